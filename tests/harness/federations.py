@@ -17,7 +17,7 @@ from harness.markets import CONTRACT
 
 
 class FederationWorld:
-    """Participants north, south and the auditor, with one contract's topic."""
+    """Participants north, south and the auditor, with one contract's topic, or several."""
 
     def __init__(
         self,
@@ -30,9 +30,15 @@ class FederationWorld:
         self.keys = dict(keys or {})
         for name in ("north", "south", "auditor"):
             self.keys.setdefault(name, SigningKey.generate(name, "1"))
-        self.make("contract", self.topics.contract(CONTRACT.contract_id))
+        self._contracts: set[str] = set()
+        self.open(CONTRACT.contract_id)
         for key in self.keys.values():
             self.publish(key)
+
+    def open(self, contract_id: str) -> None:
+        """The log of a contract."""
+        self._contracts.add(contract_id)
+        self.make("contract", self.topics.contract(contract_id))
 
     def make(self, kind: str, topic: str, **config: str) -> None:
         settings = topic_settings(
@@ -47,12 +53,16 @@ class FederationWorld:
         self.write(topic, federation_records.encode_key(word))
 
     def say(self, by: str, *statements: Statement) -> None:
-        """In the contract's log, with this participant's signature."""
+        """In the contract's log, with this participant's signature; where there is no such log, in
+        the first one's.
+        """
         for statement in statements:
             self.forge(statement, self.keys[by].sign(statement))
 
     def forge(self, statement: Statement, signature: Signature) -> None:
-        topic = self.topics.contract(CONTRACT.contract_id)
+        name = getattr(statement, "contract_id", "")
+        name = name if name in self._contracts else CONTRACT.contract_id
+        topic = self.topics.contract(name)
         self.write(topic, federation_records.encode(statement, signature))
 
     def list_pipeline(

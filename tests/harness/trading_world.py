@@ -1,5 +1,6 @@
-"""Two participants that trade a stage: agents and brokers of contracts as they are, and stand-ins
-for ingestion and nodes, which follow the log of moves and write boundary logs as these would.
+"""Two participants that trade a stage, or three: agents and brokers of contracts as they are, and
+stand-ins for ingestion and nodes, which follow the log of moves and write boundary logs as these
+would.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.signing import SigningKey
 from anabranch.agent import service as agent_service
 from anabranch.agent.service import AgentService
 from anabranch.contract_broker import service as broker_service
@@ -28,6 +31,7 @@ from anabranch.protocol.federation.contracts import AuditClauses, Contract, Move
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Movement
+from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
@@ -49,7 +53,7 @@ WARM_UP_MS: Final = 800
 """So long a node stands by before it begins."""
 CALM, RUSH = 20, 200
 """Rows per second."""
-CAPACITY: Final = {"north": 220, "south": 600}
+CAPACITY: Final = {"north": 220, "south": 600, "west": 1_200}
 """Of the same: in a rush the stage is nearly all that north can do."""
 FILE = """
 pipeline: {pipeline}
@@ -230,7 +234,9 @@ class Node:
 
 @dataclass
 class TradingWorld:
-    """North sells to south under contract ``north-south``; both have an agent and a broker."""
+    """North sells to south under contract ``north-south``; if there is a west, south sells on to it
+    under ``south-west``. All have an agent and a broker.
+    """
 
     log: EventLog
     clock: Clock
@@ -244,6 +250,7 @@ class TradingWorld:
     rate: int = CALM
     """Rows per second of north."""
     souths_rate: int = CALM
+    participants: tuple[str, ...] = ("north", "south")
     agents: dict[str, AgentService] = field(default_factory=dict)
     brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
     before_round: Callable[[], None] = lambda: None
@@ -253,19 +260,23 @@ class TradingWorld:
         if not (self.folder / "north.yaml").exists():
             self._write_files()
         self.pipelines: dict[str, Pipeline] = {
-            name: load(self.folder / f"{name}.yaml") for name in CAPACITY
+            name: load(self.folder / f"{name}.yaml") for name in self.participants
         }
-        self.book = FederationWorld(self.log, self.federation)
-        self.book.make("offers", self.book.topics.offers("north-south"))
+        keys = {name: SigningKey.generate(name, "1") for name in self.participants}
+        self.book = FederationWorld(self.log, self.federation, keys)
+        for buyer, seller in pairwise(self.participants):
+            self.book.open(f"{buyer}-{seller}")
+            self.book.make("offers", self.book.topics.offers(f"{buyer}-{seller}"))
         admin = self.log.admin()
         for pipeline in self.pipelines.values():
             admin.create([settings for _, settings in internal_topics(pipeline, 1)])
         admin.close()
-        for name in ("north", "south"):
+        for name in self.participants:
             write_key(self.book.keys[name], self.folder / f"{name}.key")
         self.sources = {name: self._source(name) for name in self.pipelines}
         self.nodes = {
-            name: self._node(name, seed) for seed, name in enumerate(("north.0", "south.0"), 10)
+            name: self._node(name, seed)
+            for seed, name in enumerate(map(node_of, self.participants), 10)
         }
 
     def _source(self, name: str) -> Source:
@@ -277,10 +288,10 @@ class TradingWorld:
     def _write_files(self) -> None:
         (self.folder / "functions.py").write_text("def same(sightings):\n    return sightings\n")
         (self.folder / "report.avsc").write_text(json.dumps(REPORT.avro))
-        more = {
-            "north": "partners: {south: [speeds]}",
-            "south": f"hosts: {{{self.prefix}north: north.yaml}}",
-        }
+        sellers = self.participants[1:]
+        more = dict.fromkeys(sellers, f"hosts: {{{self.prefix}north: north.yaml}}")
+        partners = ", ".join(f"{name}: [speeds]" for name in sellers)
+        more["north"] = f"partners: {{{partners}}}"
         for name, lines in more.items():
             text = FILE.format(
                 name=name,
@@ -298,7 +309,7 @@ class TradingWorld:
 
     def agree(self, **changes: Any) -> Contract:
         text = terms(self.clock.now_ms(), self.task, **changes)
-        for party in ("north", "south"):
+        for party in (text.buyer, text.seller):
             self.book.say(party, text)
         return text
 
@@ -342,7 +353,7 @@ class TradingWorld:
         """Everybody does a little."""
         self.before_round()
         for name, source in self.sources.items():
-            source.write(self.rate if name == "north" else self.souths_rate)
+            source.write({"north": self.rate, "south": self.souths_rate}.get(name, CALM))
         for node in self.nodes.values():
             node.run(self.sources["north"].upto)
         for agent in self.agents.values():
@@ -384,18 +395,18 @@ class TradingWorld:
             reader.read_to_end()
             return reader.log_state.node("0")
 
-    def contract(self) -> ContractLog:
+    def contract(self, name: str = "north-south") -> ContractLog:
         with closing(self.book.reader()) as reader:
             reader.read_to_end()
-            return reader.contracts["north-south"]
+            return reader.contracts[name]
 
-    def ledger(self) -> Ledger:
-        found = self.contract().ledger
+    def ledger(self, of: str = "north-south") -> Ledger:
+        found = self.contract(of).ledger
         assert found is not None, "agreed"
         return found
 
-    def movements(self) -> list[Movement]:
-        return list(self.ledger().movements)
+    def movements(self, of: str = "north-south") -> list[Movement]:
+        return list(self.ledger(of).movements)
 
     def balances(self) -> Mapping[str, int]:
         return self.ledger().balances()

@@ -250,8 +250,8 @@ MUTANTS = [
         "dead in long slots",
         Mutant(
             "fled_and_back",
-            "agent.stages:OwnStages._failure",
-            "if name not in self._fled and holding.place is Place.AWAY:",
+            "agent.stages:TradedStages._failure",
+            "if name not in self._fled and holding.place is Place.AWAY and is_own:",
             "if holding.place is Place.AWAY and (self._fled.pop(name, None) is None or True):",
             "FZ1",
         ),

@@ -15,7 +15,7 @@ from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.ledger import Metered
-from anabranch.protocol.federation.movements import MovementEntry
+from anabranch.protocol.federation.movements import MovementEntry, Placed
 from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.runtime.crash_points import crash_point
 
@@ -37,7 +37,7 @@ class LedgerWriter:
         self._writer: LogWriter | None = None
         self._sent: dict[tuple[str, str, int], int] = {}
 
-    def write(self, entry: MovementEntry | Metered | ContractChange | PlanWord) -> bool:
+    def write(self, entry: MovementEntry | Placed | Metered | ContractChange | PlanWord) -> bool:
         """Write ``entry``, unless it was written a moment ago; whether it is in the topic now."""
         now_ms = self._clock.monotonic_ms()
         which = _which(entry)
@@ -67,9 +67,19 @@ class LedgerWriter:
             writer.close()
 
 
-def _which(entry: MovementEntry | Metered | ContractChange | PlanWord) -> tuple[str, str, int]:
+def _which(
+    entry: MovementEntry | Placed | Metered | ContractChange | PlanWord,
+) -> tuple[str, str, int]:
     """Two entries of which this is the same say the same."""
-    if isinstance(entry, PlanWord):
-        return f"plan {entry.word.value}", entry.contract_id, entry.number
-    what = entry.contract_id if isinstance(entry, ContractChange) else entry.movement_id
-    return type(entry).__name__, what, entry.slot if isinstance(entry, Metered) else -1
+    kind = type(entry).__name__
+    match entry:
+        case PlanWord():
+            return f"plan {entry.word.value}", entry.contract_id, entry.number
+        case ContractChange():
+            return kind, entry.contract_id, -1
+        case Metered():
+            return kind, entry.movement_id, entry.slot
+        case Placed():
+            return kind, entry.movement_id, entry.number
+        case _:
+            return kind, entry.movement_id, -1

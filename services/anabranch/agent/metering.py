@@ -1,5 +1,6 @@
 """Measures what moved, slot by slot, and writes it into the ledgers: as seller what its node made,
-as buyer what the seller's node made.
+as buyer what the seller's node made. Of a stage that was sold on these are the nodes that its
+seller has named, as far as the owner's file lets them run it.
 
 A crash loses the slots that were not followed whole: of those the other side's figure counts.
 """
@@ -15,7 +16,7 @@ from anabranch.protocol.federation.ledger import Ledger, Metered
 from anabranch.protocol.federation.metering import overlap_ms
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.federation.silence import MEASURED_AFTER_MS
-from anabranch.protocol.federation.stage_moves import node_of
+from anabranch.protocol.federation.stage_moves import nodes_of
 
 if TYPE_CHECKING:
     from anabranch.agent.ledger_writer import LedgerWriter
@@ -78,9 +79,9 @@ class Meter:
             ran_ms = overlap_ms(
                 slot, meter_ms, movement.started_ms, movement.ended_ms if is_over else None
             )
-            node = node_of(contract.seller)
-            units = logs.workload.units(slot, meter_ms, node, ran_ms)
+            nodes = nodes_of(movement, contract.seller, logs.allowed)
+            units = logs.workload.units(slot, meter_ms, nodes, ran_ms)
             # A seller that made nothing claims nothing, which is silence; its buyer says so.
-            says = logs.workload.has_made(slot, meter_ms, node) or not is_seller
+            says = logs.workload.has_made(slot, meter_ms, nodes) or not is_seller
             if units is not None and says and ran_ms:
                 self._ledgers.write(Metered(contract_id, name, self._participant, slot, units))

@@ -35,7 +35,7 @@ from anabranch.protocol.federation.standing import AgentRules
 
 if TYPE_CHECKING:
     from anabranch.agent.ledger_writer import LedgerWriter
-    from anabranch.agent.stages import OwnStages
+    from anabranch.agent.stages import TradedStages
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.federation.agent import Agent
     from anabranch.protocol.federation.plan_contracts import MovementContract
@@ -105,7 +105,7 @@ class Oracle:
         backoff_ms: int,
         hosted: Mapping[str, Pipeline],
         agent: Agent,
-        stages: OwnStages,
+        stages: TradedStages,
         ledgers: LedgerWriter,
     ) -> None:
         """Nothing is contacted yet.

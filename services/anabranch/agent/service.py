@@ -5,8 +5,8 @@ and ledger entries to the state machine, and signs and sends what it answers. Wh
 says about movement contracts is the oracle's (``agent.oracle``). Each round compares
 where every stage runs with the agent's table (``protocol.federation.stage_moves``). Where they
 differ, the service appends a move to the log of moves, and the nodes do the rest, as for an
-operator. So each step of a movement may be lost, or interrupted by the end of either side, and the
-next round goes on from what the logs say.
+operator; of a stage that came it says so in the ledger. So each step of a movement may be lost, or
+interrupted by the end of either side, and the next round goes on from what the logs say.
 
 A new process reads the ledgers from their beginnings and comes to the same tasks at the same
 places. It forgets the offers that it had made and received: offers lapse, and a stage whose
@@ -25,8 +25,7 @@ from anabranch.agent.figures import Figures
 from anabranch.agent.ledger_writer import LedgerWriter
 from anabranch.agent.metering import Meter
 from anabranch.agent.oracle import Oracle
-from anabranch.agent.stage_logs import StageLogs
-from anabranch.agent.stages import OwnStages
+from anabranch.agent.stages import TradedStages
 from anabranch.pipeline.file import hosted_pipelines
 from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.pipeline.topic_names import FederationTopics
@@ -41,11 +40,12 @@ from anabranch.protocol.federation.movements import (
     Ended,
     MovementEntry,
     MovementState,
+    Placed,
     Started,
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
-from anabranch.protocol.federation.stage_moves import reason_against, stage_of, task_of
+from anabranch.protocol.federation.stage_moves import reason_against, task_of
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.steady_time import SteadyTime
@@ -119,8 +119,7 @@ class AgentService:
         self._answers: OrderedDict[tuple[str, int], Signature] = OrderedDict()
         self._left_alone: dict[str, str] = {}
         """Contracts under which nobody trades here, and why."""
-        self._stages: OwnStages | None = None
-        self._guests: dict[str, StageLogs] = {}
+        self._stages: TradedStages | None = None
         self._reader: FederationReader | None = None
         self._talk: Conversations | None = None
         self._ledgers: LedgerWriter | None = None
@@ -145,7 +144,7 @@ class AgentService:
         )
         reader.read_to_end()
         self._ledgers = LedgerWriter(log, self._topics, self._key, context.clock)
-        self._stages = OwnStages(context, self._participant)
+        self._stages = TradedStages(context, self._participant, self._hosted)
         self._meter = Meter(self._participant, self._ledgers, context.clock)
         self._oracle = Oracle(
             context,
@@ -191,8 +190,6 @@ class AgentService:
             for signed in talk.poll(_POLL_MS):
                 self._hear(signed.statement, signed.signature)
             stages.poll()
-            for logs in self._guests.values():
-                logs.poll()
             oracle.poll()
             self.status.waiting_for = None
         except Unavailable as error:
@@ -202,7 +199,7 @@ class AgentService:
         self._perform(self.agent.tick(self._now_ms()))
         for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
             self._perform([command])
-        meter.measure(reader.contracts, {**stages.workloads(), **self._guests})
+        meter.measure(reader.contracts, stages.workloads())
         self._suspend(reader)
         self._report(reader, talk)
 
@@ -214,7 +211,6 @@ class AgentService:
             self._oracle,
             self._stages,
             self._reader,
-            *self._guests.values(),
         ):
             if closable is not None:
                 closable.close()
@@ -222,7 +218,6 @@ class AgentService:
         self._ledgers = None
         self._stages = None
         self._reader = None
-        self._guests.clear()
 
     def _now_ms(self) -> int:
         """The time by which it waits; the dates of what it signs for others are the clock's."""
@@ -260,7 +255,10 @@ class AgentService:
             if contract.party(self._participant) is None:
                 continue
             reason = reason_against(
-                contract, self._participant, self._stages.for_partners(), self._hosted_tasks()
+                contract,
+                self._participant,
+                self._stages.for_partners(),
+                self._stages.hosted_tasks(),
             )
             if reason:
                 if self._left_alone.get(name) != reason:
@@ -272,28 +270,8 @@ class AgentService:
             if self._talk is not None:
                 self._talk.follow(name)
             if contract.seller == self._participant:
-                self._follow_guests(contract.tasks)
-
-    def _hosted_tasks(self) -> set[str]:
-        """Stages of others that may run here, by both files."""
-        return {
-            task_of(pipeline.name, stage)
-            for pipeline in self._hosted.values()
-            if pipeline.federation is not None
-            for stage in pipeline.federation.partners.get(self._participant, ())
-        }
-
-    def _follow_guests(self, tasks: tuple[str, ...]) -> None:
-        for task in tasks:
-            if task not in self._guests:
-                pipeline, stage = stage_of(task)
-                self._guests[task] = StageLogs(
-                    self._context.log,
-                    self._context.clock,
-                    self._hosted[pipeline],
-                    stage,
-                    hears=False,
-                )
+                for task in contract.tasks:
+                    self._stages.host(task)
 
     def _is_buyer(self, contract_id: str) -> bool:
         assert self._reader is not None, "started"  # noqa: S101
@@ -313,14 +291,14 @@ class AgentService:
         else:
             self._perform(self.agent.return_requested(statement, now_ms))
 
-    def _measure(self, stages: OwnStages, oracle: Oracle) -> None:
+    def _measure(self, stages: TradedStages, oracle: Oracle) -> None:
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._measure_next_ms:
             return
         self._measure_next_ms = now_ms + _MEASURE_EVERY_MS
         loads = {
             task: units
-            for task, logs in {**stages.workloads(), **self._guests}.items()
+            for task, logs in stages.workloads().items()
             if (units := logs.workload.load()) is not None
         }
         for task, units in loads.items():
@@ -348,6 +326,10 @@ class AgentService:
                 self._claim(command)
             elif isinstance(command, (Withdrawn, Ended)) and self._is_news(command):
                 self._ledgers.write(command)
+            elif isinstance(command, Placed) and self._ledgers.write(command):
+                self._context.logger.info(
+                    "says_where", movement=command.movement_id, node=command.node
+                )
 
     def _claim(self, claim: Claim) -> None:
         assert self._ledgers is not None, "started"  # noqa: S101
@@ -405,6 +387,7 @@ class AgentService:
             },
             "left_alone": self._left_alone
             | ({} if self._oracle is None else self._oracle.left_alone),
+            "left_at_seller": {} if self._stages is None else dict(self._stages.left_at_seller),
             "plans": {} if self._oracle is None else self._oracle.detail,
             "ignored": dict(ignored),
         }

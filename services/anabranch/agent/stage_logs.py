@@ -17,6 +17,7 @@ from anabranch.protocol.control.failure_detector import (
 )
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.federation.stage_moves import partners_nodes
 from anabranch.protocol.federation.workload import Workload
 from anabranch.protocol.limits import LONG_SILENT_MS
 from anabranch.runtime.boundary_reader import BoundaryReader, Listener
@@ -45,6 +46,9 @@ class StageLogs:
         self._stage = stage
         self._declared, self._hears = pipeline.stages[stage], hears
         self._replica = self._declared.replica_ids()[0]
+        federation = pipeline.federation
+        self.allowed = partners_nodes({} if federation is None else federation.partners, stage)
+        """The nodes of partners that may run it, by its owner's file."""
         self.workload = Workload(pipeline.inputs(stage), pipeline.bucket_ms)
         self._rows: dict[str, tuple[int, int]] = {}
         """Stream -> its rows, and how many buckets they are of, since they were asked for."""

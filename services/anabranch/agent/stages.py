@@ -1,28 +1,38 @@
-"""The stages of one's own: where each runs, where it should run, and the statements that the ledger
-needs.
+"""The stages that a participant trades: its own, and those of others that came. Where each runs,
+where it should run, and the statements that the ledgers need.
+
+Theory of operation. Both kinds are settled by the same rules (``protocol.federation.stage_moves``).
+Of an own stage a move is written into the pipeline's log of moves. Of one that came the seller says
+in the ledger under which it came where it is to run, and whoever sold it sees to that: so a stage
+that was sold on from hand to hand is moved by its owner, who sees one contract of the chain.
 
 A crash loses nothing: where a stage is to run follows from the agent's table, which follows from
-the ledgers, and is compared with the log of moves again.
+the ledgers, and is compared with the log of moves, or with the ledger, again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
-from anabranch.protocol.federation.holdings import Holding, Place
-from anabranch.protocol.federation.movements import Command, Why
+from anabranch.protocol.federation.holdings import Holding, Place, Term
+from anabranch.protocol.federation.ledger import Ledger
+from anabranch.protocol.federation.movements import Command, Movement, MovementState, Why
 from anabranch.protocol.federation.stage_moves import (
     failure,
     is_ready,
     may_end,
+    named_node,
     node_of,
+    nodes_of,
+    placing,
+    stage_of,
     task_of,
     wanted_node,
 )
@@ -30,6 +40,7 @@ from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.placement import PlacementReader
 
 if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.federation.agent import Agent
     from anabranch.protocol.federation.contract_log import ContractLog
     from anabranch.runtime.service import ServiceContext
@@ -38,11 +49,28 @@ _AGAIN_MS: Final = 2_000
 """A move that is not in the log by then is written again."""
 
 
-class OwnStages:
-    """Of one participant's pipeline. Not thread-safe."""
+class _Sale(NamedTuple):
+    """Under which a task leaves, or has left."""
 
-    def __init__(self, context: ServiceContext, participant: str) -> None:
-        """Open the log of moves.
+    name: str
+    """Of the movement."""
+    contract: ContractLog
+    ledger: Ledger
+    movement: Movement | None
+    """None: it has not started."""
+    partner: str
+    """The node on which the task is to run."""
+    nodes: frozenset[str]
+    """All that count for it."""
+
+
+class TradedStages:
+    """Of one participant. Not thread-safe."""
+
+    def __init__(
+        self, context: ServiceContext, participant: str, hosted: Mapping[str, Pipeline]
+    ) -> None:
+        """Open the log of moves. ``hosted``: pipelines of others whose stages may run here.
 
         Raises:
             Unavailable: there is none, or no answer.
@@ -51,6 +79,7 @@ class OwnStages:
         self._context = context
         self._pipeline = pipeline
         self._participant = participant
+        self._hosted = hosted
         self.names = [
             stage.name
             for stage in pipeline.stages.values()
@@ -69,19 +98,51 @@ class OwnStages:
         self._moved_ms: dict[str, int] = {}
         self._fled: dict[str, tuple[Why, int]] = {}
         """Movements whose stage was taken home because its seller had failed: how, and when."""
+        self.left_at_seller: dict[str, str] = {}
+        """Tasks that do not run where their seller says, and why."""
 
     def workloads(self) -> dict[str, StageLogs]:
-        """By task."""
+        """By task: of own stages, and of guests that are followed."""
         return self._logs
 
-    def for_partners(self) -> dict[str, list[str]]:
-        """The tasks that each partner may run."""
-        federation = self._pipeline.federation
-        partners = {} if federation is None else federation.partners
+    def for_partners(self) -> dict[str, set[str]]:
+        """The tasks that each partner may run: own ones, and, by the files of their owners, those
+        of others that may run here, too.
+        """
+        found: dict[str, set[str]] = {}
+        for pipeline in (self._pipeline, *self._hosted.values()):
+            partners = {} if pipeline.federation is None else pipeline.federation.partners
+            for partner, stages in partners.items():
+                if partner != self._participant:
+                    allowed = (
+                        stages
+                        if pipeline is self._pipeline
+                        else set(stages).intersection(partners.get(self._participant, ()))
+                    )
+                    found.setdefault(partner, set()).update(
+                        task_of(pipeline.name, stage) for stage in allowed
+                    )
+        return found
+
+    def hosted_tasks(self) -> set[str]:
+        """Stages of others that may run here, by both files."""
         return {
-            partner: [task_of(self._pipeline.name, stage) for stage in stages]
-            for partner, stages in partners.items()
+            task_of(pipeline.name, stage)
+            for pipeline in self._hosted.values()
+            if pipeline.federation is not None
+            for stage in pipeline.federation.partners.get(self._participant, ())
         }
+
+    def host(self, task: str) -> None:
+        """From now on a stage of somebody else's is followed. Idempotent."""
+        if task not in self._logs:
+            name, stage = stage_of(task)
+            pipeline = self._hosted[name]
+            # Only who may sell it on has to know whether whoever runs it is heard.
+            is_sold_on = any(task in tasks for tasks in self.for_partners().values())
+            self._logs[task] = StageLogs(
+                self._context.log, self._context.clock, pipeline, stage, hears=is_sold_on
+            )
 
     def poll(self) -> None:
         """Take what is there, without waiting.
@@ -104,70 +165,132 @@ class OwnStages:
         """Set right where each stage is to run; the statements that the ledgers need."""
         commands: list[Command] = []
         running = set()
-        for stage in self.names:
-            task = task_of(self._pipeline.name, stage)
-            holding, logs = agent.holdings.tasks.get(task), self._logs[task]
-            if holding is None:
-                continue  # it moves under a movement contract (``agent.oracle``)
-            home = self._homes[stage]
-            partner = ""
-            why = None
+        self.left_at_seller = {
+            task: why
+            for task, why in self.left_at_seller.items()
+            if task in agent.holdings.tasks and agent.holdings.tasks[task].went is not None
+        }
+        for task, logs in self._logs.items():
+            holding = agent.holdings.tasks.get(task)
+            if holding is None or holding.place is Place.PROMISED:
+                continue  # it is not here, or moves under a movement contract (``agent.oracle``)
+            home, partner = self._home(holding), ""
+            holding.failed = None
             if holding.went is not None:
-                term = holding.went
-                contract = contracts[term.contract_id]
-                assert contract.booked is not None, "it moved under it"  # noqa: S101
-                partner = node_of(contract.booked.contract.seller)
-                running.add(term.movement_id)
-                why = self._failure(holding, logs, contract, partner, now_ms)
+                sale = self._sale(holding.went, contracts, logs)
+                partner = sale.partner
+                running.add(sale.name)
+                self._note(task, sale)
+                why = holding.failed = self._failure(holding, logs, sale, contracts, now_ms)
                 if why is not None:
-                    if logs.runs_on != partner and self._may_end(holding, why, contract, now_ms):
-                        commands += agent.failed(term.movement_id, why, now_ms)
+                    is_away = logs.runs_on not in sale.nodes
+                    if is_away and self._may_end(holding, why, sale, now_ms):
+                        commands += agent.failed(sale.name, why, now_ms)
                 elif is_ready(holding.place, logs.runs_on, home, partner):
-                    commands += agent.ready(term.movement_id, now_ms)
-            wanted = wanted_node(holding.place, home, partner, has_failed=why is not None)
-            self._place(stage, wanted)
+                    commands += agent.ready(sale.name, now_ms)
+            wanted = wanted_node(
+                holding.place, home, partner, has_failed=holding.failed is not None
+            )
+            if holding.came is None:
+                self._place(stage_of(task)[1], wanted)
+            else:
+                commands += self._say(holding.came, contracts, wanted)
         self._fled = {name: found for name, found in self._fled.items() if name in running}
         return commands
 
+    def _home(self, holding: Holding) -> str:
+        if holding.came is not None:
+            return node_of(self._participant)
+        return self._homes[stage_of(holding.name)[1]]
+
+    def _sale(self, went: Term, contracts: Mapping[str, ContractLog], logs: StageLogs) -> _Sale:
+        contract = contracts[went.contract_id]
+        assert contract.booked is not None, "it moved under it"  # noqa: S101
+        assert contract.ledger is not None, "both have signed it"  # noqa: S101
+        seller, ledger = contract.booked.contract.seller, contract.ledger
+        movement = ledger.movements.find(went.movement_id)
+        nodes = frozenset({node_of(seller)})
+        if movement is not None:
+            nodes = nodes_of(movement, seller, logs.allowed)
+        partner = named_node(movement, seller, logs.allowed)
+        return _Sale(went.movement_id, contract, ledger, movement, partner, nodes)
+
+    def _note(self, task: str, sale: _Sale) -> None:
+        """Where its seller names a node that the owner's file does not let run it."""
+        named = "" if sale.movement is None else sale.movement.node
+        if named in ("", sale.partner):
+            self.left_at_seller.pop(task, None)
+            return
+        why = f"its seller says {named}, which may not run it: federation.partners"
+        if self.left_at_seller.get(task) != why:
+            self.left_at_seller[task] = why
+            self._context.logger.warning("left_at_seller", task=task, node=sale.partner, why=why)
+
     def _failure(
-        self, holding: Holding, logs: StageLogs, contract: ContractLog, partner: str, now_ms: int
+        self,
+        holding: Holding,
+        logs: StageLogs,
+        sale: _Sale,
+        contracts: Mapping[str, ContractLog],
+        now_ms: int,
     ) -> Why | None:
         """Why it was taken home, or is to be. Who has taken it home does not bring it back:
-        whoever is heard then is a node of its own.
+        whoever is heard then is a node of its own. That somebody else has taken it is no failure
+        of whom it was sold to.
         """
-        assert holding.went is not None, "the caller looked"  # noqa: S101
-        name, ledger = holding.went.movement_id, contract.ledger
-        movement = None if ledger is None else ledger.movements.find(name)
-        if holding.place is Place.LEAVING or ledger is None or movement is None:
+        name, movement = sale.name, sale.movement
+        if holding.place is Place.LEAVING or movement is None:
             self._fled.pop(name, None)
             return None
-        if name not in self._fled and holding.place is Place.AWAY:
-            is_there = logs.runs_on == partner
+        is_there = logs.runs_on in sale.nodes
+        is_own = is_there or holding.came is None or self._belongs_home(holding.came, contracts)
+        if name not in self._fled and holding.place is Place.AWAY and is_own:
             why = failure(
-                ledger,
+                sale.ledger,
                 movement,
-                is_heard=not (logs.is_silent() if is_there else ledger.is_silent(movement, now_ms)),
+                is_heard=not (
+                    logs.is_silent() if is_there else sale.ledger.is_silent(movement, now_ms)
+                ),
                 waits_ms=logs.waits_ms() if is_there else 0,
             )
             if why is not None:
                 self._fled[name] = why, now_ms
                 self._context.logger.warning(
-                    "seller_failed", movement=name, node=partner, why=why.value
+                    "seller_failed", movement=name, node=sale.partner, why=why.value
                 )
         return self._fled[name][0] if name in self._fled else None
 
-    def _may_end(self, holding: Holding, why: Why, contract: ContractLog, now_ms: int) -> bool:
+    def _belongs_home(self, came: Term, contracts: Mapping[str, ContractLog]) -> bool:
+        """Whether a guest is to run here by what was said so far."""
+        movement = _movement(came, contracts)
+        return movement is not None and movement.node in ("", node_of(self._participant))
+
+    def _say(self, came: Term, contracts: Mapping[str, ContractLog], wanted: str) -> list[Command]:
+        """Where a guest is to run, unless its ledger says that."""
+        movement = _movement(came, contracts)
+        entry = (
+            None
+            if movement is None
+            else placing(
+                movement,
+                came.contract_id,
+                self._participant,
+                wanted,
+                self._context.clock.now_ms(),
+            )
+        )
+        return [] if entry is None else [entry]
+
+    def _may_end(self, holding: Holding, why: Why, sale: _Sale, now_ms: int) -> bool:
         """Whether the ledger has proof of the failure. It is waited for as long as a movement may
         take: what proves it may be measured only once the stage is home. Then the end is free, if
         the stage has stayed long enough.
         """
-        assert holding.went is not None, "the caller looked"  # noqa: S101
-        assert contract.ledger is not None, "it moved under it"  # noqa: S101
-        ledger, (_, fled_ms) = contract.ledger, self._fled[holding.went.movement_id]
-        movement = ledger.movements[holding.went.movement_id]
+        ledger, (_, fled_ms) = sale.ledger, self._fled[sale.name]
+        movement = ledger.movements[sale.name]
         deadline_ms = fled_ms + ledger.movements.contract(movement.version).moving.deadline_ms
         return now_ms >= max(holding.hold_until_ms, deadline_ms) or any(
-            may_end(ledger, movement, why, at_ms) for at_ms in (contract.now_ms, now_ms)
+            may_end(ledger, movement, why, at_ms) for at_ms in (sale.contract.now_ms, now_ms)
         )
 
     def settle_at(self, stage: str, partner: str) -> bool:
@@ -209,3 +332,11 @@ class OwnStages:
         for logs in self._logs.values():
             logs.close()
         self._placement.close()
+
+
+def _movement(term: Term, contracts: Mapping[str, ContractLog]) -> Movement | None:
+    """None: it does not run by what was read."""
+    ledger = contracts[term.contract_id].ledger
+    movement = None if ledger is None else ledger.movements.find(term.movement_id)
+    is_running = movement is not None and movement.state is MovementState.RUNNING
+    return movement if is_running else None

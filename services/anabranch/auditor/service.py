@@ -30,7 +30,7 @@ from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, rea
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.federation.recheck import confirmed
-from anabranch.protocol.federation.stage_moves import node_of, stage_of
+from anabranch.protocol.federation.stage_moves import nodes_of, partners_nodes, stage_of
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.federation_reader import FederationReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus, StartEngine
@@ -228,9 +228,10 @@ class AuditorService:
 
     def _sold(self, stage: str, ledger: Ledger, movement: Movement) -> SoldStage:
         pipeline, declared = self._pipeline, self._pipeline.stages[stage]
+        allowed = partners_nodes(self._federation.partners, stage)
         return SoldStage(
             pipeline.stream_writers(stage)[0],
-            node_of(ledger.movements.contract(movement.version).seller),
+            nodes_of(movement, ledger.movements.contract(movement.version).seller, allowed),
             known_horizon_buckets(pipeline, stage),
             declared.version,
             pipeline.bucket_ms,

@@ -24,10 +24,10 @@ def market(
 ) -> None:
     """Show which load has moved to other participants: who runs what, from when, at what price.
 
-    The price is in micro-units, for a unit of load and a second. With `--all` also what has come
-    home: until when it ran, and why it ended. Queries that run elsewhere under a movement contract
-    are below, with their plan; in JSON they have `plan` and `tasks`. Only contracts that you may
-    see.
+    `node` is where it is to run: another participant's if it was sold on. The price is in
+    micro-units, for a unit of load and a second. With `--all` also what has come home: until when
+    it ran, and why it ended. Queries that run elsewhere under a movement contract are below, with
+    their plan; in JSON they have `plan` and `tasks`. Only contracts that you may see.
 
         anabranch market
 
@@ -49,12 +49,23 @@ def market(
     if rows:
         print_whole(
             table(
-                ("task", "of", "moved to", "contract", "units", "price (micro)", "from", "to"),
+                (
+                    "task",
+                    "of",
+                    "moved to",
+                    "node",
+                    "contract",
+                    "units",
+                    "price (micro)",
+                    "from",
+                    "to",
+                ),
                 [
                     (
                         row["task"],
                         row["of"],
                         row["moved_to"],
+                        row["node"] or "",
                         row["contract"],
                         str(row["units"]),
                         str(row["price_micro"]),

@@ -25,7 +25,7 @@ from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
 from anabranch.protocol.federation.lookup import CatalogEntry
-from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
+from anabranch.protocol.federation.movements import Ended, Placed, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.plan_switching import PlanWord
@@ -59,6 +59,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "plan_word": PlanWord,
     "movement_started": Started,
     "movement_withdrawn": Withdrawn,
+    "movement_placed": Placed,
     "movement_ended": Ended,
     "metered": Metered,
     "content_metered": ContentMetered,

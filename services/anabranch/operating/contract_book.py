@@ -21,7 +21,7 @@ from anabranch.protocol.federation.oracle import tasks_of
 from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.protocol.federation.plan_switching import SwitchState
-from anabranch.protocol.federation.stage_moves import task_of
+from anabranch.protocol.federation.stage_moves import node_of, task_of
 from anabranch.runtime.federation_reader import FederationReader
 
 AnyLog = ContractLog | ContentLog | PlanLog
@@ -178,7 +178,9 @@ def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
 
 
 def movements_of(reader: FederationReader) -> list[dict[str, Any]]:
-    """One row for each movement that has run or runs, in the order in which they began."""
+    """One row for each movement that has run or runs, in the order in which they began. ``node``:
+    where its seller says that the task is to run, which has sold it on if that is another's.
+    """
     rows = [
         _movement(each, movement)
         for each in _sorted(reader)
@@ -199,6 +201,7 @@ def _movement(of: ContractLog, movement: Movement) -> dict[str, Any]:
         "of": text.buyer,
         "run_by": text.buyer if is_over else text.seller,
         "moved_to": text.seller,
+        "node": None if is_over else movement.node or node_of(text.seller),
         "contract": of.contract_id,
         "units": movement.units,
         "price_micro": movement.price,

@@ -127,8 +127,8 @@ def _of_lookups(principal: str, names: FederationTopics, pipeline: Pipeline) -> 
 
 def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
     """It talks about contracts, writes their ledgers, moves the stages of its own pipeline, and
-    reads the logs of those. A partner's agent measures what it runs by the same logs:
-    ``agent.PARTNER`` stands for its principal.
+    reads the logs of those. A partner's agent measures what it runs by the same logs, and hears who
+    runs what it may sell on: ``agent.PARTNER`` stands for its principal.
     """
     assert pipeline.federation is not None, "the caller looked"  # noqa: S101
     agent, names = f"{before}agent", FederationTopics(pipeline.federation.name)
@@ -146,12 +146,21 @@ def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iter
         and not pipeline.reads_elsewhere(stage.name)
     ]
     yield from _of_logs(agent, pipeline, stages)
+    yield from _of_beats(agent, pipeline, stages)
+    partners = pipeline.federation.partners
+    for partner, traded in partners.items():
+        guest, guests = f"{before}agent.{partner}", [pipeline.stages[stage] for stage in traded]
+        yield from _of_logs(guest, pipeline, guests)
+        others = {each for other, theirs in partners.items() if other != partner for each in theirs}
+        yield from _of_beats(guest, pipeline, [each for each in guests if each.name in others])
+
+
+def _of_beats(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:
+    """What replicas say of themselves."""
     for stage in stages:
-        topic = own.control("processing", f"{stage.name}.{stage.replica_ids()[0]}")
-        yield Right(agent, Resource.TOPIC, topic, Operation.READ, "control")
-    for partner, traded in pipeline.federation.partners.items():
-        guest = f"{before}agent.{partner}"
-        yield from _of_logs(guest, pipeline, [pipeline.stages[stage] for stage in traded])
+        label = f"{stage.name}.{stage.replica_ids()[0]}"
+        topic = pipeline.topic_names.control("processing", label)
+        yield Right(principal, Resource.TOPIC, topic, Operation.READ, "control")
 
 
 def _of_auditor(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:

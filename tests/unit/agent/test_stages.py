@@ -1,4 +1,4 @@
-"""What becomes of a stage whose seller has failed."""
+"""What becomes of a stage whose seller has failed, and of one that was sold on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec import control_records
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, sample
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.holdings import Place
@@ -18,7 +20,7 @@ from anabranch.protocol.federation.ledger import (
     Audited,
     Metered,
 )
-from anabranch.protocol.federation.movements import Movement, MovementState, Why
+from anabranch.protocol.federation.movements import Movement, MovementState, Placed, Why
 from harness.trading_world import BUCKET_MS, CALM, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
 
 
@@ -179,3 +181,159 @@ def test_a_pause_within_what_was_promised_is_no_failure(world: TradingWorld) -> 
     assert world.place() is Place.AWAY
     assert world.runs_on() == "south.0"
     assert suspended_by(world) == ()
+
+
+# ------------------------------------------------------------------ sold on
+
+FULL = 500
+"""Rows per second of south's own, of the 600 that it can bear."""
+ON = "south-west"
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[TradingWorld]:
+    """North's stage is at south, which may sell it on to west."""
+    clock = VirtualClock(1_200_000_000)
+    made = TradingWorld(
+        LocalEventLog(clock),
+        clock,
+        tmp_path,
+        lambda: clock.advance(50),
+        participants=("north", "south", "west"),
+    )
+    made.agree()
+    made.agree(contract_id=ON, buyer="south", seller="west")
+    made.start("north", "south", "west")
+    made.lasts(2_000)
+    made.rate = RUSH
+    made.until(lambda: made.place() is Place.AWAY, "the stage is sold")
+    yield made
+    made.close()
+
+
+def sell_on(world: TradingWorld) -> None:
+    world.souths_rate = FULL
+    world.until(lambda: world.place("south") is Place.AWAY, "it is sold on")
+    assert world.runs_on() == "west.0"
+
+
+def seen_to_end(world: TradingWorld) -> None:
+    """Every bucket was made, and every ledger is of zero sum."""
+    made = set().union(*(node.closed for node in world.nodes.values()))
+    assert made >= set(range(min(made), world.sources["north"].upto - 4))
+    for name in ("north-south", ON):
+        assert sum(world.ledger(name).balances().values()) == 0
+        assert world.ledger(name).disputes == []
+
+
+def test_a_stage_is_sold_on_and_comes_back_the_same_way(three: TradingWorld) -> None:
+    sell_on(three)
+    (movement,), (on,) = three.movements(), three.movements(ON)
+    assert (movement.node, on.node) == ("west.0", "")
+    three.lasts(12_000)
+    three.souths_rate = CALM
+    three.until(lambda: three.place("south") is Place.HERE, "south has it back")
+    assert three.runs_on() == "south.0"
+    three.lasts(4_000)
+    three.rate = CALM
+    three.until(lambda: three.place() is Place.HERE, "north has it back")
+    three.until(lambda: three.runs_on() == "north.0", "it runs there")
+    three.lasts(12_000)
+    assert {each.why for each in (*three.movements(), *three.movements(ON))} == {Why.RECALLED}
+    assert three.movements()[0].nodes == ("west.0", "south.0")
+    assert all(three.ledger(name).balances()["south"] for name in ("north-south", ON))
+    assert three.ledger(ON).balances()["west"] > 0
+    seen_to_end(three)
+
+
+@pytest.mark.parametrize("when", ["while it leaves", "while it is there", "while it comes"])
+def test_a_middleman_that_is_killed_goes_on_from_its_two_ledgers(
+    three: TradingWorld, when: str
+) -> None:
+    three.souths_rate = FULL
+    if when == "while it leaves":
+        three.until(lambda: three.movements()[0].node == "west.0", "it is to run at west")
+        assert three.movements(ON) == []
+        three.kill("south")
+        three.start("south")
+        three.until(lambda: three.movements()[0].node == "south.0", "it is to run at south")
+    sell_on(three)
+    three.lasts(5_000)
+    if when == "while it is there":
+        three.kill("south")
+        three.start("south")
+    three.souths_rate = CALM
+    if when == "while it comes":
+        three.until(lambda: three.movements()[0].node == "south.0", "it is called home")
+        three.kill("south")
+        three.start("south")
+    three.until(lambda: three.place("south") is Place.HERE, "south has it back", 600)
+    three.until(lambda: three.runs_on() == "south.0", "it runs there")
+    seen_to_end(three)
+
+
+def test_what_goes_home_is_over_for_whom_it_was_sold_on_to(three: TradingWorld) -> None:
+    sell_on(three)
+    three.lasts(5_000)
+    three.rate = CALM
+    three.until(lambda: three.place() is Place.HERE, "north has it back")
+    three.until(lambda: three.place("west") is None, "west has it no more")
+    assert three.runs_on() == "north.0"
+    (on,) = three.movements(ON)
+    assert (on.state, on.why, on.ended_by) == (MovementState.OVER, Why.RECALLED, "south")
+    seen_to_end(three)
+
+
+def test_a_third_that_dies_pays_the_middleman_who_pays_the_owner(three: TradingWorld) -> None:
+    sell_on(three)
+    three.lasts(6_000)
+    three.kill("west")
+    three.nodes["west.0"].is_alive = False
+    three.until(lambda: three.runs_on() == "north.0", "north has taken it home", 400)
+    both = ("north-south", ON)
+    three.until(
+        lambda: all(three.movements(each)[0].state is MovementState.OVER for each in both),
+        "over",
+        600,
+    )
+    (movement,), (on,) = three.movements(), three.movements(ON)
+    assert (movement.why, on.why) == (Why.SILENT, Why.SILENT)
+    for name, payer in (("north-south", "south"), (ON, "west")):
+        fines = [each for each in three.ledger(name).postings if "period" not in each.reason]
+        assert [each.payer for each in fines] == [payer]
+    seen_to_end(three)
+
+
+def test_who_has_it_from_a_middleman_is_not_blamed_for_what_the_owner_does(
+    three: TradingWorld,
+) -> None:
+    """North takes its stage home, and does not say so."""
+    sell_on(three)
+    three.lasts(6_000)
+    three.kill("north")
+    north = three.pipelines["north"]
+    move = Move("speeds", "0", "north.0", three.clock.now_ms())
+    value, key = control_records.encode(move), control_records.key_of(move)
+    three.book.write(north.topic_names.placement(), value, key=key)
+    three.until(lambda: three.runs_on() == "north.0", "it is at home")
+    three.lasts(12_000)
+    (on,) = three.movements(ON)
+    assert on.state is MovementState.RUNNING
+    three.start("north")
+    three.until(lambda: three.movements()[0].state is MovementState.OVER, "north says so", 600)
+    three.until(lambda: three.movements(ON)[0].state is MovementState.OVER, "south, too")
+    assert [each for each in three.ledger(ON).postings if "period" not in each.reason] == []
+
+
+def test_a_node_that_may_not_run_it_is_not_followed(three: TradingWorld) -> None:
+    three.kill("south")
+    (movement,) = three.movements()
+    word = Placed("north-south", movement.movement_id, "south", 0, 1, "east.0")
+    three.book.say("south", word)
+    three.lasts(2_000)
+    left = three.agents["north"].status.detail["left_at_seller"]
+    assert left == {three.task: "its seller says east.0, which may not run it: federation.partners"}
+    assert three.runs_on() == "south.0"
+    three.start("south")
+    three.until(lambda: three.movements()[0].node == "south.0", "south says it anew")
+    three.until(lambda: not three.agents["north"].status.detail["left_at_seller"], "it is right")

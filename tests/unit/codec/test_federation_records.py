@@ -34,7 +34,7 @@ from anabranch.protocol.federation.ledger import (
     Settled,
 )
 from anabranch.protocol.federation.lookup import CatalogEntry
-from anabranch.protocol.federation.movements import Ended, Started, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, Placed, Started, Why, Withdrawn
 from anabranch.protocol.federation.offers import (
     OFFERED_TASKS_MAX,
     AcceptedTask,
@@ -74,6 +74,7 @@ KINDS = (
     ContractChange,
     Started,
     Withdrawn,
+    Placed,
     Ended,
     Metered,
     AuditCommitted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.pipeline.access import Operation, Resource, Right
 from anabranch.pipeline.federation_access import federation_rights
-from anabranch.pipeline.model import Binding, Federation, Stage
+from anabranch.pipeline.model import AgentPolicy, Binding, Federation, Stage
 from harness import outputs, sources
 
 PIPELINE = outputs.pipeline("p").model_copy(
@@ -108,6 +108,25 @@ def test_an_auditor_reads_what_is_sold_and_writes_into_ledgers_alone() -> None:
         "p.totals.blocks.0",
     }
     assert len(set(found)) == len(found)
+
+
+def test_a_partner_hears_who_runs_what_it_may_sell_on() -> None:
+    stage = PIPELINE.stages["totals"].model_copy(update={"replicas": 1})
+    alone = stage.model_copy(update={"name": "alone"})
+    partners = {"south": ["totals", "alone"], "west": ["totals"]}
+    policy = AgentPolicy(capacity_units=2, scale_micro=1)
+    federation = Federation(name="tolls", participant="north", partners=partners, agent=policy)
+    sold = PIPELINE.model_copy(
+        update={"stages": {"totals": stage, "alone": alone}, "federation": federation}
+    )
+    found = federation_rights(sold, ["c1"])
+    beats = "p.control.processing.totals.0"
+    assert of(found, "p.agent", Operation.READ) >= {beats, "p.control.processing.alone.0"}
+    for partner in ("south", "west"):
+        heard = {
+            name for name in of(found, f"p.agent.{partner}", Operation.READ) if "control" in name
+        }
+        assert heard == {beats}
 
 
 def test_without_a_federation_there_are_none() -> None:

@@ -10,7 +10,8 @@ them. Its halves are ``shedding`` and ``taking``; what a task goes through is th
 Who runs a task is decided by the ledger alone (``movements``), so each message may be lost and each
 wait ends. An answer that is lost: the offer lapses, the seller's promise is withdrawn. A start that
 nobody reports: withdrawn after the deadline. A recall that does not get ready: dropped, and tried
-again. A task that nobody takes back: after the drain time its seller ends the movement.
+again. A task that nobody takes back: after the drain time its seller ends the movement. What was
+sold on and is gone: its movement is ended again and again, until its ledger says so.
 
 Invariants:
     FA1  one offer is out at a time, and a task is in at most one.
@@ -25,6 +26,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from anabranch.protocol.federation.contract_book import BookedContract
 from anabranch.protocol.federation.costs import Cost
@@ -57,6 +59,8 @@ class Agent:
         self._standing = Standing(participant, cost, rules)
         self._shedding = Shedding(self._standing)
         self._taking = Taking(self._standing)
+        self._orphans: dict[str, tuple[Ended | Withdrawn, int]] = {}
+        """Own movements whose task is gone (FA6): their end, and when it was last written."""
 
     @property
     def participant(self) -> str:
@@ -126,7 +130,7 @@ class Agent:
 
     def tick(self, now_ms: int) -> list[Command]:
         """Time has passed. Called often; it decides by itself what is due."""
-        commands = self._lapse(now_ms)
+        commands = self._lapse(now_ms) + self._end_orphans(now_ms)
         commands += self._taking.tick(now_ms, self._shedding.turned_down_ms)
         return commands + self._shedding.tick(now_ms)
 
@@ -179,6 +183,7 @@ class Agent:
         holding = self.holdings.by_movement(entry.movement_id)
         self._shedding.agreed.pop(entry.movement_id, None)
         self._taking.forget(entry.movement_id)
+        self._orphans.pop(entry.movement_id, None)
         if holding is None:
             return self._unknown(entry, now_ms)
         is_own = holding.went is not None and holding.went.movement_id == entry.movement_id
@@ -186,10 +191,10 @@ class Agent:
         commands: list[Command] = []
         if event is Event.GONE and holding.went is not None:  # FA6
             on = holding.went
-            commands.append(
+            commands += self._orphaned(
                 self._withdrawn(on, now_ms)
                 if holding.place is Place.LEAVING
-                else self._ended(on, Why.RECALLED, now_ms)
+                else self._ended(on, holding.failed or Why.RECALLED, now_ms)
             )
         self.holdings.befell(holding, event, now_ms)
         return commands
@@ -226,10 +231,15 @@ class Agent:
             and partner is not None
             and partner.contract.buyer == self.participant
         ):
-            return [
-                Ended(entry.contract_id, entry.movement_id, self.participant, now_ms, Why.RECALLED)
-            ]
+            name = entry.movement_id
+            return self._orphaned(
+                Ended(entry.contract_id, name, self.participant, now_ms, Why.RECALLED)
+            )
         return []
+
+    def _orphaned(self, entry: Ended | Withdrawn) -> list[Command]:
+        self._orphans[entry.movement_id] = entry, entry.at_ms
+        return [entry]
 
     # ---------------------------------------------------------------- waits
 
@@ -248,6 +258,16 @@ class Agent:
                 holding.since_ms = now_ms
                 commands.append(self._withdrawn(term, now_ms))
         return commands
+
+    def _end_orphans(self, now_ms: int) -> list[Command]:
+        """FA6: what was written may be lost."""
+        repeat_ms = self._standing.rules.repeat_ms
+        due = [
+            replace(entry, at_ms=now_ms)
+            for entry, written_ms in self._orphans.values()
+            if now_ms - written_ms >= repeat_ms
+        ]
+        return [command for entry in due for command in self._orphaned(entry)]
 
     def _deadline_ms(self, term: Term) -> int:
         return self._standing.of(term).contract.moving.deadline_ms + self._standing.rules.ttl_ms

@@ -59,8 +59,8 @@ class SoldStage:
 
     replica: str
     """That writes its stream."""
-    node: str
-    """Of its seller."""
+    nodes: frozenset[str]
+    """That count for the movement."""
     horizon: int
     """Of its state, in buckets."""
     version: int
@@ -83,7 +83,7 @@ def why_not_judged(log_state: LogState, stage: SoldStage, bucket: int) -> str:
     if bucket <= log_state.forgotten:
         return "its log describes it no more"
     origin = log_state.origin(stage.replica)
-    if origin.node_of(bucket) != stage.node:
+    if origin.node_of(bucket) not in stage.nodes:
         return "another node made it"
     if log_state.version_of(stage.replica) != stage.version:
         return "it is of another version of the stage"

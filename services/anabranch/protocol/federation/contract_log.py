@@ -48,7 +48,7 @@ from anabranch.protocol.federation.ledger import (
     Metered,
     Settled,
 )
-from anabranch.protocol.federation.movements import Ended, Started, Withdrawn
+from anabranch.protocol.federation.movements import Ended, Placed, Started, Withdrawn
 from anabranch.protocol.federation.statements import Signature, Statement, Verify, is_signed
 
 WORD_SKEW_MS: Final = 60_000
@@ -67,6 +67,7 @@ STATEMENTS: Final = (
     ContractChange,
     Started,
     Withdrawn,
+    Placed,
     Ended,
     Metered,
     AuditCommitted,

@@ -22,6 +22,7 @@ from typing import Final
 
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.federation.load_average import LoadAverage
+from anabranch.protocol.federation.movements import Why
 
 
 class Place(Enum):
@@ -119,6 +120,8 @@ class Holding:
     """When its buyer last got the request to take it back."""
     unpaid_ms: int | None = None
     """Since when it has cost more than it is paid."""
+    failed: Why | None = None
+    """How whoever it was sold to has failed, as the shell sees it."""
 
     @property
     def is_load(self) -> bool:

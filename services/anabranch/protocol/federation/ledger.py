@@ -55,6 +55,7 @@ from anabranch.protocol.federation.movements import (
     MovementEntry,
     MovementLog,
     MovementState,
+    Placed,
     Why,
 )
 from anabranch.protocol.federation.offers import UNITS_MAX
@@ -123,7 +124,7 @@ class Settled:
     due_nano: int
 
 
-LedgerEntry = MovementEntry | Metered | AuditCommitted | Audited | Settled
+LedgerEntry = MovementEntry | Placed | Metered | AuditCommitted | Audited | Settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,14 @@ runs the task, until ``Ended`` stands there the seller does; each stops only whe
 the other runs it. So a message that is lost, or a participant that dies, leaves no task without a
 runner.
 
+A seller that sells a task on does not run it. With ``Placed`` it says on which node the task is to
+run; until then that is the seller's own. Its buyer, which does not see the contract of the resale,
+sees to it, or says so in its turn to whoever it has the task from.
+
 The states of a movement; what is not in the table is rejected:
     (nothing)  --started-->    running
     (nothing)  --withdrawn-->  void
+    running    --placed-->     running
     running    --ended-->      over
 
 Invariants:
@@ -19,6 +24,8 @@ Invariants:
         seller's signed answer.
     FM2  a movement that was withdrawn never runs; one that runs is not withdrawn.
     FM3  a task runs under one movement of a contract at a time.
+    FM4  where a task runs is the word of its seller, each once and in their order; no node of the
+         buyer is among those that it may name.
 """
 
 from __future__ import annotations
@@ -31,6 +38,10 @@ from typing import ClassVar, Final
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.statements import Signature, Verify, is_signed
+from anabranch.protocol.identifiers import is_name
+
+NODES_MAX: Final = 16
+"""A movement names so many different nodes at most: bounds what a reader of its ledger holds."""
 
 
 class MovementState(StrEnum):
@@ -95,11 +106,31 @@ class Ended:
     why: Why
 
 
-MovementEntry = Started | Withdrawn | Ended
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The seller says on which node the task of a movement that runs is to run from now on.
+    ``number``: of its words about the movement, from 1 on.
+    """
 
-TRANSITIONS: Final[dict[tuple[MovementState | None, type[MovementEntry]], MovementState]] = {
+    SIGNED_AS: ClassVar[str] = "movement placed"
+
+    contract_id: str
+    movement_id: str
+    by: str
+    at_ms: int
+    number: int
+    node: str
+
+
+MovementEntry = Started | Withdrawn | Ended
+"""From these follows who runs a task."""
+
+TRANSITIONS: Final[
+    dict[tuple[MovementState | None, type[MovementEntry | Placed]], MovementState]
+] = {
     (None, Started): MovementState.RUNNING,
     (None, Withdrawn): MovementState.VOID,
+    (MovementState.RUNNING, Placed): MovementState.RUNNING,
     (MovementState.RUNNING, Ended): MovementState.OVER,
 }
 """A pair that is not here is rejected."""
@@ -119,6 +150,12 @@ class Movement:
     ended_ms: int = 0
     ended_by: str = ""
     why: Why | None = None
+    nodes: tuple[str, ...] = ()
+    """That its seller has named, each once."""
+    node: str = ""
+    """The last that was named; empty: none was, it is the seller's own."""
+    placed: int = 0
+    """The number of the last word about it (FM4)."""
 
 
 def movement_id(contract_id: str, number: int, task: str) -> str:
@@ -155,7 +192,7 @@ class Claim:
     answer: Answer
 
 
-Command = Offer | Answer | ReturnRequest | Prepare | BringHome | Claim | Withdrawn | Ended
+Command = Offer | Answer | ReturnRequest | Prepare | BringHome | Claim | Withdrawn | Ended | Placed
 """Messages are to be signed and sent, entries to be signed and written into the contract's
 ledger.
 """
@@ -188,7 +225,7 @@ class MovementLog:
         """A movement by its id."""
         return self._movements.get(name)
 
-    def add(self, entry: MovementEntry, appended_ms: int) -> str:
+    def add(self, entry: MovementEntry | Placed, appended_ms: int) -> str:
         """Counts an entry, in the order of the log; answers why it does not count, or nothing.
 
         The entry's own signature is checked before: this checks what it says. ``appended_ms`` is
@@ -202,10 +239,33 @@ class MovementLog:
             return "not by a party of the contract"
         if after is None:
             return "no such movement" if before is None else f"the movement is {before.state}"
+        if isinstance(entry, Placed):
+            assert before is not None, "it runs"  # noqa: S101 - the table says so
+            return self._placed(entry, before)
         objection = self._objection(entry) if isinstance(entry, Started) else ""
         if not objection:
             self._movements[entry.movement_id] = self._moved(entry, after, appended_ms)
         return objection
+
+    def _placed(self, entry: Placed, movement: Movement) -> str:
+        """FM4."""
+        contract = self._versions[movement.version]
+        participant, _, number = entry.node.partition(".")
+        if entry.by != contract.seller:
+            return "where a task runs is its seller's word"
+        if entry.number != movement.placed + 1:
+            return "another word of the seller's is the next"
+        if not (is_name(participant) and number.isascii() and number.isdecimal()):
+            return "it names no node"
+        if participant == contract.buyer:
+            return "a seller names no node of its buyer's"
+        nodes = tuple(dict.fromkeys((*movement.nodes, entry.node)))
+        if len(nodes) > NODES_MAX:
+            return "it names too many nodes"
+        self._movements[entry.movement_id] = replace(
+            movement, nodes=nodes, node=entry.node, placed=entry.number
+        )
+        return ""
 
     def _moved(self, entry: MovementEntry, state: MovementState, appended_ms: int) -> Movement:
         if isinstance(entry, Started):

@@ -8,18 +8,27 @@ whoever comes back after a crash comes to the same node, and a move that was los
 
 The place of a task decides its node, the boundary log who runs it, the ledger who is paid:
     leaving, away   the partner's node: it stands by, becomes the primary, runs
-    all others      a node of the owner's
-    away, failed    a node of the owner's, at once: the ledger gets the end when it has the proof,
-                    or when the stage need not stay any more
+    all others      home: a node of one's own
+    away, failed    home, at once: the ledger gets the end when it has the proof, or when the stage
+                    need not stay any more
 A seller has *failed* that is not heard, or makes nothing of what there is for longer than it may,
 or that the ledger convicts: by an audit, or by measurements in dispute.
 
+A task that came is sold on by the same table. Only its owner moves it; so whoever has it from
+somebody says in the ledger of that movement where it is to run (``movements.Placed``). The next one
+does the same, up to the owner, and each sees its own two contracts alone. The partner's node is the
+one that the movement names, if the owner's file lets a partner run the task there. If the owner
+takes a task away from the node to which it was sold on, that node has not failed.
+
 Invariants:
-    FZ1  a task without a contract that lets it move is on a node of its owner's.
+    FZ1  a task without a contract that lets it move is on a node of its owner's; no node is named
+         to it that the owner's file does not let run it.
     FZ2  a buyer says that a movement has started only when the partner's node runs the stage, and
          that it has ended only when that one does not any more.
     FZ3  nobody trades under a contract whose load it cannot measure, or whose tasks it does not
          have in a file.
+    FZ4  for a movement counts what nodes of partners have made that its seller has named, or that
+         are its seller's own.
 """
 
 from __future__ import annotations
@@ -30,7 +39,13 @@ from typing import Final
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Ledger
-from anabranch.protocol.federation.movements import Movement, Why
+from anabranch.protocol.federation.movements import (
+    NODES_MAX,
+    Movement,
+    MovementState,
+    Placed,
+    Why,
+)
 from anabranch.protocol.federation.silence import promised_ms
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 
@@ -53,6 +68,37 @@ def node_of(partner: str) -> str:
     return f"{partner}.0"
 
 
+def partners_nodes(partners: Mapping[str, Collection[str]], stage: str) -> frozenset[str]:
+    """Where a stage may run that is not at home. ``partners``: of the owner's file."""
+    return frozenset(node_of(partner) for partner, stages in partners.items() if stage in stages)
+
+
+def nodes_of(movement: Movement, seller: str, allowed: Collection[str]) -> frozenset[str]:
+    """The nodes that count for a movement (FZ4). ``allowed``: ``partners_nodes``."""
+    return frozenset({node_of(seller), *(node for node in movement.nodes if node in allowed)})
+
+
+def named_node(movement: Movement | None, seller: str, allowed: Collection[str]) -> str:
+    """Where the task of a movement is to run: its seller's own node if it has named none, or one
+    that is not allowed (FZ1).
+    """
+    is_usable = movement is not None and movement.node in allowed
+    return movement.node if movement is not None and is_usable else node_of(seller)
+
+
+def placing(
+    movement: Movement, contract_id: str, seller: str, wanted: str, at_ms: int
+) -> Placed | None:
+    """What the seller of a task that came is to write, so that it runs on ``wanted``; None:
+    nothing.
+    """
+    before = movement.node or node_of(seller)
+    is_full = wanted not in movement.nodes and len(movement.nodes) == NODES_MAX
+    if movement.state is not MovementState.RUNNING or wanted == before or is_full:
+        return None
+    return Placed(contract_id, movement.movement_id, seller, at_ms, movement.placed + 1, wanted)
+
+
 def reason_against(
     contract: Contract,
     participant: str,
@@ -64,7 +110,7 @@ def reason_against(
     Args:
         contract: One of its own.
         participant: Who asks.
-        partners: Its own tasks that each partner may run.
+        partners: Tasks that each partner may run: its own, and of others that may come here.
         hosted: Tasks of others that it may run.
     """
     if contract.unit != ROW_PER_SECOND:
@@ -79,8 +125,8 @@ def reason_against(
 
 
 def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> str:
-    """Where a task of one's own is to run (FZ1). ``partner``: the node of whoever it was sold
-    to, which may have failed.
+    """Where a task is to run (FZ1). ``partner``: the node of whoever it was sold to, which may
+    have failed.
     """
     if place not in _AT_PARTNER or (place is Place.AWAY and has_failed):
         return home

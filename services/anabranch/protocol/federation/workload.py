@@ -18,7 +18,8 @@ Invariants:
     FV1  who follows the same logs measures the same, in whatever order they are read.
     FV2  a bucket counts for one node, the one that closed it first.
     FV3  a slot is measured when all of its buckets are closed, here and in all inputs.
-    FV4  of a slot a node is paid for the rows that it made, never for more time than it ran.
+    FV4  of a slot a movement is paid for the rows that its nodes made, never for more time than it
+         ran.
     FV5  a bucket waits from the moment on at which the follower read that all inputs have it.
 """
 
@@ -129,23 +130,23 @@ class Workload:
         upto, last = self._upto, self._buckets(slot, meter_ms).stop - 1
         return upto is not None and self._made is not None and min(upto, self._made) >= last
 
-    def units(self, slot: int, meter_ms: int, node: str, ran_ms: int) -> int | None:
-        """Mean load of what ``node`` made in a slot of which the movement ran for ``ran_ms`` (FV4);
-        None: the slot was not followed whole.
+    def units(self, slot: int, meter_ms: int, nodes: Collection[str], ran_ms: int) -> int | None:
+        """Mean load of what ``nodes`` made in a slot of which the movement ran for ``ran_ms``
+        (FV4); None: the slot was not followed whole.
         """
         buckets = self._buckets(slot, meter_ms)
         if buckets.start <= self._since or not self.is_over(slot, meter_ms):
             return None
-        own = self._own(buckets, node)
+        own = self._own(buckets, nodes)
         rows = sum(self._rows.get(bucket, 0) for bucket in own)
         return _rate(rows, max(len(own) * self._bucket_ms, ran_ms))
 
-    def has_made(self, slot: int, meter_ms: int, node: str) -> bool:
-        """Whether ``node`` made anything of a slot, be it of no rows."""
-        return bool(self._own(self._buckets(slot, meter_ms), node))
+    def has_made(self, slot: int, meter_ms: int, nodes: Collection[str]) -> bool:
+        """Whether one of ``nodes`` made anything of a slot, be it of no rows."""
+        return bool(self._own(self._buckets(slot, meter_ms), nodes))
 
-    def _own(self, buckets: range, node: str) -> list[int]:
-        return [bucket for bucket in buckets if self._made_by.get(bucket) == node]
+    def _own(self, buckets: range, nodes: Collection[str]) -> list[int]:
+        return [bucket for bucket in buckets if self._made_by.get(bucket) in nodes]
 
     def _buckets(self, slot: int, meter_ms: int) -> range:
         """Those that end in a slot: bucket n ends at n widths, and this is within it."""

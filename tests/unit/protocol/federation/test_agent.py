@@ -169,6 +169,25 @@ def test_fa6_a_task_that_goes_home_comes_back_from_whom_it_was_sold_on_to() -> N
     assert "north.a" not in made.holdings.tasks
 
 
+def test_fa6_an_end_that_was_lost_is_written_until_the_ledger_has_it() -> None:
+    made, name = sold_and_started()
+    made.recorded(Ended("north-south", NAME, "north", 20_000, Why.RECALLED), 20_000)
+    assert made.tick(21_999) == []
+    end = Ended("south-east", name, "south", 22_000, Why.RECALLED)
+    assert made.tick(22_000) == [end]
+    assert made.tick(23_000) == []
+    assert made.recorded(replace(end, by="east", why=Why.RETURNED), 23_500) == []
+    assert made.tick(30_000) == []
+
+
+def test_fa6_a_buyer_that_has_failed_is_told_so() -> None:
+    made, name = sold_and_started()
+    made.holdings.tasks["north.a"].failed = Why.SILENT
+    assert made.recorded(Ended("north-south", NAME, "north", 20_000, Why.SILENT), 20_000) == [
+        Ended("south-east", name, "south", 20_000, Why.SILENT)
+    ]
+
+
 def test_fa6_also_while_it_is_being_sold_whichever_the_ledger_has_first() -> None:
     made, name = sold_on()
     accepted = answer(

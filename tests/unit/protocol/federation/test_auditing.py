@@ -24,7 +24,7 @@ from harness.markets import CONTRACT, answer, contract, started, verify
 
 NAME = "north-south:1/north.a"
 WIDTH_MS = 100
-STAGE = SoldStage("0", "south.0", horizon=2, version=1, width_ms=WIDTH_MS)
+STAGE = SoldStage("0", frozenset({"south.0", "west.0"}), horizon=2, version=1, width_ms=WIDTH_MS)
 NUMBERS = [bytes([number]) * 32 for number in range(1, 5)]
 HOME = 50
 """The last bucket that the owner's node has made."""
@@ -239,6 +239,7 @@ def test_what_is_needed_of_the_log() -> None:
         (stream(70), 51, ""),
         (stream(70), 50, "another node made it"),
         (stream(70, node="east.0"), 55, "another node made it"),
+        (stream(70, node="west.0"), 55, ""),
         (stream(70, version=2), 55, "it is of another version of the stage"),
         (replaced(70), 52, "it may be partial"),
         (replaced(70), 53, ""),

@@ -22,7 +22,7 @@ NAME = "north-south:1/north.a"
 WIDTH_MS = 100
 SAMPLE_PPM = 600_000
 TERM_MS = 1_500
-STAGE = SoldStage("0", "south.0", horizon=2, version=1, width_ms=WIDTH_MS)
+STAGE = SoldStage("0", frozenset({"south.0"}), horizon=2, version=1, width_ms=WIDTH_MS)
 BEGUN = 50
 STEPS = st.lists(
     st.one_of(

@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.movements import (
+    NODES_MAX,
     TRANSITIONS,
     Ended,
     Movement,
     MovementEntry,
     MovementLog,
     MovementState,
+    Placed,
     Started,
     Why,
     Withdrawn,
@@ -36,6 +38,10 @@ def withdrawn(by: str = "south", name: str = NAME) -> Withdrawn:
 
 def ended(by: str = "north", name: str = NAME, at_ms: int = 20_000) -> Ended:
     return Ended("north-south", name, by, at_ms, Why.RECALLED)
+
+
+def placed(number: int, node: str = "west.0", by: str = "south") -> Placed:
+    return Placed("north-south", NAME, by, 5, number, node)
 
 
 def test_a_movement_starts_runs_and_ends() -> None:
@@ -125,6 +131,56 @@ def test_fm1_what_does_not_start_a_movement(entry: MovementEntry, text: str) -> 
     assert list(found) == []
 
 
+def test_fm4_the_seller_says_where_a_task_runs_each_word_once() -> None:
+    found = log()
+    assert found.add(placed(1), 0) == "no such movement"
+    assert found.add(started(answer()), 0) == ""
+    movement = found[NAME]
+    assert (movement.node, movement.nodes) == ("", ())
+    assert found.add(placed(1), 0) == ""
+    assert found.add(placed(1), 0) == "another word of the seller's is the next"
+    assert found.add(placed(3, "south.0"), 0) == "another word of the seller's is the next"
+    assert found.add(placed(2, "south.0"), 0) == ""
+    assert found.add(placed(3), 0) == ""
+    assert found[NAME] == replace(movement, nodes=("west.0", "south.0"), node="west.0", placed=3)
+    assert found.add(ended(), 20_000) == ""
+    assert found.add(placed(4), 0) == "the movement is over"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (placed(1, by="north"), "its seller's word"),
+        (placed(1, by="west"), "not by a party"),
+        (placed(1, "north.0"), "no node of its buyer's"),
+        (placed(1, "north.7"), "no node of its buyer's"),
+        (placed(1, "west"), "names no node"),
+        (placed(1, ""), "names no node"),
+        (placed(1, ".0"), "names no node"),
+        (placed(1, "west.x"), "names no node"),
+        (placed(1, "west.0.1"), "names no node"),
+        (placed(1, "West.0"), "names no node"),
+        (placed(1, "west.\u0663"), "names no node"),
+        (placed(0), "is the next"),
+    ],
+)
+def test_fm4_what_names_no_node(entry: Placed, text: str) -> None:
+    found = log()
+    assert found.add(started(answer()), 0) == ""
+    before = found[NAME]
+    assert text in found.add(entry, 0)
+    assert found[NAME] == before
+
+
+def test_fm4_a_movement_names_so_many_nodes() -> None:
+    found = log()
+    assert found.add(started(answer()), 0) == ""
+    for number in range(1, NODES_MAX + 1):
+        assert found.add(placed(number, f"west.{number}"), 0) == ""
+    assert found.add(placed(NODES_MAX + 1), 0) == "it names too many nodes"
+    assert found.add(placed(NODES_MAX + 1, "west.1"), 0) == ""
+
+
 def test_a_movement_lasts_from_the_logs_time_of_its_start_to_that_of_its_end() -> None:
     """The times that the two sides write are their own."""
     found = log()
@@ -170,4 +226,4 @@ def test_the_table_begins_with_nothing_and_ends_with_void_or_over() -> None:
     befores, afters = {before for before, _ in TRANSITIONS}, set(TRANSITIONS.values())
     assert afters - befores == {MovementState.VOID, MovementState.OVER}
     assert befores - afters == {None}
-    assert {entry for _, entry in TRANSITIONS} == {Started, Withdrawn, Ended}
+    assert {entry for _, entry in TRANSITIONS} == {Started, Withdrawn, Placed, Ended}

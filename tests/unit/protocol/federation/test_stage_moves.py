@@ -17,12 +17,16 @@ from anabranch.protocol.federation.ledger import (
     LedgerEntry,
     Metered,
 )
-from anabranch.protocol.federation.movements import Why
+from anabranch.protocol.federation.movements import NODES_MAX, Movement, MovementState, Placed, Why
 from anabranch.protocol.federation.stage_moves import (
     failure,
     is_ready,
     may_end,
+    named_node,
     node_of,
+    nodes_of,
+    partners_nodes,
+    placing,
     reason_against,
     stage_of,
     task_of,
@@ -58,6 +62,48 @@ def test_a_stage_is_at_its_partner_only_while_that_one_is_to_run_it(
 def test_the_ledger_gets_it_when_the_other_side_runs_it(place: Place, runs_on: str) -> None:
     expected = (place, runs_on) in {(Place.LEAVING, "south.0"), (Place.COMING, "north.0")}
     assert is_ready(place, runs_on, "north.0", "south.0") is expected
+
+
+def moved(*nodes: str, state: MovementState = MovementState.RUNNING) -> Movement:
+    """Its seller has named these, one after the other."""
+    node, several = (nodes or ("",))[-1], tuple(dict.fromkeys(nodes))
+    return Movement(NAME, state, "north.a", nodes=several, node=node, placed=len(nodes))
+
+
+ALLOWED = partners_nodes({"south": ["a"], "west": ["a", "b"], "east": ["b"]}, "a")
+
+
+def test_the_owners_file_says_whose_nodes_may_run_a_stage() -> None:
+    assert sorted(ALLOWED) == ["south.0", "west.0"]
+
+
+def test_fz1_a_task_runs_where_its_seller_says_if_the_file_lets_it() -> None:
+    assert named_node(None, "south", ALLOWED) == "south.0"
+    assert named_node(moved(), "south", ALLOWED) == "south.0"
+    assert named_node(moved("west.0"), "south", ALLOWED) == "west.0"
+    assert named_node(moved("west.0", "east.0"), "south", ALLOWED) == "south.0"
+    assert named_node(moved("north.0"), "south", ALLOWED) == "south.0"
+
+
+def test_fz4_nodes_of_partners_count_that_its_seller_has_named() -> None:
+    assert nodes_of(moved(), "south", ALLOWED) == {"south.0"}
+    named = moved("west.0", "east.0", "north.0", "south.0")
+    assert nodes_of(named, "south", ALLOWED) == {"south.0", "west.0"}
+    assert nodes_of(moved(), "south", ()) == {"south.0"}
+
+
+def test_who_has_sold_on_what_came_says_where_it_runs() -> None:
+    def word(movement: Movement, wanted: str) -> Placed | None:
+        return placing(movement, "north-south", "south", wanted, 7)
+
+    assert word(moved(), "south.0") is None
+    assert word(moved(), "west.0") == Placed("north-south", NAME, "south", 7, 1, "west.0")
+    assert word(moved("west.0"), "west.0") is None
+    assert word(moved("west.0"), "south.0") == Placed("north-south", NAME, "south", 7, 2, "south.0")
+    assert word(moved("west.0", state=MovementState.OVER), "south.0") is None
+    full = moved(*(f"west.{number}" for number in range(NODES_MAX)))
+    assert word(full, "south.0") is None, "it would not count"
+    assert word(full, "west.1") is not None
 
 
 def ledger(*entries: LedgerEntry, at_ms: int = 0) -> Ledger:

@@ -35,11 +35,13 @@ def test_a_slot_counts_the_rows_of_its_buckets_by_who_closed_them() -> None:
     load.made("north.0", 40)
     load.made("south.0", 44)
     assert load.is_over(SLOT, METER_MS)
-    assert load.units(SLOT, METER_MS, "north.0", 250) == 20
-    assert load.units(SLOT, METER_MS, "south.0", 750) == 28
-    assert load.units(SLOT, METER_MS, "east.0", 1_000) == 0
-    assert load.has_made(SLOT, METER_MS, "south.0")
-    assert not load.has_made(SLOT, METER_MS, "east.0")
+    assert load.units(SLOT, METER_MS, ["north.0"], 250) == 20
+    assert load.units(SLOT, METER_MS, ["south.0"], 750) == 28
+    assert load.units(SLOT, METER_MS, ["east.0"], 1_000) == 0
+    assert load.has_made(SLOT, METER_MS, ["south.0"])
+    assert not load.has_made(SLOT, METER_MS, ["east.0"])
+    assert load.units(SLOT, METER_MS, ["south.0", "north.0"], 1_000) == 26
+    assert load.has_made(SLOT, METER_MS, ["east.0", "south.0"])
 
 
 def test_who_made_part_of_the_time_that_it_ran_is_paid_for_that_part() -> None:
@@ -47,9 +49,9 @@ def test_who_made_part_of_the_time_that_it_ran_is_paid_for_that_part() -> None:
     load.arrived("a", LAST, dict.fromkeys(range(FIRST, LAST + 1), 10))
     load.made("south.0", 41)
     load.made("north.0", LAST)
-    assert load.units(SLOT, METER_MS, "south.0", 1_000) == 20
-    assert load.units(SLOT, METER_MS, "south.0", 500) == 40
-    assert load.units(SLOT, METER_MS, "south.0", 100) == 40
+    assert load.units(SLOT, METER_MS, ["south.0"], 1_000) == 20
+    assert load.units(SLOT, METER_MS, ["south.0"], 500) == 40
+    assert load.units(SLOT, METER_MS, ["south.0"], 100) == 40
 
 
 def test_a_slot_waits_for_all_inputs_and_for_the_stage() -> None:
@@ -57,9 +59,9 @@ def test_a_slot_waits_for_all_inputs_and_for_the_stage() -> None:
     load.arrived("a", LAST, {FIRST: 3})
     load.made("south.0", LAST)
     assert not load.is_over(SLOT, METER_MS)
-    assert load.units(SLOT, METER_MS, "south.0", 1_000) is None
+    assert load.units(SLOT, METER_MS, ["south.0"], 1_000) is None
     load.arrived("b", LAST, {FIRST: 4})
-    assert load.units(SLOT, METER_MS, "south.0", 1_000) == 7
+    assert load.units(SLOT, METER_MS, ["south.0"], 1_000) == 7
     other = followed()
     other.arrived("a", LAST, {})
     assert not other.is_over(SLOT, METER_MS)
@@ -72,8 +74,8 @@ def test_a_slot_that_was_not_followed_whole_has_no_figure() -> None:
     load.made("south.0", FIRST)
     load.arrived("a", LAST + 4, {41: 5})
     load.made("south.0", LAST + 4)
-    assert load.units(SLOT, METER_MS, "south.0", 1_000) is None
-    assert load.units(SLOT + 1, METER_MS, "south.0", 1_000) == 0
+    assert load.units(SLOT, METER_MS, ["south.0"], 1_000) is None
+    assert load.units(SLOT + 1, METER_MS, ["south.0"], 1_000) == 0
 
 
 def test_load_is_the_mean_of_what_arrived_since_it_was_asked() -> None:
@@ -105,8 +107,8 @@ def test_a_stream_that_begins_later_begins_at_a_large_number() -> None:
     load.made("north.0", now + 4)
     assert load.load() == 12
     slot = now * WIDTH_MS // METER_MS
-    assert load.units(slot, METER_MS, "north.0", 1_000) is None
-    assert not load.has_made(slot - 1, METER_MS, "north.0")
+    assert load.units(slot, METER_MS, ["north.0"], 1_000) is None
+    assert not load.has_made(slot - 1, METER_MS, ["north.0"])
 
 
 def test_what_a_node_closes_a_second_time_stays_whose_it_was() -> None:
@@ -115,8 +117,8 @@ def test_what_a_node_closes_a_second_time_stays_whose_it_was() -> None:
     load.made("south.0", LAST)
     load.made("north.0", LAST)
     load.made("north.0", FIRST)
-    assert load.units(SLOT, METER_MS, "south.0", 1_000) == 8
-    assert not load.has_made(SLOT, METER_MS, "north.0")
+    assert load.units(SLOT, METER_MS, ["south.0"], 1_000) == 8
+    assert not load.has_made(SLOT, METER_MS, ["north.0"])
 
 
 def test_memory_is_bounded_and_old_slots_have_no_figure() -> None:
@@ -126,12 +128,12 @@ def test_memory_is_bounded_and_old_slots_have_no_figure() -> None:
         upto += KEPT_BUCKETS
         load.arrived("a", upto, dict.fromkeys(range(upto - KEPT_BUCKETS + 1, upto + 1), 1))
         load.made("south.0", upto)
-    assert load.units(SLOT, METER_MS, "south.0", 1_000) is None
+    assert load.units(SLOT, METER_MS, ["south.0"], 1_000) is None
     last = upto * WIDTH_MS // METER_MS - 1
-    assert load.units(last, METER_MS, "south.0", 1_000) == 4
+    assert load.units(last, METER_MS, ["south.0"], 1_000) == 4
     load.made("south.0", 10 * upto)
     load.arrived("a", 10 * upto, {})
-    assert load.units(10 * last, METER_MS, "south.0", 1_000) == 0
+    assert load.units(10 * last, METER_MS, ["south.0"], 1_000) == 0
 
 
 def test_fv5_the_oldest_bucket_that_is_not_made_waits_since_all_inputs_have_it() -> None:
@@ -179,7 +181,7 @@ def test_the_order_of_reading_makes_no_difference(cuts: list[int]) -> None:
             for end in ends:
                 steps[what](end)
                 before[what] = end
-        return [load.units(slot, METER_MS, "n1", 1_000) for slot in range(9, 30)]
+        return [load.units(slot, METER_MS, ["n1"], 1_000) for slot in range(9, 30)]
 
     assert loads(["a", "made"]) == loads(["made", "a"])
 
