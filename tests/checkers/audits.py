@@ -5,7 +5,7 @@ draws samples, and reads the log, in its own few lines.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch.protocol.federation.audit import Fault, Finding
@@ -122,16 +122,18 @@ def _is_drawn(number: bytes, movement: str, bucket: int, share_ppm: int) -> bool
 
 
 def blames(
-    terms: Iterable[Term], made: Mapping[str, Mapping[int, Made]], nodes: Mapping[str, str]
+    terms: Iterable[Term],
+    made: Mapping[str, Mapping[int, Made]],
+    nodes: Mapping[str, Collection[str]],
 ) -> Iterator[str]:
     """Nobody is blamed for what is right, or for what others have made. ``made``: by movement and
-    bucket; ``nodes``: of the seller of each movement.
+    bucket; ``nodes``: that count for each movement.
     """
     for term in terms:
         for finding in term.findings:
             bucket = made[term.movement].get(finding.bucket)
             where = f"{term.movement}: bucket {finding.bucket}"
-            if bucket is None or bucket.node != nodes[term.movement]:
+            if bucket is None or bucket.node not in nodes[term.movement]:
                 yield f"{where} is blamed on its seller; it was made by {bucket}"
             elif bucket.is_right:
                 yield f"{where} is found to be of a {finding.fault.value}, and is right"
@@ -144,7 +146,7 @@ def misses(
     book: Book,
     text: Contract,
     made: Mapping[str, Mapping[int, Made]],
-    nodes: Mapping[str, str],
+    nodes: Mapping[str, Collection[str]],
 ) -> Iterator[str]:
     """Whose number is revealed without findings has looked: every bucket of its sample that ended
     in its time, and that the seller has made, is right.
@@ -158,7 +160,7 @@ def misses(
         for bucket, each in sorted(made[term.movement].items()):
             if (
                 first_ms < bucket * term.width_ms <= min(ends, default=0)
-                and each.node == nodes[term.movement]
+                and each.node in nodes[term.movement]
                 and not each.is_right
                 and _is_drawn(term.number, term.movement, bucket, text.audit.sample_ppm)
             ):

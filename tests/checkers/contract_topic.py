@@ -1,5 +1,5 @@
-"""Judge of a contract's topic: who ran what, at what price, and what was paid for it. It reads the
-signed records in its own few lines: nothing here is code by which the services read them.
+"""Judge of a contract's topic: who ran what, where, at what price, and what was paid for it. It
+reads the signed records in its own few lines: nothing here is code by which the services read them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import Metered, Posting, Settled
-from anabranch.protocol.federation.movements import Ended, Started, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, Placed, Started, Why, Withdrawn
 from anabranch.protocol.federation.offers import Answer
 from anabranch.protocol.federation.statements import Signature
 
@@ -51,6 +51,8 @@ class Ran:
     why: Why | None = None
     silent_ms: int = 0
     """For how long its seller had measured nothing when it ended."""
+    words: list[str] = field(default_factory=list)
+    """The nodes that its seller has named, one after the other."""
 
     def overlap_ms(self, first_ms: int, last_ms: int) -> int:
         """For how long of a time it ran."""
@@ -76,7 +78,7 @@ def read(entries: Iterable[Entry], text: Contract, is_signed: IsSigned) -> Book:
     for number, entry in enumerate(entries):
         now_ms = max(now_ms, entry.at_ms)
         statement = entry.statement
-        if not isinstance(statement, Started | Withdrawn | Ended | Metered | Settled):
+        if not isinstance(statement, Started | Withdrawn | Placed | Ended | Metered | Settled):
             continue
         if statement.by not in (text.buyer, text.seller):
             continue
@@ -92,6 +94,8 @@ def read(entries: Iterable[Entry], text: Contract, is_signed: IsSigned) -> Book:
                 ran.ended_ms, ran.ended_number = now_ms, number
                 ran.ended_by, ran.why = statement.by, statement.why
                 ran.silent_ms = now_ms - max(ran.started_ms, _measured_ms(book, ran, text))
+            case Placed(movement_id=name) if name in book.ran:
+                _name(book.ran[name], text, statement)
             case Metered(movement_id=name) if name in book.ran:
                 _measure(book, text, statement, now_ms)
             case Settled(period=period) if period > max(book.paid, default=-1):
@@ -131,6 +135,13 @@ def _start(
     )
     if is_free and text.fixed_price - text.delta <= task.price <= text.fixed_price:
         book.ran[name] = Ran(name, entry.task, task.units, task.price, now_ms)
+
+
+def _name(ran: Ran, text: Contract, entry: Placed) -> None:
+    owner, _, number = entry.node.partition(".")
+    is_next = entry.by == text.seller and entry.number == len(ran.words) + 1
+    if is_next and ran.ended_ms is None and owner != text.buyer and owner and number.isdecimal():
+        ran.words.append(entry.node)
 
 
 def _measure(book: Book, text: Contract, entry: Metered, now_ms: int) -> None:
@@ -260,18 +271,44 @@ def _due(ran: Ran, text: Contract, found: int | None) -> list[tuple[str, int]]:
     return [(ran.ended_by, violation)] * early + [(text.seller, violation)] * (found is not None)
 
 
+def sold_on(
+    source: Book, book: Book, now_ms: int, quiet_from_ms: int, within_ms: int
+) -> Iterator[str]:
+    """What a seller sells on, it has; and when it has it no more, that is over soon. ``source``: of
+    the contract under which it came; ``quiet_from_ms``: when all faults are over.
+    """
+    for ran in book.ran.values():
+        came = [
+            each
+            for each in source.ran.values()
+            if each.task == ran.task and each.started_ms <= ran.started_ms
+        ]
+        if not came:
+            yield f"{ran.name} is sold on, and has not come"
+            continue
+        last = max(came, key=lambda each: each.started_ms)
+        if last.ended_ms is None:
+            continue
+        late_ms = max(last.ended_ms, ran.started_ms, quiet_from_ms) + within_ms
+        if (now_ms if ran.ended_ms is None else ran.ended_ms) > late_ms:
+            yield (
+                f"{ran.name} was sold on under {last.name}, which ended at {last.ended_ms}, and"
+                f" ends at {ran.ended_ms}"
+            )
+
+
 @dataclass(frozen=True)
 class Work:
-    """What of one slot a seller's node made, and for how long at most that is paid."""
+    """What of one slot a movement's nodes made, and for how long at most that is paid."""
 
     rows: int
     span_ms: int
     """The time of the buckets that it made."""
 
 
-def payments(book: Book, text: Contract, work: Callable[[str, int], Work]) -> Iterator[str]:
+def payments(book: Book, text: Contract, work: Callable[[Ran, int], Work]) -> Iterator[str]:
     """A seller is paid for no more than its node has made, where the buyer has measured that; else
-    it is believed, up to the load that was agreed. ``work``: of (task, slot).
+    it is believed, up to the load that was agreed. ``work``: of (movement, slot).
     """
     meter_ms = text.audit.meter_ms
     settled_ms = (max(book.paid, default=-1) + 1) * text.audit.settle_ms
@@ -280,7 +317,7 @@ def payments(book: Book, text: Contract, work: Callable[[str, int], Work]) -> It
             continue
         ran = book.ran[name]
         ran_ms = ran.overlap_ms(slot * meter_ms, (slot + 1) * meter_ms)
-        made, units = work(ran.task, slot), units_of(readings, ran, text)
+        made, units = work(ran, slot), units_of(readings, ran, text)
         most = made.rows * 1_000 + ran_ms // 2 + 1  # units are rounded
         if units * ran_ms > most:
             yield (
@@ -293,7 +330,7 @@ def measurements(
     entries: Sequence[Entry],
     book: Book,
     text: Contract,
-    work: Callable[[str, int], Work],
+    work: Callable[[Ran, int], Work],
     honest: Iterable[str],
 ) -> Iterator[str]:
     """What an honest side measures is what the logs say: of the rows that the seller's node made,
@@ -310,7 +347,7 @@ def measurements(
             continue
         ran = book.ran[each.movement_id]
         first_ms, last_ms = each.slot * meter_ms, (each.slot + 1) * meter_ms
-        made = work(ran.task, each.slot)
+        made = work(ran, each.slot)
         open_ms = max(0, last_ms - max(first_ms, ran.started_ms))  # its end may be unread
         right = {
             _rate(made.rows, max(made.span_ms, ran_ms))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from anabranch.protocol.federation.ledger import Metered, Posting, Settled
-from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, Placed, Why, Withdrawn
 from anabranch.protocol.federation.offers import AcceptedTask
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
 from checkers import contract_topic
@@ -60,6 +60,33 @@ def test_a_movement_runs_from_the_log_s_time_of_its_start_to_that_of_its_end() -
         1_000,
         0,
     ]
+
+
+def place(at_ms: int, number: int, node: str, by: str = "south") -> Entry:
+    return record(at_ms, Placed("north-south", NAME, by, 0, number, node))
+
+
+def test_the_words_of_the_seller_count_each_once() -> None:
+    words = (place(1, 1, "west.0"), place(2, 1, "east.0"), place(3, 2, "south.0"))
+    others = (place(4, 3, "north.0"), place(4, 3, "west"), place(4, 3, "west.0", by="north"))
+    assert read(start(0), *words, *others).ran[NAME].words == ["west.0", "south.0"]
+    assert read(start(0), end(1), *words).ran[NAME].words == []
+
+
+def test_what_is_sold_on_has_come_and_ends_with_what_it_came_under() -> None:
+    def found(source: Book, book: Book, now_ms: int = 9_000, quiet_ms: int = 0) -> str:
+        return text_of(contract_topic.sold_on(source, book, now_ms, quiet_ms, 1_000))
+
+    assert "has not come" in found(read(), read(start(2_000)))
+    assert "has not come" in found(read(start(3_000)), read(start(2_000)))
+    assert not found(read(start(1_000)), read(start(2_000)))
+    over = read(start(1_000), end(3_000))
+    assert not found(over, read(start(2_000), end(4_000)))
+    assert "ends at 4001" in found(over, read(start(2_000), end(4_001)))
+    assert not found(over, read(start(2_000), end(4_001)), quiet_ms=3_001)
+    assert "ends at None" in found(over, read(start(2_000)))
+    assert not found(over, read(start(2_000)), now_ms=4_000)
+    assert not found(over, read(start(3_500), end(4_500)))
 
 
 @pytest.mark.parametrize(

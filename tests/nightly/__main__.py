@@ -88,7 +88,7 @@ def steps(given: argparse.Namespace) -> list[Step]:
         ),
         Step(
             "participants",
-            "Fresh seeds of two participants",
+            "Fresh seeds of several participants",
             f'make simulation SEEDS={given.seeds // 5} ARGS="--federation --all"',
             (
                 "simulation.explore",

@@ -1,6 +1,6 @@
 """Participants who do what they must not, and records that nobody should believe.
 
-One of the two parties may be dishonest: its agent or its node, with its own key. A stranger may
+One of the parties may be dishonest: its agent or its node, with its own key. A stranger may
 write anything anywhere, with a key that counts as the stranger's alone.
 """
 
@@ -25,12 +25,14 @@ from anabranch.protocol.federation.movements import (
     Command,
     Ended,
     MovementState,
+    Placed,
     Started,
     Why,
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer
 from anabranch.protocol.federation.statements import Signature, Statement
+from simulation.options import ON_NEW, ON_THIRD
 
 NEVER_STARTS: Final = "north never starts"
 BLAMES: Final = "north blames"
@@ -45,16 +47,27 @@ COMPUTES_WRONG: Final = "south computes wrong"
 LEAVES_OUT: Final = "south leaves out"
 SPOILS: Final = (COMPUTES_WRONG, LEAVES_OUT)
 """Nodes that run the stage, and make other rows of it, or only a few."""
+WEST_COMPUTES_WRONG: Final = "west computes wrong"
+SPOILT_BY: Final = {COMPUTES_WRONG: ON_NEW, LEAVES_OUT: ON_NEW, WEST_COMPUTES_WRONG: ON_THIRD}
+"""What stands after the names of their processes."""
 AUDITOR_CHOOSES: Final = "auditor chooses"
 """It blames a seller for buckets that it has picked."""
 KINDS: Final = (*AGENTS, MAKES_NOTHING, *SPOILS, AUDITOR_CHOOSES)
 """And a node that begins the stage, is heard, and makes nothing."""
+NAMES_NOBODY: Final = "south names a node of nobody"
+NAMES_THE_OWNER: Final = "west names the owner's node"
+"""Also claims what that has made."""
+WEST_MAKES_NOTHING: Final = "west makes nothing"
+OF_RESALES: Final = (NAMES_NOBODY, NAMES_THE_OWNER, WEST_MAKES_NOTHING, WEST_COMPUTES_WRONG)
+"""Where the stage may be sold on."""
+MAKING_NOTHING: Final = {MAKES_NOTHING: ON_NEW, WEST_MAKES_NOTHING: ON_THIRD}
+NAMED: Final = {NAMES_NOBODY: "nobody.0", NAMES_THE_OWNER: "north.0"}
 _BLAMES_AFTER_MS: Final = 2_600
 _CLAIMS: Final = 3
 
 
 class DishonestAgent(AgentService):
-    """An agent that is one of ``AGENTS``, by ``kind``."""
+    """An agent that is one of ``AGENTS``, or of ``NAMED``, by ``kind``."""
 
     kind = ""
 
@@ -71,11 +84,15 @@ class DishonestAgent(AgentService):
         super().step()
         if self.kind == BLAMES:
             self._blame()
+        if self.kind in NAMED:
+            self._name(NAMED[self.kind])
 
     def _perform(self, commands: list[Command]) -> None:
         found: list[Command] = []
         for command in commands:
             if isinstance(command, Claim) and self.kind == NEVER_STARTS:
+                continue
+            if isinstance(command, Placed) and self.kind in NAMED:
                 continue
             if isinstance(command, Answer) and self.kind == ASKS_TOO_MUCH:
                 command = self._dearer(command)  # noqa: PLW2901
@@ -87,6 +104,22 @@ class DishonestAgent(AgentService):
         contract = self.agent._standing.partners[answer.contract_id].contract
         tasks = tuple(replace(task, price=contract.fixed_price + 1) for task in answer.tasks)
         return replace(answer, tasks=tasks)
+
+    def _name(self, node: str) -> None:
+        """As where each task runs that it has taken; and it counts what that makes."""
+        assert self._reader is not None
+        assert self._ledgers is not None
+        assert self._stages is not None
+        for logs in self._stages.workloads().values():
+            logs.allowed |= {node}
+        for name, contract in self._reader.contracts.items():
+            ledger, booked = contract.ledger, contract.booked
+            if ledger is None or booked is None or booked.contract.seller != self._participant:
+                continue
+            for movement in ledger.movements:
+                if movement.state is MovementState.RUNNING and not movement.placed:
+                    ids = name, movement.movement_id, self._participant
+                    self._ledgers.write(Placed(*ids, self._now_ms(), 1, node))
 
     def _blame(self) -> None:
         assert self._reader is not None
@@ -145,6 +178,8 @@ class Forger:
             Ended(contract_id, name, seller, now_ms, Why.RETURNED),
             Ended(contract_id, name, self._key.participant, now_ms, Why.SILENT),
             Withdrawn(contract_id, f"{contract_id}:{now_ms}/{self._text.tasks[0]}", buyer, now_ms),
+            Placed(contract_id, name, seller, now_ms, 1, "west.0"),
+            Placed(contract_id, name, self._key.participant, now_ms, 1, "west.0"),
             Metered(contract_id, name, seller, slot, 10**6),
             Metered(contract_id, name, buyer, slot, 0),
             Metered(contract_id, name, self._key.participant, slot, 0),

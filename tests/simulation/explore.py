@@ -5,7 +5,7 @@
     python -m simulation.explore --seeds 300 [--first 0] [--twice] [--jobs 2]
     python -m simulation.explore --first 17 --seeds 1 --show     # one seed, with its history
     python -m simulation.explore --seeds 500 --scenario chain    # the first 500 seeds of a scenario
-    python -m simulation.explore --seeds 300 --federation        # seeds of two participants
+    python -m simulation.explore --seeds 300 --federation        # seeds of several participants
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def main() -> int:
         "--scenario", choices=sorted(scenarios.CHANCES), help="only seeds of this scenario"
     )
     parser.add_argument(
-        "--federation", action="store_true", help="seeds of two participants, one of whom sells"
+        "--federation", action="store_true", help="seeds of several participants, one of whom sells"
     )
     given = parser.parse_args()
     begun = time.perf_counter()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simulation.hostile import AGAIN
-from simulation.options import OUTPUT, Options
+from simulation.options import ON_NEW, OUTPUT, Options
 
 PROCESS_KINDS = (
     "crash",
@@ -66,8 +66,6 @@ WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 their power at once; a clock runs fast or slow; a disk takes nothing more for a while.
 """
 EVERYTHING = "everything"
-ON_NEW = ".new"
-"""After the name of a replica: the process of the node to which it may be moved."""
 DRIFT_PERMILLE = 200
 CLOCK_JUMP_MS = 288_000
 

@@ -1,5 +1,6 @@
-"""Seeds of a federation: what two participants agree on, what load costs them, and the rush that
-makes one of them sell a stage to the other.
+"""Seeds of a federation: what its participants agree on, what load costs them, and the rush that
+makes one of them sell a stage to another; in some seeds that one gets load of its own meanwhile,
+and sells the stage on to a third.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from anabranch.protocol.federation.stage_moves import node_of, task_of
 from harness.markets import contract
 from harness.trading_world import terms
 from simulation import dishonest, drawing
-from simulation.options import NAME, Options, StageOptions
+from simulation.options import NAME, ON_NEW, ON_THIRD, Options, StageOptions
 from simulation.workload import BASE_MS
 
 BUYER: Final = "north"
 SELLER: Final = "south"
+THIRD: Final = "west"
+"""To whom the seller may sell on."""
 STRANGER: Final = "mallory"
 """A participant with a key that counts, and no contract."""
 FEDERATION: Final = "tolls"
 AUDITOR: Final = "auditor"
 METER_MS, SETTLE_MS = 1_000, 2_000
+_RESALE_CHANCE: Final = 0.25
+_LOAD_OF_OWN: Final = (40, 55)
+"""Units of the seller's own while it has a rush, of the 60 that it can bear."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,13 @@ class MarketOptions(Options):
     sample_ppm: int = 200_000
     has_auditor: bool = False
     dishonest: str = ""
-    """What one of the two does that it must not (``dishonest.KINDS``); mostly nothing."""
+    """What one of them does that it must not (``dishonest.KINDS``, or ``OF_RESALES``); mostly
+    nothing.
+    """
+    sellers_rush: tuple[int, int, int] = (0, 0, 0)
+    """From the first of these buckets on, and before the second, the seller has so many units of
+    load of its own; counted from the beginning. No units: there are but two participants.
+    """
 
     @property
     def moved(self) -> str:
@@ -50,9 +62,14 @@ class MarketOptions(Options):
         return f"{self.stages[self.seed % len(self.stages)].name}.0"
 
     @property
-    def new_node(self) -> str:
-        """The one that the seller runs for it."""
-        return node_of(SELLER)
+    def is_resale(self) -> bool:
+        """The seller may sell on what it has bought."""
+        return self.sellers_rush[2] > 0
+
+    @property
+    def new_nodes(self) -> dict[str, str]:
+        """Those that the sellers run for it."""
+        return {ON_NEW: node_of(SELLER)} | ({ON_THIRD: node_of(THIRD)} if self.is_resale else {})
 
     @property
     def sold(self) -> str:
@@ -66,13 +83,13 @@ class MarketOptions(Options):
 
     @property
     def is_honest(self) -> bool:
-        """Neither of the two does what it must not."""
+        """None of them does what it must not."""
         return not self.dishonest
 
     @property
     def traders(self) -> tuple[str, ...]:
         """Those with an agent and a contract broker."""
-        return BUYER, SELLER
+        return (BUYER, SELLER, THIRD) if self.is_resale else (BUYER, SELLER)
 
     @property
     def auditor(self) -> str:
@@ -82,7 +99,12 @@ class MarketOptions(Options):
     @property
     def spoils(self) -> str:
         """The stage that is for sale, if its seller makes wrong rows of it."""
-        return self.sold if self.dishonest in dishonest.SPOILS else ""
+        return self.sold if self.dishonest in dishonest.SPOILT_BY else ""
+
+    @property
+    def spoiler(self) -> str:
+        """The node that does so; empty: none."""
+        return self.new_nodes.get(dishonest.SPOILT_BY.get(self.dishonest, ""), "")
 
     @property
     def federation(self) -> Federation:
@@ -91,12 +113,18 @@ class MarketOptions(Options):
             name=FEDERATION,
             participant=BUYER,
             auditor=self.auditor,
-            partners={SELLER: [self.sold]},
+            partners={name: [self.sold] for name in self.traders if name != BUYER},
             agent=_policy(24, 150, self.corners),
         )
 
-    def contract(self) -> Contract:
-        """What both have signed when the run begins."""
+    def contracts(self) -> tuple[Contract, ...]:
+        """What the participants have signed when the run begins, the first buyer's first."""
+        first = self._contract()
+        name = f"{SELLER}-{THIRD}"
+        second = replace(first, contract_id=name, buyer=SELLER, seller=THIRD)
+        return (first, second) if self.is_resale else (first,)
+
+    def _contract(self) -> Contract:
         moving = contract().moving
         text = terms(
             BASE_MS,
@@ -115,11 +143,11 @@ class MarketOptions(Options):
         return SigningKey(participant, "1", secret.digest())
 
 
-def sellers_pipeline(options: MarketOptions) -> Pipeline:
-    """The seller's own, which has no stage: its agent takes those of others."""
+def sellers_pipeline(options: MarketOptions, seller: str) -> Pipeline:
+    """A seller's own, which has no stage: its agent takes those of others."""
     return Pipeline(
-        name=SELLER,
-        path=Path("south.yaml"),
+        name=seller,
+        path=Path(f"{seller}.yaml"),
         bucket_ms=options.bucket_ms,
         max_delay_ms=options.max_delay_ms,
         partitions=options.partitions,
@@ -128,10 +156,10 @@ def sellers_pipeline(options: MarketOptions) -> Pipeline:
         outputs={},
         federation=Federation(
             name=FEDERATION,
-            participant=SELLER,
+            participant=seller,
             auditor=options.auditor,
             hosts={NAME: Path("pipeline.yaml")},
-            agent=_policy(60, 150, ()),
+            agent=_policy(60 if seller == SELLER else 100, 150, ()),
         ),
     )
 
@@ -198,7 +226,7 @@ def draw(seed: int) -> MarketOptions:
     is_audited, wrong = rng.random() < 0.3, ""
     if rng.random() < 0.3:
         wrong = rng.choice(dishonest.KINDS)
-    return MarketOptions(
+    made = MarketOptions(
         **vars(drawn),
         corners=corners,
         fixed_price=fixed_price,
@@ -207,5 +235,30 @@ def draw(seed: int) -> MarketOptions:
         deadline_ms=deadline_ms,
         sample_ppm=rng.choice((200_000, 500_000)),
         has_auditor=is_audited or wrong in (*dishonest.SPOILS, dishonest.AUDITOR_CHOOSES),
+        dishonest=wrong,
+    )
+    return (
+        _with_a_third(made) if random.Random(f"{seed}/resale").random() < _RESALE_CHANCE else made
+    )
+
+
+def _with_a_third(options: MarketOptions) -> MarketOptions:
+    """The rush lasts longer, and the seller gets load of its own within it, or beyond its end."""
+    rng = random.Random(f"{options.seed}/third")
+    begins, _, factor = options.rush
+    own_begins = begins + rng.randint(16, 24)
+    own_ends = own_begins + rng.randint(20, 28)
+    ends = own_ends + rng.randint(16, 26)
+    if rng.random() < 0.5:  # what is sold on goes home from there
+        ends, own_ends = own_begins + rng.randint(16, 24), own_begins + rng.randint(40, 48)
+    last = max(ends, own_ends)
+    wrong = rng.choice(dishonest.OF_RESALES) if rng.random() < 0.3 else ""
+    return replace(
+        options,
+        rush=(begins, ends, factor),
+        sellers_rush=(own_begins, own_ends, rng.randint(*_LOAD_OF_OWN)),
+        buckets=last + rng.randint(34, 40),
+        heal_ms=(last + rng.randint(10, 14)) * options.bucket_ms,
+        has_auditor=rng.random() < 0.3 or wrong in dishonest.SPOILT_BY,
         dishonest=wrong,
     )

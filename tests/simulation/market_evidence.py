@@ -5,7 +5,9 @@ the stage that was for sale, and of the money.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
@@ -16,19 +18,21 @@ from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
-from anabranch.protocol.federation.movements import Ended, Started, Why
+from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.movements import Ended, Placed, Started, Why
 from anabranch.protocol.federation.offers import Offer
+from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.statements import Signature, signed_bytes
 from anabranch.protocol.log.records import EpochStarted
 from checkers import audits, contract_topic, streams
 from checkers.audits import Findings, Made
-from checkers.contract_topic import Book, Entry, Work
+from checkers.contract_topic import Book, Entry, Ran, Work
 from simulation import evidence, sold_results, workload
 from simulation.dishonest import AUDITOR_CHOOSES
 from simulation.evidence import labelled
 from simulation.intake import source_replay, source_streams
-from simulation.market import AUDITOR, BUYER, FEDERATION, SELLER, STRANGER, MarketOptions
-from simulation.participants import FederatedWorld
+from simulation.market import AUDITOR, FEDERATION, STRANGER, THIRD, MarketOptions
+from simulation.participants import FederatedWorld, Reader
 from simulation.raw_logs import Blocks, appended_ms, appends, boundary_log, records
 from simulation.silences import speaks_in_time
 from simulation.workload import BASE_MS
@@ -52,43 +56,87 @@ _NUMBERS_LOST: Final = frozenset({"disk", "double", "zombie", "pause"})
 """Faults after which numbers may be lost: two processes write one file."""
 
 
+@dataclass(frozen=True)
+class _Deal:
+    """A contract, and what its topics say."""
+
+    text: Contract
+    entries: list[Entry]
+    book: Book
+    found: Findings
+    nodes: dict[str, frozenset[str]]
+    """That count for each movement."""
+
+    @property
+    def own(self) -> str:
+        """The node of its seller."""
+        return node_of(self.text.seller)
+
+
 def judge(world: FederatedWorld, run: Run) -> list[str]:
     """Everything, in words, each with the checker that tells it."""
     options = world.options
     wrong = evidence.judge(run)
-    topics, text = FederationTopics(FEDERATION), world.text
     signed = _Signatures(options)
-    entries = list(_entries(run, topics.contract(text.contract_id)))
-    book = contract_topic.read(entries, text, signed)
+    deals = [_deal(run, options, text, signed) for text in options.contracts()]
     work = _Works(run, options)
+    for deal in deals:
+        readers = [each for each in world.readers if each.contract_id == deal.text.contract_id]
+        wrong += _money(run, options, deal, readers, work, signed)
+        wrong += labelled("handovers", _handovers(run, options, deal))
+        _note(run, deal.book, deal.found)
+    wrong += _audits(run, options, deals)
+    for source, deal in itertools.pairwise(deals):
+        wrong += labelled("resales", _resales(run, options, source, deal))
+    wrong += labelled("answers", _moves_without_answer(run, options, deals, signed))
+    wrong += labelled("runners", _gaps(run, options))
+    return wrong
+
+
+def _deal(run: Run, options: MarketOptions, text: Contract, signed: _Signatures) -> _Deal:
+    entries = list(_entries(run, FederationTopics(FEDERATION).contract(text.contract_id)))
+    book = contract_topic.read(entries, text, signed)
     found = audits.read(entries, book, text, options.auditor, signed)
-    convicted = found.convicted()
+    partners = set(options.new_nodes.values())
+    nodes = {
+        name: frozenset({node_of(text.seller), *partners.intersection(ran.words)})
+        for name, ran in book.ran.items()
+    }
+    return _Deal(text, entries, book, found, nodes)
+
+
+def _money(
+    run: Run,
+    options: MarketOptions,
+    deal: _Deal,
+    readers: list[Reader],
+    work: _Works,
+    signed: _Signatures,
+) -> list[str]:
+    """Who measured what, and who paid for what, under one contract."""
+    book, text = deal.book, deal.text
+    seller = text.seller
     kinds = {fault.kind for fault in run.faults}
-    wrong += _audits(run, options, book, found)
-    wrong += labelled("paid once", contract_topic.paid_once(book))
-    honest = [name for name in (BUYER, SELLER) if not options.dishonest.startswith(name)]
-    believed = [entry for entry in entries if _is_signed_by(entry, honest, signed)]
+    wrong = labelled("paid once", contract_topic.paid_once(book))
+    honest = [name for name in (text.buyer, seller) if not options.dishonest.startswith(name)]
+    believed = [entry for entry in deal.entries if _is_signed_by(entry, honest, signed)]
+    made = lambda ran, slot: work(ran, slot, deal.nodes[ran.name])  # noqa: E731
     wrong += labelled("prices", contract_topic.starts(believed, text))
-    wrong += labelled("payments", contract_topic.payments(book, text, work))
-    wrong += labelled(
-        "measurements", contract_topic.measurements(believed, book, text, work, honest)
-    )
-    for reader in world.readers:
+    wrong += labelled("payments", contract_topic.payments(book, text, made))
+    lines = contract_topic.measurements(believed, book, text, made, honest)
+    wrong += labelled("measurements", lines)
+    for reader in readers:
         lines = contract_topic.agrees(book, reader.postings, reader.balances)
         wrong += labelled("ledger", (f"{reader.name}: {line}" for line in lines))
-        lines = contract_topic.penalties(book, reader.postings, text, convicted)
+        lines = contract_topic.penalties(book, reader.postings, text, deal.found.convicted())
         wrong += labelled("penalties", lines)
-        if not kinds - _CLOCKS and not options.dishonest.startswith(SELLER):
-            fines = [each for each in reader.postings if each.payer == SELLER]
-            wrong += labelled("penalties", (f"{SELLER} works, and pays {each}" for each in fines))
+        if not kinds - _CLOCKS and not options.dishonest.startswith((seller, THIRD)):
+            fines = [each for each in reader.postings if each.payer == seller]
+            wrong += labelled("penalties", (f"{seller} works, and pays {each}" for each in fines))
         if reader.movements != {
             each.name: (each.price, each.ended_ms) for each in book.ran.values()
         }:
             wrong += labelled("ledger", [f"{reader.name} has other movements: {reader.movements}"])
-    wrong += labelled("answers", _moves_without_answer(run, options, signed))
-    wrong += labelled("handovers", _handovers(run, options, book))
-    wrong += labelled("runners", _gaps(run, options))
-    _note(run, book, found)
     return wrong
 
 
@@ -102,43 +150,68 @@ def _note(run: Run, book: Book, found: Findings) -> None:
             reached(f"audit found: {finding.fault.value}")
     for ran in book.ran.values():
         reached("stage sold")
+        for node in ran.words:
+            reached(f"named to run there: {node}")
         if ran.ended_ms is not None:
             reached(f"stage back: {ran.why}, by {ran.ended_by}")
     if any(book.paid.values()):
         reached("period paid")
 
 
-def _audits(run: Run, options: MarketOptions, book: Book, found: Findings) -> list[str]:
+def _resales(run: Run, options: MarketOptions, source: _Deal, deal: _Deal) -> Iterator[str]:
+    """What a seller sells on."""
+    for ran in deal.book.ran.values():
+        run.history.reached("stage sold on")
+        if ran.ended_ms is not None:
+            run.history.reached(f"sold on and back: {ran.why}, by {ran.ended_by}")
+    yield from contract_topic.sold_on(
+        source.book,
+        deal.book,
+        BASE_MS + run.ended_ms,
+        BASE_MS + (options.heal_ms if run.faults else 0),
+        AFTER_FAULTS_MS if run.faults else HOME_MS,
+    )
+
+
+def _audits(run: Run, options: MarketOptions, deals: list[_Deal]) -> list[str]:
     """Whom the auditor blames, and what comes of that."""
     if not options.auditor:
         return []
-    text, stage = options.contract(), options.sold
+    stage = options.sold
     blocks = {stream: Blocks(run, stream) for stream in run.pipeline.streams()}
     replays = {source: source_replay(run, source, blocks[source]) for source in options.sources}
     answer = workload.answers(options, source_streams(run, replays))[stage]
     reading = _read(run, stage)
     made = sold_results.made(run, stage, reading, answer, blocks[stage])
+    lines = [line for deal in deals for line in _blames(run, options, deal, made)]
+    return labelled("audits", lines) + labelled("partners", _partners_wrong(run, options, made))
+
+
+def _blames(
+    run: Run, options: MarketOptions, deal: _Deal, made: Mapping[int, Made]
+) -> Iterator[str]:
+    """The same under one contract."""
+    book, text = deal.book, deal.text
+    found = deal.found
     by_movement = dict.fromkeys(book.ran, made)
-    nodes = dict.fromkeys(book.ran, options.new_node)
-    lines = list(audits.blames(found.terms, by_movement, nodes))
-    lines += audits.misses(found.terms, book, text, by_movement, nodes)
+    yield from audits.blames(found.terms, by_movement, deal.nodes)
+    yield from audits.misses(found.terms, book, text, by_movement, deal.nodes)
     is_calm, picks = not run.faults, options.dishonest == AUDITOR_CHOOSES
     struck = {fault.kind for fault in run.faults if fault.target.startswith("auditor/")}
     if not picks:
-        lines += found.strange
-        lines += audits.uncovered(found.terms, book)
+        yield from found.strange
+        yield from audits.uncovered(found.terms, book)
     if run.is_complete and not picks and not struck & _NUMBERS_LOST:
-        lines += audits.kept(found.terms, book)
+        yield from audits.kept(found.terms, book)
     if is_calm:
         now_ms = BASE_MS + run.ended_ms
-        lines += audits.unaudited(found.terms, book, now_ms, AUDITED_WITHIN_MS)
-    if not options.dishonest.startswith(BUYER):
+        yield from audits.unaudited(found.terms, book, now_ms, AUDITED_WITHIN_MS)
+    if not options.dishonest.startswith(text.buyer):
         quiet_ms = BASE_MS + (0 if is_calm else options.heal_ms)
         within_ms = HOME_MS if is_calm else AFTER_FAULTS_MS
-        lines += audits.homecoming(found, book, quiet_ms, within_ms)
+        yield from audits.homecoming(found, book, quiet_ms, within_ms)
         if run.is_complete:
-            lines += _not_suspended(run, options, book, found)
-    return labelled("audits", lines) + labelled("partners", _partners_wrong(run, options, made))
+            yield from _not_suspended(run, options, deal)
 
 
 def _partners_wrong(run: Run, options: MarketOptions, made: Mapping[int, Made]) -> Iterator[str]:
@@ -148,13 +221,14 @@ def _partners_wrong(run: Run, options: MarketOptions, made: Mapping[int, Made]) 
             _, bucket, node = event.facts
             run.history.reached("partner wrong")
             each = made.get(int(bucket or 0))
-            if each is None or each.is_right or (each.node, node) != (options.new_node,) * 2:
+            if each is None or each.is_right or (each.node, node) != (options.spoiler,) * 2:
                 yield f"{event.who} says that {node} made bucket {bucket} wrong, which is {each}"
 
 
-def _not_suspended(run: Run, options: MarketOptions, book: Book, found: Findings) -> Iterator[str]:
+def _not_suspended(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[str]:
     """Who was convicted sells nothing any more: the buyer suspends the contract."""
-    text, signed = options.contract(), _Signatures(options)
+    text, book = deal.text, deal.book
+    found, signed = deal.found, _Signatures(options)
     topics = FederationTopics(FEDERATION)
     guilty = [
         name
@@ -163,10 +237,10 @@ def _not_suspended(run: Run, options: MarketOptions, book: Book, found: Findings
     ]
     suspended = [
         entry.at_ms
-        for entry in _entries(run, topics.contract(text.contract_id))
+        for entry in deal.entries
         if isinstance(entry.statement, ContractChange)
         and entry.statement.change is Change.SUSPENDED
-        and signed(entry.statement, entry.signature, BUYER)
+        and signed(entry.statement, entry.signature, text.buyer)
     ]
     if guilty and not suspended:
         yield f"{guilty[0]} was wrong, and the contract is not suspended"
@@ -175,7 +249,7 @@ def _not_suspended(run: Run, options: MarketOptions, book: Book, found: Findings
             suspended
             and isinstance(entry.statement, Offer)
             and entry.at_ms > suspended[0] + _READ_WITHIN_MS
-            and signed(entry.statement, entry.signature, BUYER)
+            and signed(entry.statement, entry.signature, text.buyer)
         ):
             yield f"{entry.statement} is made, and the contract is suspended since {suspended[0]}"
 
@@ -186,7 +260,7 @@ class _Signatures:
     def __init__(self, options: MarketOptions) -> None:
         self._keys = {
             name: Ed25519PublicKey.from_public_bytes(options.key(name).public)
-            for name in (BUYER, SELLER, STRANGER, AUDITOR)
+            for name in (*options.traders, STRANGER, AUDITOR)
         }
 
     def __call__(self, statement: object, signature: Signature, participant: str) -> bool:
@@ -213,28 +287,27 @@ def _entries(run: Run, topic: str) -> Iterator[Entry]:
 
 
 class _Works:
-    """What the seller's node made, slot by slot."""
+    """What nodes made, slot by slot."""
 
     def __init__(self, run: Run, options: MarketOptions) -> None:
         self._task, self._width_ms = options.task, options.bucket_ms
-        self._meter_ms = options.contract().audit.meter_ms
+        self._meter_ms = options.contracts()[0].audit.meter_ms
         self._rows: dict[int, int] = {}
         for stream in run.pipeline.inputs(options.sold):
             for writer in _read(run, stream).writers.values():
                 for bucket, parts in writer.closed_parts.items():
                     self._rows[bucket] = self._rows.get(bucket, 0) + sum(p.rows for p in parts)
         self._made_by = sold_results.nodes_of(run, options.sold)
-        self._node = options.new_node
 
-    def __call__(self, task: str, slot: int) -> Work:
+    def __call__(self, ran: Ran, slot: int, nodes: frozenset[str]) -> Work:
         """Of a slot."""
-        assert task == self._task
+        assert ran.task == self._task
         width_ms, meter_ms = self._width_ms, self._meter_ms
         buckets = [
             bucket
             for bucket in range(slot * meter_ms // width_ms, (slot + 1) * meter_ms // width_ms + 1)
             if slot * meter_ms <= bucket * width_ms < (slot + 1) * meter_ms
-            and self._made_by.get(bucket) == self._node
+            and self._made_by.get(bucket) in nodes
         ]
         rows = sum(self._rows.get(bucket, 0) for bucket in buckets)
         return Work(rows, len(buckets) * width_ms)
@@ -278,13 +351,14 @@ def _closed(run: Run, stream: str, first: int = 0) -> dict[int, int]:
     return found
 
 
-def _handovers(run: Run, options: MarketOptions, book: Book) -> Iterator[str]:
+def _handovers(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[str]:
     """An honest buyer writes that a movement has begun when the seller's node runs the stage, and
-    that it has ended when that does not any more; where it has one agent at a time. Of two each may
-    sell the stage, and ends what the other one began.
+    that it has ended when none of its nodes does any more; where it has one agent at a time. Of two
+    each may sell the stage, and ends what the other one began.
     """
-    if options.dishonest.startswith(BUYER) or any(
-        fault.target == f"agent/{BUYER}" and fault.kind in ("double", "zombie", "pause")
+    buyer = deal.text.buyer
+    if options.dishonest.startswith(buyer) or any(
+        fault.target == f"agent/{buyer}" and fault.kind in ("double", "zombie", "pause")
         for fault in run.faults
     ):
         return
@@ -295,38 +369,60 @@ def _handovers(run: Run, options: MarketOptions, book: Book) -> Iterator[str]:
         for offset, entry in boundary_log(run, options.sold)
         if isinstance(entry, EpochStarted)
     ]
-    topic = FederationTopics(FEDERATION).contract(options.contract().contract_id)
+    topic = FederationTopics(FEDERATION).contract(deal.text.contract_id)
     for partition, offset, record in records(run, topic):
         place = order.get((topic, partition, offset))
         if place is None:
             continue  # somebody has repeated it
         statement = federation_records.decode(record.value).statement
-        if not isinstance(statement, Started | Ended) or statement.by != BUYER:
+        if not isinstance(statement, Started | Ended) or statement.by != buyer:
             continue
+        name = statement.movement_id
         runs_on = max((each for each in nodes if each[0] < place), default=((0, 0), ""))[1]
-        is_there = runs_on == options.new_node
-        if statement.movement_id in book.ran and is_there != isinstance(statement, Started):
+        if name not in deal.book.ran:
+            continue
+        begins = isinstance(statement, Started)
+        is_there = runs_on == deal.own if begins else runs_on in deal.nodes[name]
+        if is_there != begins:
             yield f"at {place[1]} ms {statement} is written, and the stage runs on {runs_on}"
 
 
-def _moves_without_answer(run: Run, options: MarketOptions, signed: _Signatures) -> Iterator[str]:
-    """The stage goes to the seller's node only after the seller has answered that it takes it, with
-    its signature.
+def _moves_without_answer(
+    run: Run, options: MarketOptions, deals: list[_Deal], signed: _Signatures
+) -> Iterator[str]:
+    """The stage goes to a seller's node only after that one has answered that it takes it, with
+    its signature; where it is sold on, also after the one who does so has named that node.
     """
-    order, text = appends(run), options.contract()
-    topic = FederationTopics(FEDERATION).offers(text.contract_id)
-    taken = []
-    for partition, offset, record in records(run, topic):
-        with contextlib.suppress(RemoteProtocolError):
-            statement, signature = federation_records.decode(record.value)
-            entry = Entry(record.timestamp_ms, statement, signature)
-            place = order.get((topic, partition, offset))  # None: somebody has repeated it
-            if place is not None and contract_topic.takes(entry, options.task, text, signed):
-                taken.append(place)
+    order, names = appends(run), FederationTopics(FEDERATION)
+    allowed: dict[str, list[list[tuple[int, int]]]] = {}
+    named: list[tuple[tuple[int, int], Placed]] = []
+    for deal in deals:
+        text = deal.text
+        for partition, offset, record in records(run, names.contract(text.contract_id)):
+            place = order.get((names.contract(text.contract_id), partition, offset))
+            with contextlib.suppress(RemoteProtocolError):
+                word, signature = federation_records.decode(record.value)
+                is_word = isinstance(word, Placed) and word.by == text.seller
+                if place is not None and is_word and signed(word, signature, text.seller):
+                    named.append((place, word))
+        taken = []
+        topic = names.offers(text.contract_id)
+        for partition, offset, record in records(run, topic):
+            with contextlib.suppress(RemoteProtocolError):
+                statement, signature = federation_records.decode(record.value)
+                entry = Entry(record.timestamp_ms, statement, signature)
+                place = order.get((topic, partition, offset))  # None: somebody has repeated it
+                if place is not None and contract_topic.takes(entry, options.task, text, signed):
+                    taken.append(place)
+        allowed[deal.own] = [taken]
+    for deal in deals[1:]:
+        allowed[deal.own].append([place for place, word in named if word.node == deal.own])
     placement = run.pipeline.topic_names.placement()
     for partition, offset, record in records(run, placement):
         move = control_records.decode(record.value)
-        if isinstance(move, Move) and move.node == options.new_node:
+        if isinstance(move, Move) and move.node in options.new_nodes.values():
             moved = order[placement, partition, offset]
-            if not any(each < moved for each in taken):
-                yield f"{move.stage} is moved to {move.node} at {moved[1]} ms, and nobody took it"
+            for places in allowed[move.node]:
+                if not any(each < moved for each in places):
+                    what = "nobody took it" if places is allowed[move.node][0] else "nobody said so"
+                    yield f"{move.stage} is moved to {move.node} at {moved[1]} ms, and {what}"

@@ -8,8 +8,9 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from simulation.faults import EVERYTHING, ON_NEW, PROCESS_KINDS, WRITER_KINDS, Fault
-from simulation.market import BUYER, SELLER, STRANGER, MarketOptions
+from simulation.faults import EVERYTHING, PROCESS_KINDS, WRITER_KINDS, Fault
+from simulation.market import BUYER, SELLER, STRANGER, THIRD, MarketOptions
+from simulation.options import ON_NEW, ON_THIRD
 
 _CLOCK_MS: Final = 1_500
 """An agent's clock is wrong by so much, at most: a contract has dates."""
@@ -26,7 +27,7 @@ STRANGERS_KINDS: Final = ("forged", "forged answer")
 
 
 def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
-    """Nothing, in some seeds; else a few faults, around the two movements that the rush makes."""
+    """Nothing, in some seeds; else a few faults, around the movements that the rushes make."""
     rng = random.Random(f"{options.seed}/market faults")
     if rng.random() < _CALM_CHANCE:
         return []
@@ -63,20 +64,26 @@ def _set_back(options: MarketOptions, targets: Sequence[str], rng: random.Random
 
 def _two_sales(options: MarketOptions, rng: random.Random) -> list[Fault]:
     """While the seller's node is away, and the stage waits to leave, another agent of the buyer
-    sells it once more to a seller that has forgotten what it has promised.
+    sells it once more to a seller that has forgotten what it has promised. Where it may be sold on,
+    also of that sale.
     """
-    at_ms = options.rush[0] * options.bucket_ms
+    buyer, seller = BUYER, SELLER
+    new, begins = ON_NEW, options.rush[0]
+    if options.is_resale and rng.random() < 0.5:
+        buyer, seller = SELLER, THIRD
+        new, begins = ON_THIRD, options.sellers_rush[0]
+    at_ms = begins * options.bucket_ms
     again_ms = at_ms + rng.randint(900, 1_500)
     return [
-        Fault(at_ms, "away", f"processing/{options.moved}{ON_NEW}", 0, rng.randint(3_500, 5_000)),
-        Fault(again_ms, "double", f"agent/{BUYER}", 0, 0),
-        Fault(again_ms + rng.randint(1_200, 2_800), "crash", f"agent/{SELLER}", 0, 0),
+        Fault(at_ms, "away", f"processing/{options.moved}{new}", 0, rng.randint(3_500, 5_000)),
+        Fault(again_ms, "double", f"agent/{buyer}", 0, 0),
+        Fault(again_ms + rng.randint(1_200, 2_800), "crash", f"agent/{seller}", 0, 0),
     ]
 
 
 def _target(options: MarketOptions, targets: Sequence[str], rng: random.Random) -> str:
     agents = [each for each in targets if each.startswith("agent/")]
-    nodes = [f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"]
+    nodes = [f"processing/{options.moved}{new}" for new in ("", *options.new_nodes)]
     brokers = [each for each in targets if each.startswith("contract_broker/")]
     auditors = [each for each in targets if each.startswith("auditor/")]
     others = [each for each in targets if each not in (*agents, *nodes, *brokers, *auditors)]
@@ -85,7 +92,8 @@ def _target(options: MarketOptions, targets: Sequence[str], rng: random.Random) 
 
 
 def _when(options: MarketOptions, rng: random.Random) -> int:
-    edge = rng.choice(options.rush[:2]) * options.bucket_ms
+    edges = options.rush[:2] + (options.sellers_rush[:2] if options.is_resale else ())
+    edge = rng.choice(edges) * options.bucket_ms
     if rng.random() < 0.2:
         return rng.randrange(options.heal_ms)
     return min(edge + rng.randint(0, _ON_THE_WAY_MS), options.heal_ms - 1)
@@ -95,7 +103,7 @@ def _fault(options: MarketOptions, target: str, rng: random.Random) -> Fault:
     kinds = [*PROCESS_KINDS, *WRITER_KINDS, "away", "away"]
     if target.startswith("delivery/"):
         kinds = ["crash", "zombie", "pause", "cut", "slow"]
-    if target == f"processing/{options.moved}{ON_NEW}":
+    if target in [f"processing/{options.moved}{new}" for new in options.new_nodes]:
         kinds += ["power", "disk", "dead", "dead"]
     if target == f"processing/{options.moved}":
         kinds += ["power", "disk"]

@@ -15,10 +15,10 @@ from anabranch.protocol.errors import Fenced
 from anabranch.runtime.placement import PlacementReader
 from simulation import nodes, workload
 from simulation.disk import Machine
-from simulation.faults import ON_NEW, Fault
+from simulation.faults import Fault
 from simulation.network import Link, Network, Port
 from simulation.nodes import SimulatedNode
-from simulation.options import Options
+from simulation.options import ON_NEW, Options
 from simulation.scheduler import Process
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import Runs
@@ -49,7 +49,8 @@ def same(key: str, options: Options) -> list[str]:
     if passive:
         return passive
     moved = f"processing/{options.moved}"
-    return [moved, moved + ON_NEW] if key in (moved, moved + ON_NEW) else [key]
+    several = [moved, *(moved + new for new in options.new_nodes)]
+    return several if key in several else [key]
 
 
 class Moving:
@@ -75,11 +76,10 @@ class Moving:
         self.label = options.moved
         stage, _, replica = self.label.partition(".")
         self._writer = stage, replica
-        self.old, self.new = pipeline.places().node_of(self.label), options.new_node
-        self._keys = {
-            self.old: f"processing/{self.label}",
-            self.new: f"processing/{self.label}{ON_NEW}",
-        }
+        self.old, self.new = pipeline.places().node_of(self.label), options.new_nodes[ON_NEW]
+        self._keys = {self.old: f"processing/{self.label}"}
+        for new, node in options.new_nodes.items():
+            self._keys[node] = f"processing/{self.label}{new}"
         if (
             options.federation is None  # owners share nothing
             and random.Random(f"{options.seed}/shared").random() < _SHARED_CHANCE
@@ -90,6 +90,10 @@ class Moving:
         self._begun: list[tuple[str, int]] = []
         """In their order: (node, epoch)."""
         self._moves = 0
+
+    def node_of(self, key: str) -> str:
+        """The node that a service is a process of."""
+        return next(node for node, its in self._keys.items() if its == key)
 
     def move(self, fault: Fault) -> None:
         """An operator moves the replica, or moves it back; of one in three commands the

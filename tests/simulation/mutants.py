@@ -23,6 +23,7 @@ from simulation.planted_bugs import MUTANTS
 from simulation.planting import (
     FEDERATION,
     OVER,
+    RESALE,
     Mutant,
     MutantDoesNotRunError,
     check_runs,
@@ -174,6 +175,10 @@ FOUND_BY: Final[dict[str, int]] = {
     "auditor_picks_buckets": 6,
     "convict_sells_on": 34,
     "waits_by_a_clock_that_goes_back": 27,
+    "resale_outlives_its_source": 30016,
+    "owners_node_is_paid_for": 30064,
+    "sold_on_is_not_metered": 30028,
+    "sold_on_is_not_audited": 30016,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
@@ -197,10 +202,11 @@ def _near(chosen: Options) -> set[str]:
 
 
 def _may_find_in_market(mutant: Mutant, seed: int) -> bool:
-    """The same of the seeds of two participants."""
+    """The same of the seeds of several participants."""
     chosen = market.draw(seed)
     drawn = market_faults.draw(chosen, keys(chosen))
     traits = {chosen.dishonest, *(fault.kind for fault in drawn)}
+    traits |= {RESALE} if chosen.is_resale else set()
     return not mutant.needs or bool(traits.intersection(mutant.needs))
 
 

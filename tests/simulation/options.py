@@ -25,6 +25,10 @@ WINDOW_BUCKETS = 2
 """Of the operator ``sum``."""
 NEW_NODE = "north.7"
 """Runs nothing until a replica is moved to it."""
+ON_NEW = ".new"
+"""After the name of a replica: the process of the node to which it may be moved."""
+ON_THIRD = ".third"
+"""The same of a further node."""
 
 
 @dataclass(frozen=True)
@@ -186,9 +190,9 @@ class Options:
         )
 
     @property
-    def new_node(self) -> str:
-        """Where it may be moved."""
-        return NEW_NODE
+    def new_nodes(self) -> dict[str, str]:
+        """Where it may be moved, by what stands after its name in the names of processes."""
+        return {ON_NEW: NEW_NODE}
 
     @property
     def federation(self) -> Federation | None:
@@ -213,6 +217,11 @@ class Options:
     @property
     def spoils(self) -> str:
         """A stage of which some buckets may be wrong; empty: none."""
+        return ""
+
+    @property
+    def spoiler(self) -> str:
+        """The node that makes them wrong; empty: none."""
         return ""
 
     @property

@@ -1,11 +1,11 @@
-"""A run of a federation: beside the services of the buyer's pipeline the seller's node for it, and
-of both participants the agent and the contract broker, as they are.
+"""A run of a federation: beside the services of the buyer's pipeline the sellers' nodes for it, and
+of all participants the agent and the contract broker, as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from anabranch.agent import ledger_writer, stage_logs
 from anabranch.agent import service as agent_service
 from anabranch.agent import stages as agent_stages
 from anabranch.agent.service import AgentService
+from anabranch.agent.stages import TradedStages
 from anabranch.auditor import service as auditor_service
 from anabranch.auditor.service import AuditorService
 from anabranch.contract_broker import service as broker_service
@@ -33,13 +34,13 @@ from simulation import auditors, market_faults
 from simulation.auditors import NumbersDisk
 from simulation.dishonest import (
     AUDITOR_CHOOSES,
-    COMPUTES_WRONG,
     LEAVES_OUT,
-    MAKES_NOTHING,
+    MAKING_NOTHING,
+    SPOILT_BY,
     DishonestAgent,
     Forger,
 )
-from simulation.faults import ON_NEW, Fault
+from simulation.faults import Fault
 from simulation.market import (
     AUDITOR,
     BUYER,
@@ -56,21 +57,44 @@ from simulation.side_ports import SimulatedClock
 from simulation.sold_stage import SoldStage
 from simulation.world import Run, World, keys
 
+_OWN: Final = f"{SELLER}.own"
 _SILENT_MS: Final = 2_500
 """In place of LONG_SILENT_MS, at an agent: a run is short."""
+_CALM_UNITS: Final = 5
+"""Of a seller's own."""
 _TERM_MS: Final = 2_500
 """For so long a number of an auditor counts."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What one process made of the contract's topic."""
+    """What one process made of a contract's topic."""
 
     name: str
+    contract_id: str
     postings: list[Posting]
     balances: dict[str, int]
     movements: dict[str, tuple[int, int | None]]
     """Price, and when it ended, in the log's time."""
+
+
+class LoadedAgent(AgentService):
+    """An agent of a seller that has load of its own, which it cannot sell."""
+
+    own_units: Callable[[], int] = staticmethod(lambda: 0)
+
+    def start(self) -> None:
+        """See ``AgentService``."""
+        self.agent.owns(_OWN, self.own_units())
+        super().start()
+
+    def _measure(self, stages: TradedStages) -> None:
+        super()._measure(stages)
+        self.agent.measured(_OWN, self.own_units())
+
+
+class DishonestLoadedAgent(LoadedAgent, DishonestAgent):
+    """Both."""
 
 
 Readers = AgentService | ContractBroker
@@ -86,18 +110,21 @@ class FederatedWorld(World):
         """``faults``: instead of those of the seed."""
         chosen = market_faults.draw(options, keys(options)) if faults is None else faults
         super().__init__(options, chosen)
-        self._pipelines = {BUYER: self.pipeline, SELLER: sellers_pipeline(options)}
-        self._keys = {name: options.key(name) for name in (BUYER, SELLER, STRANGER, AUDITOR)}
+        self._pipelines = {name: sellers_pipeline(options, name) for name in options.traders}
+        self._pipelines[BUYER] = self.pipeline
+        self._keys = {name: options.key(name) for name in (*options.traders, STRANGER, AUDITOR)}
         self._numbers = NumbersDisk()
-        self.text = options.contract()
-        self._topics = FederationTopics(FEDERATION)
-        topics = (
-            self._topics.contract(self.text.contract_id),
-            self._topics.offers(self.text.contract_id),
-        )
-        self._forger = Forger(
-            self.log, self.text, topics, self._keys[STRANGER], self.history.reached
-        )
+        self._topics = names = FederationTopics(FEDERATION)
+        self._forgers = [
+            Forger(
+                self.log,
+                text,
+                (names.contract(text.contract_id), names.offers(text.contract_id)),
+                self._keys[STRANGER],
+                self.history.reached,
+            )
+            for text in options.contracts()
+        ]
         self._answers_due = 0
         """So many of the next offers get a forged answer at once."""
         self.readers: list[Reader] = []
@@ -105,15 +132,19 @@ class FederatedWorld(World):
         self._prepare(self.log)
 
     def _prepare(self, log: LocalEventLog) -> None:
-        """Topics, keys, and a contract that both have signed."""
+        """Topics, keys, and contracts that both sides have signed."""
         admin = log.admin()
-        admin.create([settings for _, settings in internal_topics(self._pipelines[SELLER], 1)])
+        for name, pipeline in self._pipelines.items():
+            if name != BUYER:
+                admin.create([settings for _, settings in internal_topics(pipeline, 1)])
         book = FederationWorld(log, FEDERATION, self._keys)
-        book.make("offers", book.topics.offers(self.text.contract_id))
-        for name in (BUYER, SELLER):
+        for name in self._pipelines:
             book.make("catalog", book.topics.catalog(name))
-        for party in (BUYER, SELLER):
-            book.say(party, self.text)
+        for text in self.options.contracts():
+            book.open(text.contract_id)
+            book.make("offers", book.topics.offers(text.contract_id))
+            for party in (text.buyer, text.seller):
+                book.say(party, text)
 
     def run(self) -> Run:
         """See ``World.run``."""
@@ -126,7 +157,7 @@ class FederatedWorld(World):
         """And: all is settled, nothing is on its way, and the stage is home where it has load."""
         return (
             super()._is_complete()
-            and all(map(self._is_calm, (BUYER, SELLER)))
+            and all(map(self._is_calm, self.options.traders))
             and self._is_revealed()
         )
 
@@ -151,29 +182,32 @@ class FederatedWorld(World):
         broker = self.runs[f"contract_broker/{participant}"].service
         if not isinstance(agent, AgentService) or not isinstance(broker, ContractBroker):
             return False
-        logs = [contract_log(agent), contract_log(broker)]
-        return all(each is not None and _is_settled(each) for each in logs) and all(
-            _is_at_rest(holding) for holding in agent.agent.holdings.tasks.values()
+        logs = [*contract_logs(agent), *contract_logs(broker)]
+        return (
+            len(logs) == 2 * len(self.options.contracts())
+            and all(map(_is_settled, logs))
+            and all(_is_at_rest(holding) for holding in agent.agent.holdings.tasks.values())
         )
 
     def _look_for_leaks(self) -> None:
         super()._look_for_leaks()
         for key, runs in self.runs.items():
             service = runs.service
-            contract = contract_log(service) if isinstance(service, Readers) else None
-            if contract is not None and contract.ledger is not None:
-                self.readers.append(_seen_by(key, contract.ledger))
+            for contract in contract_logs(service) if isinstance(service, Readers) else ():
+                if contract.ledger is not None:
+                    self.readers.append(_seen_by(key, contract.contract_id, contract.ledger))
 
     # ---------------------------------------------------------------- who is not to be believed
 
     def _spoil(self, process: Process, port: Port) -> None:
         """A node of a dishonest seller does not do what it is paid for."""
-        if not process.key.endswith(ON_NEW):
-            return
         kind = self.options.dishonest
-        port.link.makes_nothing |= kind == MAKES_NOTHING
-        port.link.makes_wrong_rows |= kind == COMPUTES_WRONG
+        where = MAKING_NOTHING.get(kind) or SPOILT_BY.get(kind)
+        if where is None or not process.key.endswith(where):
+            return
+        port.link.makes_nothing |= kind in MAKING_NOTHING
         port.link.leaves_out |= kind == LEAVES_OUT
+        port.link.makes_wrong_rows |= kind in SPOILT_BY and kind != LEAVES_OUT
 
     def _strike(self, fault: Fault) -> None:
         if fault.kind == "disk" and fault.target.startswith("auditor/"):
@@ -186,17 +220,18 @@ class FederatedWorld(World):
         if fault.kind == "forged answer":
             self._answers_due += 1
         else:
-            self.network.wake(set(self._forger.forge(fault.value, self.log.clock.now_ms())))
+            forger = self._forgers[fault.value % len(self._forgers)]
+            self.network.wake(set(forger.forge(fault.value, self.log.clock.now_ms())))
 
     def _appended(self, at: TopicPartition, offset: int, value: bytes | None) -> None:
         super()._appended(at, offset, value)
-        topic = self._topics.offers(self.text.contract_id)
-        if (
-            self._answers_due
-            and at.topic == topic
-            and self._forger.answer(value, self.log.clock.now_ms())
-        ):
-            self._answers_due -= 1
+        for text, forger in zip(self.options.contracts(), self._forgers, strict=True):
+            if (
+                self._answers_due
+                and at.topic == self._topics.offers(text.contract_id)
+                and forger.answer(value, self.log.clock.now_ms())
+            ):
+                self._answers_due -= 1
 
     # ---------------------------------------------------------------- processes
 
@@ -214,12 +249,25 @@ class FederatedWorld(World):
         context = replace(self._context(process, port, clock), pipeline=pipeline)
         if service == "contract_broker":
             return ContractBroker(context, federation, key)
-        hosted = {NAME: self.pipeline} if name == SELLER else {}
-        make = DishonestAgent if self.options.dishonest.startswith(name) else AgentService
+        hosted = {} if name == BUYER else {NAME: self.pipeline}
+        make: type[AgentService] = AgentService
+        if self.options.is_resale and name == SELLER:
+            is_honest = not self.options.dishonest.startswith(name)
+            make = LoadedAgent if is_honest else DishonestLoadedAgent
+        elif self.options.dishonest.startswith(name):
+            make = DishonestAgent
         made = make(context, federation, federation.agent, key, hosted)
         if isinstance(made, DishonestAgent):
             made.kind = self.options.dishonest
+        if isinstance(made, LoadedAgent):
+            made.own_units = self._own_units
         return made
+
+    def _own_units(self) -> int:
+        """The seller's own load by now."""
+        begins, ends, units = self.options.sellers_rush
+        bucket = self.scheduler.now_ms // self.options.bucket_ms
+        return units if begins <= bucket < ends else _CALM_UNITS
 
     def _auditor(self, process: Process, port: Port, clock: SimulatedClock) -> AuditorService:
         assert self.pipeline.federation is not None
@@ -233,7 +281,7 @@ class FederatedWorld(World):
         )
 
 
-def _seen_by(key: str, ledger: Ledger) -> Reader:
+def _seen_by(key: str, contract_id: str, ledger: Ledger) -> Reader:
     movements = {
         each.movement_id: (
             each.price,
@@ -242,13 +290,13 @@ def _seen_by(key: str, ledger: Ledger) -> Reader:
         for each in ledger.movements
         if each.state is not MovementState.VOID
     }
-    return Reader(key, list(ledger.postings), ledger.balances(), movements)
+    return Reader(key, contract_id, list(ledger.postings), ledger.balances(), movements)
 
 
-def contract_log(service: Readers) -> ContractLog | None:
-    """The contract as a service knows it; None: it is about to read."""
+def contract_logs(service: Readers) -> list[ContractLog]:
+    """The contracts as a service knows them; none while it is about to read."""
     reader: FederationReader | None = service._reader
-    return None if reader is None else next(iter(reader.contracts.values()), None)
+    return [] if reader is None else list(reader.contracts.values())
 
 
 def _is_settled(contract: ContractLog) -> bool:

@@ -22,7 +22,10 @@ OVER: Final = ("crash", "double", "race", "zombie")
 """Faults after which somebody starts again while others go on."""
 
 FEDERATION: Final = "federation"
-"""In place of a scenario: the seeds of two participants (``market``)."""
+"""In place of a scenario: the seeds of several participants (``market``)."""
+
+RESALE: Final = "resale"
+"""Among what a mutant needs: a seed in which a stage may be sold on."""
 
 BRANCH: Final = ("silent", "silent all")
 """Faults that make a branch."""

@@ -60,5 +60,5 @@ def spoilt(
     return frozenset(
         (replica, bucket)
         for bucket, each in made(run, stage, reading, answer, blocks).items()
-        if not each.is_right and each.node == run.options.new_node
+        if not each.is_right and each.node == run.options.spoiler
     )

@@ -1,4 +1,4 @@
-"""Seeds of two participants in every test run. More: ``make simulation SEEDS=300
+"""Seeds of several participants in every test run. More: ``make simulation SEEDS=300
 ARGS="--federation"``.
 """
 
@@ -8,12 +8,17 @@ from collections import Counter
 
 import pytest
 
-from simulation import dishonest, explore, market, mutants
+from simulation import dishonest, explore, market, market_faults, mutants, planting
+from simulation.faults import Fault
 from simulation.planted_bugs.participants import PARTICIPANTS
+from simulation.planted_bugs.resales import END_WRITTEN_ONCE, RESALES
+from simulation.world import keys
 
 SEEDS = 12
 SLICES = 3
 FIRST = explore.first_seed()
+LOST = Fault(12_058, "write lost", "agent/south", 0, 0)
+"""The first record that south writes when it has read that north has its stage back."""
 
 
 @pytest.mark.parametrize("piece", range(SLICES))
@@ -33,14 +38,26 @@ CANARIES = (
     "late_measurement_is_silence",
     "audit_counts_rows_alone",
     "convicted_only_for_one_reason",
+    "sold_on_is_not_metered",
 )
 
 
 @pytest.mark.parametrize("name", CANARIES)
 def test_a_planted_bug_is_found_by_the_checker_that_is_meant_for_it(name: str) -> None:
-    mutant = next(each for each in PARTICIPANTS if each.name == name)
+    mutant = next(each for each in (*PARTICIPANTS, *RESALES) if each.name == name)
     seed, _ = mutants.hunt(mutant, 5)
     assert seed is not None
+
+
+@pytest.mark.nightly
+def test_an_end_of_a_resale_that_is_lost_is_written_again() -> None:
+    """North takes its stage home from whom south has sold it on to."""
+    chosen = market.draw(30028)
+    faults = sorted([*market_faults.draw(chosen, keys(chosen)), LOST])
+    with planting.planted(END_WRITTEN_ONCE):
+        outcome = explore.once(chosen.seed, faults, chosen=chosen)
+    assert any(line.startswith("resales: ") for line in outcome.wrong)
+    assert explore.once(chosen.seed, faults, chosen=chosen).wrong == []
 
 
 def test_options_differ_between_seeds() -> None:
@@ -49,5 +66,6 @@ def test_options_differ_between_seeds() -> None:
     assert {each.sold for each in drawn} == {"s0", "s1"}
     assert {each.delta for each in drawn} >= {0, 25}
     seen = Counter(each.dishonest for each in drawn)
-    assert set(seen) == {"", *dishonest.KINDS}
+    assert set(seen) == {"", *dishonest.KINDS, *dishonest.OF_RESALES}
     assert seen[""] > 100
+    assert 30 < sum(each.is_resale for each in drawn) < 70

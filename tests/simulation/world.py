@@ -40,7 +40,7 @@ from simulation import ends, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
-from simulation.faults import ON_NEW, Fault
+from simulation.faults import Fault
 from simulation.history import History
 from simulation.hurrying import hurried
 from simulation.moving import Moving, replica_of, same
@@ -554,7 +554,7 @@ class World:
             self._context(process, port, clock),
         )
         if service == "processing":
-            stage, replica, *new = name.split(".")
+            stage, replica, *_ = name.split(".")
             chosen = next(each for each in self.options.stages if each.name == stage)
             isolated = self.options.isolated
             others = [
@@ -576,7 +576,7 @@ class World:
             if self._moving is None or f"{stage}.{replica}" != self.options.moved:
                 return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
             rng = random.Random(token)
-            node = self._moving.new if new else self._moving.old
+            node = self._moving.node_of(process.key)
             make = lambda: SimulatedReplica(context, port, disk, chosen, replica, rng, node)  # noqa: E731
             made = SimulatedNode(
                 context,
@@ -697,7 +697,7 @@ def keys(options: Options) -> list[str]:
         for stage in options.stages
         for replica in range(stage.replicas)
     ]
-    found += [f"processing/{options.moved}{ON_NEW}"] if options.moved else []
+    found += [f"processing/{options.moved}{new}" for new in options.new_nodes if options.moved]
     found += [f"delivery/{process}" for output in options.outputs for process in output.processes]
     if options.has_manager:
         found.append("consistency_manager/sim")

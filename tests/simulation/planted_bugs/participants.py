@@ -80,7 +80,7 @@ PARTICIPANTS: Final = (
     Mutant(
         "paid_for_what_others_made",
         "protocol.federation.workload:Workload.units",
-        "own = self._own(buckets, node)",
+        "own = self._own(buckets, nodes)",
         "own = list(buckets)",
         "FV4",
         scenario=FEDERATION,
