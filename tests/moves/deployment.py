@@ -1,4 +1,4 @@
-"""The processes of two owners, each under a supervisor of its own, started by ``anabranch up`` as a
+"""The processes of owners, each under a supervisor of its own, started by ``anabranch up`` as a
 person would.
 """
 
@@ -12,10 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from anabranch.drills.drill import Drill
 from anabranch.protocol.errors import Unavailable
@@ -33,17 +33,37 @@ _KILLED_WITHIN_S: Final = 60
 
 BROKER, GUEST = "broker", "south-for-north"
 NORTH, SOUTH = "north", "south"
-_RUNS: Final[dict[str, tuple[str, str, Sequence[str]]]] = {
-    BROKER: ("north", "", ("consistency_manager",)),
-    NORTH: (
-        "north",
-        "north",
-        ("ingestion", "processing/north.0", "delivery", "agent", "contract_broker"),
-    ),
-    SOUTH: ("south", "south", ("agent", "contract_broker")),
-    GUEST: ("north", "south", ("processing/south.0",)),
-}
-"""Of each deployment: whose file, whose key, which services."""
+
+
+class Layout(NamedTuple):
+    """Who there is, and what runs."""
+
+    files: Path
+    """With the pipeline files, and the terms of the first contract."""
+    runs: Mapping[str, tuple[str, str, Sequence[str]]]
+    """Of each deployment: whose file, whose key, which services."""
+    contracts: Sequence[tuple[str, str]] = ((NORTH, SOUTH),)
+    """Buyer and seller of each."""
+
+    @property
+    def owners(self) -> list[str]:
+        """All of them."""
+        return list(dict.fromkeys(each for parties in self.contracts for each in parties))
+
+
+TWO: Final = Layout(
+    FILES,
+    {
+        BROKER: ("north", "", ("consistency_manager",)),
+        NORTH: (
+            "north",
+            "north",
+            ("ingestion", "processing/north.0", "delivery", "agent", "contract_broker"),
+        ),
+        SOUTH: ("south", "south", ("agent", "contract_broker")),
+        GUEST: ("north", "south", ("processing/south.0",)),
+    },
+)
 
 PLACES: Final = {
     Party.BUYERS_NODE: (NORTH, "processing/north.0"),
@@ -58,10 +78,12 @@ PLACES: Final = {
 
 
 class Owners:
-    """North, which buys, and south, which sells; all in ``folder``. ``stop`` ends all of it."""
+    """Mostly north, which buys, and south, which sells; all in ``folder``. ``stop`` ends all of
+    it.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, layout: Layout = TWO) -> None:
+        self._folder, self._layout = folder, layout
         self._up: list[str] = []
         self.kafka = ""
 
@@ -77,7 +99,7 @@ class Owners:
         found = state_file.read(self._folder / BROKER)
         assert found is not None, "it is up"
         self.kafka = found.kafka
-        for name in (NORTH, SOUTH):
+        for name in self._layout.owners:
             self.run("topics", name, "--create", "--kafka", self.kafka)
             self.run("keys", name, "new", str(self._key(name)))
             self.run("keys", name, "publish", "--kafka", self.kafka)
@@ -89,7 +111,8 @@ class Owners:
             except (DeploymentError, subprocess.SubprocessError) as error:
                 failed.append(error)
 
-        threads = [threading.Thread(target=start, args=(name,)) for name in (NORTH, SOUTH, GUEST)]
+        others = [name for name in self._layout.runs if name != BROKER]
+        threads = [threading.Thread(target=start, args=(name,)) for name in others]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -98,22 +121,27 @@ class Owners:
             raise failed[0]
 
     def _start(self, name: str) -> None:
-        file, key, services = _RUNS[name]
+        file, key, services = self._layout.runs[name]
         only = (word for service in services for word in ("--only", service))
         where = ("--kafka", self.kafka) if self.kafka else ()
         self._up.append(name)
         self.run("up", file, "-d", *self._state(name), *where, *only, key=key)
 
     def sign(self) -> None:
-        """North proposes the contract, and south signs it. From here on stages move."""
+        """Each buyer proposes its contract, and the seller signs it. From here on stages move."""
         now = datetime.now(UTC)
         begins, ends = now - timedelta(hours=1), now + timedelta(days=1)
         valid = f"valid: {{from: {begins:%Y-%m-%dT%H:%M:%SZ}, to: {ends:%Y-%m-%dT%H:%M:%SZ}}}"
-        text = (FILES / "terms.yaml").read_text(encoding="utf-8")
-        terms = self._folder / "terms.yaml"
-        terms.write_text(re.sub(r"(?m)^valid: .*$", valid, text), encoding="utf-8")
-        self.run("contracts", NORTH, "propose", str(terms), "--kafka", self.kafka)
-        self.run("contracts", SOUTH, "sign", CONTRACT, "--kafka", self.kafka)
+        text = (self._layout.files / "terms.yaml").read_text(encoding="utf-8")
+        text = re.sub(r"(?m)^valid: .*$", valid, text)
+        for buyer, seller in self._layout.contracts:
+            name = f"{buyer}-{seller}"
+            for key, value in {"contract": name, "buyer": buyer, "seller": seller}.items():
+                text = re.sub(rf"(?m)^{key}: .*$", f"{key}: {value}", text)
+            terms = self._folder / f"{name}.yaml"
+            terms.write_text(text, encoding="utf-8")
+            self.run("contracts", buyer, "propose", str(terms), "--kafka", self.kafka)
+            self.run("contracts", seller, "sign", name, "--kafka", self.kafka)
 
     def resume(self, party: str) -> None:
         """As the operator of ``party``, which has suspended the contract."""
@@ -122,14 +150,14 @@ class Owners:
     def stop_all_but_kafka(self) -> None:
         """Nothing that writes an output runs any more."""
         for name in [each for each in self._up if each != BROKER]:
-            self.run("down", _RUNS[name][0], *self._state(name))
+            self.run("down", self._layout.runs[name][0], *self._state(name))
             self._up.remove(name)
 
     def stop(self) -> None:
         """What does not stop in order is killed. Idempotent."""
         for name in sorted(self._up, key=lambda each: each == BROKER):
             try:
-                self.run("down", _RUNS[name][0], *self._state(name))
+                self.run("down", self._layout.runs[name][0], *self._state(name))
             except (DeploymentError, subprocess.SubprocessError):
                 self._kill_all(name)
         self._up.clear()
@@ -213,7 +241,14 @@ class Owners:
         """
         verbs = arguments[:1] if what in ("keys", "contracts") else ()
         rest = arguments[len(verbs) :]
-        command = [str(_ANABRANCH), what, *verbs, "-f", str(FILES / f"{file}.yaml"), *rest]
+        command = [
+            str(_ANABRANCH),
+            what,
+            *verbs,
+            "-f",
+            str(self._layout.files / f"{file}.yaml"),
+            *rest,
+        ]
         environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
         path = self._key(file if key is None else key)
         if path.exists():

@@ -66,7 +66,7 @@ class Traffic(threading.Thread):
     once and in order.
     """
 
-    def __init__(self, kafka: str, seed: int, partitions: int) -> None:
+    def __init__(self, kafka: str, seed: int, partitions: int, topic: str = TOPIC) -> None:
         super().__init__(name="traffic", daemon=True)
         self._producer = Producer(
             {
@@ -78,6 +78,7 @@ class Traffic(threading.Thread):
             }
         )
         self._choice, self._partitions = random.Random(seed), partitions
+        self._topic = topic
         self._stopping = threading.Event()
         self._errors: list[KafkaError] = []
         self.sent: list[Sighting] = []
@@ -93,7 +94,7 @@ class Traffic(threading.Thread):
                 now_ms = time.time_ns() // 1_000_000
                 each = Sighting(choice.randrange(_CARS), segment, speed, now_ms)
                 self._producer.produce(
-                    TOPIC,
+                    self._topic,
                     each.value(),
                     partition=len(self.sent) % self._partitions,
                     on_delivery=self._written,
