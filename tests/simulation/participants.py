@@ -13,6 +13,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent import ledger_writer, stage_logs
 from anabranch.agent import service as agent_service
 from anabranch.agent import stages as agent_stages
+from anabranch.agent.oracle import Oracle
 from anabranch.agent.service import AgentService
 from anabranch.agent.stages import TradedStages
 from anabranch.auditor import service as auditor_service
@@ -88,8 +89,8 @@ class LoadedAgent(AgentService):
         self.agent.owns(_OWN, self.own_units())
         super().start()
 
-    def _measure(self, stages: TradedStages) -> None:
-        super()._measure(stages)
+    def _measure(self, stages: TradedStages, oracle: Oracle) -> None:
+        super()._measure(stages, oracle)
         self.agent.measured(_OWN, self.own_units())
 
 
