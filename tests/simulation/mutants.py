@@ -170,7 +170,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "audit_counts_rows_alone": 34,
     "audit_without_the_horizon": 4,
     "convicted_twice": 55,
-    "convicted_only_for_one_reason": 34,
+    "convicted_only_for_one_reason": 542,
     "findings_change_nothing": 61,
     "auditor_picks_buckets": 6,
     "convict_sells_on": 34,
