@@ -230,7 +230,7 @@ def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
     own = {
         name.removesuffix("_ms").removesuffix("_records").removeprefix("named_")
         for name in fields.model_fields
-    } - {"path", "name", "stage_shards"}
+    } - {"path", "name", "stage_shards", "shards_before"}
     if "share" in own:
         own = own - {"share"} | {"shards", "shard_by"}
     return own | {"pipeline"} if fields is model.Pipeline else own

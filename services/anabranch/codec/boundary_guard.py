@@ -44,6 +44,7 @@ def check(entry: LogEntry) -> None:
         _check_versions(entry.version)
         _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
         _check_share(entry.share)
+        _check_buckets(entry.rest_upto)
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     elif isinstance(entry, BranchEnded):
@@ -62,7 +63,7 @@ def _check_snapshot(entry: LogSnapshot) -> None:
         entry.as_of >= 0 and len(entry.replicas) <= limits.REPLICAS_MAX,
         "a log snapshot out of range",
     )
-    _check_buckets(entry.forgotten, entry.past, entry.version_after)
+    _check_buckets(entry.forgotten, entry.past, entry.version_after, entry.rest_upto)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
     _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     _check_share(entry.share)
@@ -146,6 +147,11 @@ def _check_record(entry: BoundaryRecord) -> None:
     if entry.branch is not None:
         _check_number(entry.branch)
         _require(entry.branch[0] == entry.epoch, "a branch of another epoch")
+    _require(0 <= entry.heirs <= limits.SHARDS_MAX, "a number of shards out of range")
+    _require(
+        not entry.heirs or (entry.branch is None and entry.closed == limits.BUCKET_MAX),
+        "a stream that ends, and does not close all buckets",
+    )
     _require(len(entry.made_from) <= limits.INPUTS_MAX, f"made from {len(entry.made_from)} inputs")
     _require(len(entry.positions) <= POSITIONS_MAX, f"{len(entry.positions)} positions")
     _check_parts(entry.parts)

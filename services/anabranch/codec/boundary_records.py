@@ -165,6 +165,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "written_ms": entry.written_ms,
         "given_up": [asdict(each) for each in entry.given_up],
         "past": entry.past,
+        "heirs": entry.heirs,
     }
 
 
@@ -245,6 +246,7 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
         "version_after": entry.version_after,
         "bucket_ms": entry.bucket_ms,
         "share": entry.share,
+        "rest_upto": entry.rest_upto,
     }
     lists = {
         "replicas": replicas,
@@ -284,6 +286,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         written_ms,
         given_up,
         past,
+        heirs,
     ) = fields
     return BoundaryRecord(
         replica=replica,
@@ -301,6 +304,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         written_ms=written_ms,
         given_up=tuple([GivenUp(*each) for each in given_up]),
         past=past,
+        heirs=heirs,
     )
 
 
@@ -377,7 +381,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
 
 def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
     as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms, *rest = fields
-    given_up, share = rest
+    given_up, share, rest_upto = rest
     return LogSnapshot(
         as_of=as_of,
         forgotten=forgotten,
@@ -394,4 +398,5 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
         bucket_ms=bucket_ms,
         given_up=tuple([GivenUp(*each) for each in given_up]),
         share=share,
+        rest_upto=rest_upto,
     )

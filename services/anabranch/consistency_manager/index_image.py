@@ -135,7 +135,7 @@ class IndexImage:
         self._put(f"{self.prefix}boundary:{stream}:{writer}", fields)
 
     def _upto(self, stream: str, log_state: LogState) -> None:
-        self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.upto)})
+        self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.closed_upto)})
 
     def heartbeat(self, beat: Heartbeat, now_ms: int) -> bool:
         """A process is alive; whether there was room to remember it. ``now_ms``: of the reader's

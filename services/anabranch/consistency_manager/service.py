@@ -363,8 +363,20 @@ class ConsistencyManager:
             self._image.written(write)
         return True
 
+    def _not_needed(self) -> list[str]:
+        """The streams of earlier numbers of shards that every reader has taken to their end: with
+        them gone from the file nobody would lack anything.
+        """
+        return [
+            stream
+            for stream, reader in self._streams.items()
+            if reader.log_state.heirs
+            and self._control.trim_point(stream)
+            >= max(reader.log_state.filled_upto, reader.log_state.closed_upto)
+        ]
+
     def _report(self) -> None:
-        uptos = {stream: reader.log_state.upto for stream, reader in self._streams.items()}
+        uptos = {stream: reader.log_state.closed_upto for stream, reader in self._streams.items()}
         for stream, reader in self._streams.items():
             self._context.metrics.rejected(stream, reader.counts)
             self._compared.labels(self._pipeline.name, stream).set(self._audits[stream].compared)
@@ -374,7 +386,9 @@ class ConsistencyManager:
         for stream, gaps in self._gaps.items():
             self._given_up.labels(self._pipeline.name, stream).set(gaps.lost)
         now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
-        if uptos and (slowest := min(uptos.values())) > 0:
+        ended = [stream for stream, each in self._streams.items() if each.log_state.heirs]
+        slowest = min((uptos[stream] for stream in uptos.keys() - ended), default=0)
+        if slowest > 0:
             self.status.last_bucket_ms = bound_ms(slowest, width_ms)
             self.status.lag_ms = now_ms - self.status.last_bucket_ms
         self.status.detail = {
@@ -389,6 +403,7 @@ class ConsistencyManager:
             },
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
+            "not_needed": self._not_needed(),
             "no_log_snapshot": self._log_trimming.report(),
             "index": "none" if self._index is None else "written" if self._whole else "incomplete",
         }

@@ -102,7 +102,7 @@ class Strip:
             return
         if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.TENTATIVE:
             self._take_tentative(entry, log_state)
-        elif log_state.upto > self.upto:
+        elif log_state.closed_upto > self.upto:
             self._take_stable(entry, log_state)
         self._prune()
 
@@ -115,7 +115,7 @@ class Strip:
         return found
 
     def _take_stable(self, entry: LogEntry, log_state: LogState) -> None:
-        upto = log_state.upto
+        upto = log_state.closed_upto
         first = max(self.upto, upto - self._cells_max) + 1
         written_ms = entry.written_ms if isinstance(entry, BoundaryRecord) else 0
         if isinstance(entry, LogSnapshot):

@@ -2,7 +2,8 @@
 
 At least once: a crash between the flush and the boundary record repeats them, so a reader
 identifies one by (topic, partition, offset), which are in its headers. (One that was
-``beyond_max_ahead`` may, after a crash, be taken as a row instead.)
+``beyond_max_ahead`` may, after a crash, be taken as a row instead; one that was late, if the source
+then has another number of shards.)
 
 One that is too large for the topic, or for the client, goes there cut: the whole record is where
 its headers say.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.handover import written
 from anabranch.protocol.edge.shards import another_number
 from anabranch.protocol.edge.sources import misdealt
 from anabranch.protocol.errors import ConfigurationError
@@ -31,7 +32,7 @@ class OtherLogs:
         self._log = log
         self._pipeline = pipeline
         self._source = source
-        self._streams = [other for other in source.streams() if other != stream]
+        self._streams = [other for other in source.processes() if other != stream]
         self._readers: dict[str, BoundaryReader] = {}
         self._seen: dict[str, BatchId] = {}
 
@@ -86,8 +87,19 @@ def check_strangers(
 
 
 def _changed(source: Source, what: str) -> ConfigurationError:
+    """What the logs say is not what the file says."""
     return ConfigurationError(
-        f"{another_number(f'source {source.name}', source.shards)}: {what}. Put that"
-        " number of `shards` back, or begin anew: under another name of the source, or with"
-        " 'anabranch reset' while the old number stands in the file"
+        f"{another_number(f'source {source.name}', source.shards)}: {what}. Write all numbers that"
+        " it has had, in their order, and last the one that it is to have, `shards: [BEFORE, NOW]`;"
+        " or begin anew: under another name of the source, or with 'anabranch reset' while the old"
+        " number stands in the file"
+    )
+
+
+def lacking(source: Source) -> ConfigurationError:
+    """A shard has not begun, and the file does not name the streams that it goes on after."""
+    return ConfigurationError(
+        f"source {source.name}: nothing says where its shards begin, since `shards:"
+        f" {written(source.numbers)}` does not say how many it had before: write that number in"
+        " place of the last 0. If it has never run, write the last number alone"
     )

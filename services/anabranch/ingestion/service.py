@@ -31,10 +31,12 @@ from anabranch.codec.edge import Decoded, Decoder
 from anabranch.ingestion import topics
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
-from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strangers
+from anabranch.ingestion.earlier_shards import EarlierShards
+from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strangers, lacking
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
+from anabranch.protocol.edge.handover import begins_by_start, heir_begins, rest_upto
 from anabranch.protocol.edge.ingestion import (
     SourceMachine,
     SourceProgress,
@@ -59,12 +61,16 @@ from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceStatus
+from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogReader, SchemaRegistry
+    from anabranch.protocol.edge.handover import EndedStream
+    from anabranch.protocol.log.boundary_log import LogState
+    from anabranch.runtime.boundary_reader import BoundaryReader
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
 
@@ -115,7 +121,7 @@ def build(
     Raises:
         ConfigurationError: the pipeline has no such source.
     """
-    streams = context.pipeline.source_streams()
+    streams = context.pipeline.source_processes()
     if settings.name not in streams:
         known = ", ".join(streams)
         raise ConfigurationError(
@@ -199,19 +205,25 @@ class IngestionService:
             context.log, self._pipeline.topic_names.control("ingestion", stream), context.clock
         )
         self._closers: list[
-            BlockWriter | BoundaryWriter | DeadLetters | HeartbeatSender | LogReader | OtherLogs
+            BlockWriter
+            | BoundaryReader
+            | BoundaryWriter
+            | DeadLetters
+            | HeartbeatSender
+            | LogReader
+            | OtherLogs
         ] = [self._heartbeats, self._others]
 
     def start(self) -> None:
         """Check topics, begin an epoch, go on where the log says.
 
         Raises:
-            ConfigurationError: a topic is not as it must be.
+            ConfigurationError: a topic is not as it must be, or the source has another number of
+                shards than the file says.
             Fenced: another process of this source began after this one.
         """
         context = self._context
         source = self._source
-        names = self._pipeline.topic_names
         admin = context.log.admin()
         try:
             self._topics = topics.check(admin, self._pipeline, source, self._stream)
@@ -226,29 +238,21 @@ class IngestionService:
         # Looks see records of open transactions too: what may still become visible is not silence.
         self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
         self._closers += [self._reader, self._looker]
+        own = open_stream(context.log, self._pipeline, self._stream)
+        self._closers.append(own)
+        own.read_to_end()  # it may have ended: then the log says what to write into the file
         check_strangers(self._looker, self._pipeline, source, self._topics.strangers)
-        self._others.start()
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
-        self._boundaries = BoundaryWriter(
-            context.log,
-            names.boundaries(self._stream),
-            [REPLICA],
-            EpochStarted(
-                REPLICA,
-                fingerprint(source, self._pipeline.bucket_ms),
-                context.entropy.token(),
-                schema=schema_text(source.record.arrow_schema().append(EVENT_TIME_FIELD)),
-                bucket_ms=self._pipeline.bucket_ms,
-            ),
-            context.clock,
+        started = EpochStarted(
+            REPLICA,
+            fingerprint(source, self._pipeline.bucket_ms),
+            context.entropy.token(),
+            schema=schema_text(source.record.arrow_schema().append(EVENT_TIME_FIELD)),
+            bucket_ms=self._pipeline.bucket_ms,
         )
-        self._closers += [self._dead_letters, self._boundaries]
-        self._epoch = self._boundaries.start()
-        self._blocks = BlockWriter(
-            context.log, names.blocks(self._stream, REPLICA), REPLICA, self._epoch, context.entropy
-        )
-        self._closers.append(self._blocks)
-        self._timeline = context.entropy.token()
+        before = EarlierShards(context, source, self._stream, started).ended()
+        self._others.start()
+        self._begin_epoch(own, replace(started, rest_upto=rest_upto(before)))
         self._decoder.decode(
             [b"{}"]
         )  # what is loaded at first use is loaded before this service says that it runs
@@ -258,13 +262,16 @@ class IngestionService:
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
-            self._first_offsets(self._topics.inputs, is_new=last is None),
-            self._progress(last),
+            self._first_offsets(self._topics.inputs, before, is_new=last is None),
+            self._progress(last, before),
             now_ms,
         )
         self._closed = self._machine.closed
         self._draft: BoundaryRecord | None = None
         """Names what was read, as soon as its blocks are in the log."""
+        if last is None and before:  # readers wait until they know where the stream begins
+            self._draft = self._decided()
+            self._finish()
         self._reading: frozenset[tuple[str, int]] = frozenset()
         self._choose()
         self._report()
@@ -276,9 +283,34 @@ class IngestionService:
             positions=len(self._machine.offsets()),
         )
 
-    def _progress(self, last: BoundaryRecord | None) -> SourceProgress:
-        """From where it goes on: ``last`` is the last accepted record of its log."""
+    def _begin_epoch(self, own: BoundaryReader, started: EpochStarted) -> None:
+        """Open what writes the stream. ``own``: a reader of its log."""
+        context, names = self._context, self._pipeline.topic_names
+        self._boundaries = BoundaryWriter(
+            context.log, names.boundaries(self._stream), own, started, context.clock
+        )
+        self._closers += [self._dead_letters, self._boundaries]
+        self._epoch = self._boundaries.start(self._check_begins)
+        self._blocks = BlockWriter(
+            context.log, names.blocks(self._stream, REPLICA), REPLICA, self._epoch, context.entropy
+        )
+        self._closers.append(self._blocks)
+        self._timeline = context.entropy.token()
+
+    def _check_begins(self, log_state: LogState) -> None:
+        """Raises ConfigurationError where nothing says from where the stream goes on."""
+        if log_state.lacks_rest and log_state.last(REPLICA) is None:
+            raise lacking(self._source)
+
+    def _progress(
+        self, last: BoundaryRecord | None, before: Sequence[EndedStream]
+    ) -> SourceProgress:
+        """From where it goes on: ``last`` is the last accepted record of its log, ``before`` the
+        streams that it goes on after where there is none.
+        """
         closed = self._boundaries.log_state.closed(REPLICA)
+        if last is None and before:
+            return heir_begins(self._shard, before, self._context.clock.now_ms())
         if last is None:
             return SourceProgress(closed=closed)
         away_ms = max(0, self._context.clock.now_ms() - last.written_ms)
@@ -505,7 +537,9 @@ class IngestionService:
                 "found a partition", topic=at.topic, partition=at.partition, records=end - first
             )
 
-    def _first_offsets(self, inputs: dict[str, int], *, is_new: bool) -> dict[tuple[str, int], int]:
+    def _first_offsets(
+        self, inputs: dict[str, int], before: Sequence[EndedStream], *, is_new: bool
+    ) -> dict[tuple[str, int], int]:
         """Where partitions begin that no boundary names. ``start`` counts until the first
         boundary, which names them all: what came since is read.
         """
@@ -515,10 +549,16 @@ class IngestionService:
             for i in range(count)
             if self._shard.has(i)
         ]
+        return {
+            at: self._first_offset(at, is_new=is_new and begins_by_start(at.partition, before))
+            for at in every
+        }
+
+    def _first_offset(self, at: TopicPartition, *, is_new: bool) -> int:
         start = self._source.start if is_new else "earliest"
         if isinstance(start, int):
-            return {at: self._looker.offset_from(at, start) for at in every}
-        return {at: self._looker.offsets(at)[1 if start == "latest" else 0] for at in every}
+            return self._looker.offset_from(at, start)
+        return self._looker.offsets(at)[1 if start == "latest" else 0]
 
     def _choose(self) -> None:
         """Read the partitions that are to be read now."""

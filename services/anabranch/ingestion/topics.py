@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
-from anabranch.protocol.edge.shards import strangers
+from anabranch.protocol.edge.handover import strangers_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
 
@@ -43,7 +43,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
     names = pipeline.topic_names
     blocks = names.blocks(stream, "0")
     logs = [names.boundaries(each) for each in source.streams()]
-    others = {names.boundaries(each): each for each in strangers(source.name, source.shards)}
+    others = {names.boundaries(each): each for each in strangers_of(source.name, source.numbers)}
     found = admin.partitions([*source.topics, blocks, *logs, source.dead_letter, *others])
     missing = [topic for topic in source.topics if topic not in found]
     if missing:
@@ -58,11 +58,11 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
             " creates it"
         )
     partitions = max(found[topic] for topic in source.topics)
-    if partitions < source.shards:
+    if partitions < max(source.numbers):
         raise ConfigurationError(
-            f"source {source.name}: it has {source.shards} shards, but its topics have at most"
-            f" {partitions} partitions, and a shard without one would never close a bucket: write"
-            f" shards: {partitions}, or give {source.topics[0]} more partitions"
+            f"source {source.name}: it has {max(source.numbers)} shards, but its topics have at"
+            f" most {partitions} partitions, and a shard without one would never close a bucket:"
+            f" write shards: {partitions}, or give {source.topics[0]} more partitions"
         )
     settings = {topic: admin.settings(topic) for topic in source.topics}
     if source.event_time.field is None:

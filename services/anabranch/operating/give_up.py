@@ -78,7 +78,7 @@ class GiveUp:
             ConfigurationError: the pipeline has no such source, or it has shards: each is given up
                 by itself.
         """
-        streams = pipeline.source_streams()
+        streams = pipeline.source_processes()
         if source not in streams:
             raise ConfigurationError(
                 f"the pipeline {pipeline.name} has no source {source}, or it has shards; give up"
@@ -177,6 +177,11 @@ class GiveUp:
             raise ConfigurationError(
                 f"source {self._source} has never begun: run its ingestion once, then it can be"
                 " given up"
+            )
+        if log_state.heirs:
+            raise ConfigurationError(
+                f"{self._source} has ended, and its source has {log_state.heirs} shards by now:"
+                " give the command with the pipeline file that says so, for one of these"
             )
         closed, width_ms = log_state.closed(_WRITER), self._pipeline.bucket_ms
         return to_give_up(

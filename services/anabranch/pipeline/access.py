@@ -97,6 +97,8 @@ class _Instance:
     """Streams whose writer it is."""
     replica: str = ""
     reads: frozenset[str] = frozenset()
+    ends: frozenset[str] = frozenset()
+    """Streams into whose logs it writes that they end."""
     source: str = ""
     outputs: frozenset[str] = frozenset()
     """What it delivers or reads: an output; and its first process, where that is another name, for
@@ -110,7 +112,11 @@ class _Instance:
         if topic.is_bound:
             return False
         return self.everything or (
-            (not topic.stream or topic.stream in self.writes)
+            (
+                not topic.stream
+                or topic.stream in self.writes
+                or (topic.stream in self.ends and not topic.replica)
+            )
             and (not topic.replica or topic.replica == self.replica)
             and topic.source in ("", self.source)
             and (not topic.output or topic.output in self.outputs)
@@ -320,13 +326,14 @@ def _of_checks(principal: str, topics: list[_Topic]) -> Iterator[Right]:
 
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
     for source in pipeline.sources.values():
-        for stream in source.streams():
+        for stream in source.processes():
             yield _Instance(
                 "ingestion",
                 f"{before}ingestion.{stream}",
                 frozenset({stream}),
                 "0",
                 reads=frozenset(source.streams()) - {stream},
+                ends=frozenset(source.earlier_streams()),
                 source=source.name,
                 process=f"ingestion.{stream}",
             )

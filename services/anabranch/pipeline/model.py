@@ -17,6 +17,7 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
+from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.edge.shards import Shard, members, whole_of
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
@@ -90,14 +91,44 @@ class Source(_Model):
     """
     shards: int = 1
     """Processes that read it, each its part of the partitions (``protocol.edge.sources``)."""
+    shards_before: list[int] = []
+    """The numbers that it had before, in their order (``protocol.edge.handover``); 0: nobody needs
+    what one wrote any more.
+    """
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of shards, by generation; the last one counts."""
+        return [*self.shards_before, self.shards]
+
+    def generation(self, number: int) -> list[str]:
+        """The streams that generation ``number`` wrote or writes, by shard."""
+        return members(self.name, self.numbers[number - 1], number)
+
+    def processes(self) -> list[str]:
+        """The names of the processes that read it, by shard, which are those of their streams."""
+        return self.generation(len(self.numbers))
+
+    def earlier_streams(self) -> list[str]:
+        """Those of numbers of shards that it had before, as far as somebody needs them."""
+        return [
+            stream for number in range(1, len(self.numbers)) for stream in self.generation(number)
+        ]
 
     def streams(self) -> list[str]:
-        """The streams that it is, by shard; also the names of the processes that write them."""
-        return members(self.name, self.shards)
+        """The streams that it is."""
+        return [*self.earlier_streams(), *self.processes()]
 
     def shard(self, stream: str) -> Shard:
-        """Which of its shards writes ``stream``, one of ``streams``."""
-        return Shard(self.streams().index(stream), self.shards)
+        """Which of the shards of its generation writes ``stream``, one of ``streams``."""
+        generation = self.generation(self.stream(stream).generation)
+        return Shard(generation.index(stream), len(generation))
+
+    def stream(self, name: str) -> SourceStream:
+        """What the file says of the stream ``name``, one of ``streams``."""
+        numbers = tuple(self.numbers)
+        known = (n for n in range(1, len(numbers) + 1) if name in self.generation(n))
+        return SourceStream(self.name, numbers, next(known))
 
 
 class Offer(_Model):
@@ -437,8 +468,12 @@ class Pipeline(_Model):
         return [*self.source_streams(), *self.order()]
 
     def source_streams(self) -> list[str]:
-        """Those that ingestion writes, each by the process of its name."""
+        """Those that ingestion writes, or has written."""
         return [stream for source in self.sources.values() for stream in source.streams()]
+
+    def source_processes(self) -> list[str]:
+        """The names of the processes of ingestion, each of which writes the stream of its name."""
+        return [process for source in self.sources.values() for process in source.processes()]
 
     def input_streams(self, name: str) -> list[str]:
         """The streams whose rows are the input ``name``: those of its shards, or itself."""
@@ -567,7 +602,7 @@ class Pipeline(_Model):
     def processes(self) -> list[tuple[str, str]]:
         """(service, name) of every process, in the order of starting."""
         return [
-            *(("ingestion", stream) for stream in self.source_streams()),
+            *(("ingestion", process) for process in self.source_processes()),
             *(("processing", node) for node in self.nodes()),
             *(("delivery", process) for process in self.deliveries()),
             ("consistency_manager", self.name),

@@ -21,8 +21,8 @@ def check_shards(
 
     ``stages``: that run, ``stage_shards``: how many there are of those that are split.
     """
-    counts = {name: source.shards for name, source in sources.items() if source is not None}
-    counts |= stage_shards
+    of_sources = {each.name: each.streams() for each in sources.values() if each is not None}
+    counts = {name: len(streams) for name, streams in of_sources.items()} | dict(stage_shards)
     for name, stage in stages.items():
         streams = sum(counts.get(stream, 1) for stream in stage.reads)
         if streams > INPUTS_MAX >= len(stage.reads) and (
@@ -31,12 +31,14 @@ def check_shards(
             document.mistake(
                 ("stages", name, "reads"),
                 f"its inputs have {streams} streams, a stage reads at most {INPUTS_MAX}: give them"
-                " fewer shards",
+                " fewer shards, or write 0 for numbers that nobody needs any more",
             )
     names = [*counts, *stages]
-    for section, split in (("sources", counts.keys() - stage_shards), ("stages", stage_shards)):
-        for name in (each for each in split if counts[each] > 1):
-            _check_alike(document, section, name, members(name, counts[name]), names)
+    for name, streams_of in of_sources.items():
+        if streams_of != [name]:
+            _check_alike(document, "sources", name, streams_of, names)
+    for name, count in stage_shards.items():
+        _check_alike(document, "stages", name, members(name, count), names)
 
 
 def check_output_shards(document: Document, outputs: Mapping[str, Output | None]) -> None:

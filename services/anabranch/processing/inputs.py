@@ -81,15 +81,20 @@ class StageInputs:
             return min(follower.reader.log_state.upto for follower in self._followers.values())
 
     def last_gone(self) -> int:
-        """The last bucket of which blocks of an input are gone; 0: none is."""
+        """The last bucket of which blocks of an input are gone, or rows are in streams that the
+        pipeline file does not name any more; 0: none is.
+        """
         with self._read() as readers:
             return max(
                 (
-                    last_gone(
-                        reader,
-                        partial(self._names.blocks, stream),
-                        self._followers[stream].reader.log_state,
-                        lock=self._lock,
+                    max(
+                        self._followers[stream].reader.log_state.whole_after,
+                        last_gone(
+                            reader,
+                            partial(self._names.blocks, stream),
+                            self._followers[stream].reader.log_state,
+                            lock=self._lock,
+                        ),
                     )
                     for stream, reader in readers.items()
                 ),

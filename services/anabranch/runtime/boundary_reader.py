@@ -15,6 +15,7 @@ from anabranch.codec import boundary_records
 from anabranch.codec.boundary_records import Headers
 from anabranch.codec.signed_records import signature_of, signed_message
 from anabranch.ports import Chunk, EventLog, TopicPartition
+from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -79,6 +80,8 @@ class ExpectedStream:
     """What it is called here, if it is another pipeline's (``as_known_here``)."""
     judge: Judge | None = None
     """Only what is signed counts, as it says; None: whoever may write the topic is believed."""
+    source: SourceStream | None = None
+    """Where it is a source's, what the file says of that."""
 
 
 _ANY: Final = ExpectedStream()
@@ -156,6 +159,8 @@ class BoundaryReader:
         self._lock = lock if lock is not None else nullcontext()
         self._writers, self._expected = tuple(writers), expected
         self.log_state = LogState(self._writers)
+        if expected.source is not None:
+            expected.source.tell(self.log_state)
         self.counts: Counter[str] = Counter()
         self.appended_ms: int | None = None
         """The log's time of the record that the listener gets; None: it was read before the log
@@ -172,7 +177,8 @@ class BoundaryReader:
         records read.
 
         Raises:
-            ConfigurationError: the stream has buckets of another width.
+            ConfigurationError: the stream has buckets of another width; or its source has another
+                number of shards by now than the file says.
             DataMissing: the log does not begin at its beginning, and no log snapshot in it says
                 what stood there; or it was cut, or this reader was overtaken by trimming: the
                 process ends, and the next one begins at a log snapshot.
@@ -201,6 +207,8 @@ class BoundaryReader:
         if self._unjudged:
             return 0
         self._check_width()
+        if self._expected.source is not None:
+            self._expected.source.check(self.log_state)
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
             message = (

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from anabranch.pipeline.topic_names import FederationTopics, TopicNames
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 from anabranch.runtime.distant_reader import DistantReader
@@ -35,7 +36,7 @@ def open_stream(
         Unavailable: there is no such log, or no log of its owner's keys, or no answer.
         ConfigurationError: its owner's keys cannot be used.
     """
-    binding = pipeline.bindings.get(stream)
+    binding, source = pipeline.bindings.get(stream), pipeline.sources.get(whole_of(stream))
     judge = None if binding is None else _judge(log, pipeline, binding)
     try:
         return BoundaryReader(
@@ -48,6 +49,7 @@ def open_stream(
                 bucket_ms=pipeline.bucket_ms,
                 known_as="" if binding is None else stream,
                 judge=judge,
+                source=None if source is None else source.stream(stream),
             ),
         )
     except BaseException:

@@ -4,10 +4,11 @@ word.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.drills import links
 from anabranch.drills.links import Cut
@@ -114,9 +115,9 @@ def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
             if isinstance(age, int):
                 ages[service, name] = min(age, ages.get((service, name), age))
     inputs: dict[tuple[str, str], list[tuple[str, str]]] = {
-        ("ingestion", stream): [] for stream in pipeline.source_streams()
+        ("ingestion", stream): [] for stream in pipeline.source_processes()
     }
-    writer = {stream: ("ingestion", stream) for stream in pipeline.source_streams()} | {
+    writer = {stream: ("ingestion", stream) for stream in pipeline.source_processes()} | {
         stage: ("processing", stage) for stage in pipeline.stages
     }
     inputs |= {
@@ -189,6 +190,11 @@ def detail_in_words(row: Row) -> str:
         late = detail.get("late", 0) - detail.get("reassigned", 0)
         of_these = f" ({late} late)" if late > 0 else ""
         stated.append(f"{rejected} rejected{of_these}: see tail --rejected")
+    return "; ".join([*stated, *_of_manager(detail)])
+
+
+def _of_manager(detail: dict[str, Any]) -> Iterator[str]:
     if topics := detail.get("topics"):
-        stated.append(f"{len(topics)} settings of topics give less than they must: --json")
-    return "; ".join(stated)
+        yield f"{len(topics)} settings of topics give less than they must: --json"
+    if ended := detail.get("not_needed"):
+        yield f"nobody needs {', '.join(ended)} any more: its number in `shards` may be 0"

@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from anabranch.operating import compose
 from anabranch.pipeline import drawing
 from anabranch.pipeline.access import Operation, Resource, rights
 from anabranch.pipeline.file import load
+from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.shape import lags
 from anabranch.pipeline.speakers import neighbours_of, speakers
 from anabranch.protocol.control.failure_detector import Peer
+from anabranch.protocol.edge.handover import SourceStream
+from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.up.status import hops_of
 from anabranch.up.topics import topics_of
@@ -139,6 +143,49 @@ def test_a_stage_waits_for_every_shard_and_hears_all_of_them(tmp_path: Path) -> 
 def test_what_reads_it_holds_back_the_trimming_of_every_shard(tmp_path: Path) -> None:
     readers = readers_of(source_in(tmp_path, 2))
     assert readers["cars.0"] == readers["cars.1"] == [Peer("processing", "first", "0")]
+
+
+def test_a_source_has_the_streams_of_all_numbers_that_it_had_and_processes_of_the_last(
+    tmp_path: Path,
+) -> None:
+    pipeline = source_in(tmp_path, "[0, 2, 1, 3]")
+    source = pipeline.sources["cars"]
+    earlier, now = ["cars.2-0", "cars.2-1", "cars.3-0"], ["cars.4-0", "cars.4-1", "cars.4-2"]
+    assert (source.shards, source.numbers) == (3, [0, 2, 1, 3])
+    assert (source.earlier_streams(), source.processes()) == (earlier, now)
+    assert pipeline.inputs("first") == [*earlier, *now]
+    assert pipeline.stream_writers("cars.2-1") == ["0"]
+    assert source.shard("cars.2-1") == Shard(1, 2)
+    assert source.stream("cars.3-0") == SourceStream("cars", (0, 2, 1, 3), 3)
+    assert [name for service, name in pipeline.processes() if service == "ingestion"] == now
+    topics = {settings.name for _, settings in internal_topics(pipeline)}
+    assert {f"{pipeline.name}.{stream}.boundaries" for stream in (*earlier, *now)} <= topics
+    assert f"{pipeline.name}.control.ingestion.cars.2-0" not in topics
+    found = {
+        (right.name, right.operation)
+        for right in rights(pipeline)
+        if right.principal.endswith("ingestion.cars.4-1")
+    }
+    log, blocks = f"{pipeline.name}.cars.2-0.boundaries", f"{pipeline.name}.cars.2-0.blocks.0"
+    assert {(log, Operation.READ), (log, Operation.WRITE)} <= found
+    assert (blocks, Operation.WRITE) not in found
+    assert (f"{pipeline.name}.cars.4-0.boundaries", Operation.WRITE) not in found
+
+
+@pytest.mark.parametrize(
+    ("shards", "what"),
+    [
+        ("[]", "a list of 0 numbers; write the number of shards, or a list"),
+        (f"[{', '.join('1' * 101)}]", "a list of 101 numbers"),
+        ("[2, 0]", "an integer from 1 to 16 is wanted, not 0"),
+        ("[2, 0, 3]", "an integer from 1 to 16 is wanted, not 0"),
+        ("[two, 3]", "an integer from 0 to 16 is wanted, not 'two'"),
+        ("[8, 9]", "its inputs have 17 streams"),
+    ],
+)
+def test_numbers_that_a_source_cannot_have_had(tmp_path: Path, shards: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(what)):
+        source_in(tmp_path, shards)
 
 
 def test_a_source_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:

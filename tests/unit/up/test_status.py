@@ -33,6 +33,10 @@ from anabranch.up.status import Hop, Row, detail_in_words, hops_of, slowest_in_w
         ({"topics": [], "index": "written"}, ""),
         ({"topics": ["a", "b"]}, "2 settings of topics give less than they must: --json"),
         ({"not_stored": "the store is full"}, "input is kept: the store is full"),
+        (
+            {"not_needed": ["cars.0", "cars.1"]},
+            "nobody needs cars.0, cars.1 any more: its number in `shards` may be 0",
+        ),
         ({"rejected": 0, "late": 2, "reassigned": 2}, ""),
         ({"rejected": 2}, "2 rejected: see tail --rejected"),
         (

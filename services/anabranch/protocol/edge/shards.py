@@ -5,10 +5,16 @@ Theory of operation. Which shard has a partition follows from the partition's nu
 that is added later has its shard, and no two shards have the same one. A source or output of one
 shard is the process of its name; the processes of several are called by its name and their number.
 
+A source may get another number of shards (``protocol.edge.handover``). Its *generations* are the
+numbers that it has had, in their order. Those of the first are called as said above, and of each
+later one they have its number in their names, so no two generations have a process or a log in
+common.
+
 Invariants:
     MB1 every partition of a topic is exactly one shard's.
     MB2 the names of processes of several shards are no names that a pipeline file can have, and
         ``whole_of`` finds the source's or output's name in them.
+    MB3 the processes of different generations have different names.
 """
 
 from __future__ import annotations
@@ -34,15 +40,20 @@ class Shard:
         return partition % self.count == self.index
 
 
-def members(name: str, shards: int) -> list[str]:
+def members(name: str, shards: int, generation: int = 1) -> list[str]:
     """The processes of a source or output, by shard."""
+    if generation > 1:
+        return [f"{name}{_DOT}{generation}-{index}" for index in range(shards)]
     return [name] if shards == 1 else [f"{name}{_DOT}{index}" for index in range(shards)]
 
 
-def strangers(name: str, shards: int) -> list[str]:
+def strangers(name: str, shards: int, generation: int = 1) -> list[str]:
     """The processes that it would have with other numbers of shards, and has not."""
-    own = members(name, shards)
-    return [each for each in (name, *members(name, SHARDS_MAX)) if each not in own]
+    own = members(name, shards, generation)
+    every = [name, *members(name, SHARDS_MAX)]
+    if generation > 1:
+        every = members(name, SHARDS_MAX, generation)
+    return [each for each in every if each not in own]
 
 
 def another_number(whose: str, shards: int) -> str:

@@ -53,6 +53,9 @@ Invariants:
     BL18 a branch runs from its first record to its end, the writer's next epoch, or when the
         writer's version counts no more.
     BL19 a branch is corrected once a writer that has no branch has closed all that it has shown.
+    BL20 a stream with an accepted record that names heirs has ended: no other record of it counts.
+        All its buckets are closed, with the parts that were named before; that it has none of later
+        ones is no sign (rule 13).
 
 Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
 """
@@ -94,7 +97,8 @@ class Outcome:
     """Accepted: epoch, accepted (a stable record), tentative, branch_ended, recomputed, adopted (a
     log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced,
     known, off_chain, older_branch, ended_branch, no_base, malformed, superseded (BL15), other_width
-    and other_share (BL16), pending (more parts that are not stable than PENDING_PARTS_MAX).
+    and other_share (BL16), ended (BL20), pending (more parts that are not stable than
+    PENDING_PARTS_MAX).
     """
     replica: str
 
@@ -137,6 +141,15 @@ class LogState:
         """Width of the stream's buckets; 0: no writer has stated it (BL16)."""
         self.stable_parts = 0
         """Parts of stable buckets that are not forgotten."""
+        self._end: BoundaryRecord | None = None
+        self.heirs_known = 0
+        """The reader follows so many heirs of the stream, and may go on only with them."""
+        self.rest_upto = 0
+        """Rows of buckets up to this one may be in other streams of the source
+        (``EpochStarted``).
+        """
+        self.lacks_rest = False
+        """The reader follows none of these."""
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -145,8 +158,34 @@ class LogState:
 
     @property
     def upto(self) -> int:
-        """Every bucket up to this one is stable; 0 at the beginning."""
+        """Every bucket up to this one is stable; 0 at the beginning. Of a stream with heirs that
+        the reader does not follow: what it had closed before its end (BL20).
+        """
+        if self._end is not None and self.heirs_known != self._end.heirs:
+            return self._end.past
         return self._upto
+
+    @property
+    def closed_upto(self) -> int:
+        """``upto`` as people want to know it: of a stream that has ended, up to where it came."""
+        return self._upto if self._end is None else self._end.past
+
+    @property
+    def heirs(self) -> int:
+        """The stream has ended, and its source goes on in so many others; 0: it has not (BL20)."""
+        return 0 if self._end is None else self._end.heirs
+
+    @property
+    def whole_after(self) -> int:
+        """Of the buckets up to this one the reader may lack rows, which are in streams of the
+        source that it does not follow.
+        """
+        return self.rest_upto if self.lacks_rest else 0
+
+    @property
+    def filled_upto(self) -> int:
+        """The last stable bucket that has rows, of those that are not forgotten; 0: none has."""
+        return self._stable.highest
 
     @property
     def past_upto(self) -> int:
@@ -273,6 +312,8 @@ class LogState:
         """
         if writer.knows(entry.id):
             return "known"
+        if self._end is not None:
+            return "ended"
         if writer.version < self._version:
             return "superseded"
         is_tentative, closed = entry.kind is BoundaryKind.TENTATIVE, writer.closed
@@ -310,12 +351,14 @@ class LogState:
             writer.base = writer.closed
         if not self.bucket_ms:
             self.bucket_ms, self.share = entry.bucket_ms, entry.share
+            self.rest_upto = entry.rest_upto
         writer.begin(offset, entry)
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
     def _take(self, writer: WriterState, record: BoundaryRecord) -> None:
         """Rules 4 and 5: ``record`` is the writer's new tip."""
         self.given_up.add(record.given_up)
+        self._end = record if record.heirs else None
         if not writer.take(record, self._forgotten):
             return
         if writer.version > self._version and writer.base <= self._upto <= writer.closed:
@@ -337,7 +380,8 @@ class LogState:
                     self._upto = writer.closed
                     moved = True
         if self._upto > before:
-            self._past = max(self._past, self._upto)
+            if self._end is None:
+                self._past = max(self._past, self._upto)
             for writer in self._writers.values():
                 writer.branches.prune(self._upto)
 
@@ -532,6 +576,7 @@ class LogState:
             self.bucket_ms,
             self.given_up.ranges(),
             self.share,
+            self.rest_upto,
         )
 
     def _own(self, name: str, after: int) -> list[int]:
@@ -570,6 +615,8 @@ class LogState:
         self._version = log_snapshot.version
         self._version_after = log_snapshot.version_after
         self.bucket_ms, self.share = log_snapshot.bucket_ms, log_snapshot.share
+        self.rest_upto = log_snapshot.rest_upto
+        self._end = next((r.last for r in log_snapshot.replicas if r.last and r.last.heirs), None)
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:
             if r.replica in self._writers:

@@ -107,6 +107,11 @@ class EpochStarted:
     """Of its inputs' rows those that the writer takes (``protocol.stage.shares``); empty: all. A
     stream keeps the first one (BL16).
     """
+    rest_upto: int = 0
+    """Of a source that had another number of shards (``protocol.edge.handover``): rows of buckets
+    up to this one may be in the streams that it had then; 0: it had none. A stream keeps the first
+    one.
+    """
 
 
 BranchNumber = tuple[int, int]
@@ -156,7 +161,11 @@ class BoundaryRecord:
     """Stable: which of the buckets that this record closes lack what an operator gave up."""
     past: int = 0
     """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not
-    (``protocol.edge.sources``).
+    (``protocol.edge.sources``). Of the record that ends a stream: what it had closed before.
+    """
+    heirs: int = 0
+    """Of a source: the stream ends with this record, which closes all buckets, and the source goes
+    on in so many other streams (``protocol.edge.handover``); 0: it goes on.
     """
 
 
@@ -321,6 +330,8 @@ class LogSnapshot:
     """All that the stream's records name of it."""
     share: str = ""
     """Of its inputs' rows those that the stream is made from (``EpochStarted``); empty: all."""
+    rest_upto: int = 0
+    """Rows of buckets up to this one may be in other streams of the source (``EpochStarted``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ Invariants:
         it; one that has timers takes one bucket per plan, empty or not, from the first bucket that
         has data on.
     PN4 a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
+    PN5 a query that lacks rows of the buckets that come next, since the file does not name the
+        streams that have them (HO6 of ``protocol.edge.handover``), gets no plan.
 
 Of tentative plans:
     PT1 as PN1.
@@ -65,7 +67,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, Part
@@ -282,12 +284,16 @@ def next_plan(
             reads, so where there is nothing to read yet it is run all the same, before the stage is
             called ready. It moves nothing.
         last: No bucket after this one is taken; None: all that are complete.
+
+    Raises:
+        ConfigurationError: PN5.
     """
     if warm_up:
         after = replace(position, sequence=position.sequence + 1)
         return Plan(
             before=position, after=after, inputs=tuple((name, ()) for name in log_states), rows=0
         )
+    _check_whole(position, log_states)
     complete = min(log_state.upto for log_state in log_states.values())
     last = complete if last is None else min(last, complete)
     if last <= position.bucket:
@@ -298,6 +304,17 @@ def next_plan(
         for name, log_state in log_states.items()
     }
     return _plan(position, taken, last, traits, rows_max, buckets_max)
+
+
+def _check_whole(position: QueryPosition, log_states: Mapping[str, LogState]) -> None:
+    """PN5."""
+    for name, log_state in log_states.items():
+        if position.bucket < log_state.whole_after:
+            raise ConfigurationError(
+                f"input {name}: rows of buckets {position.bucket + 1}..{log_state.whole_after} are"
+                " in streams that its source had with another number of shards, and the pipeline"
+                " file does not name them: write that number in place of the last 0 of `shards`"
+            )
 
 
 class EmptyBatches:
@@ -366,9 +383,13 @@ def next_tentative_plan(
             permitting).
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
+
+    Raises:
+        ConfigurationError: PN5.
     """
     if due_upto <= position.bucket:
         return None
+    _check_whole(position, log_states)
     first, count_max = position.bucket + 1, buckets_max + 1
     taken = {
         name: _best(log_state, chosen.get(name), first, due_upto, count_max)

@@ -37,6 +37,21 @@ def test_every_shard_has_one_of_as_many_partitions(shards: int, more: int) -> No
         assert any(Shard(index, shards).has(i) for i in range(shards + more))
 
 
+@given(COUNTS, COUNTS, st.integers(1, 9), st.integers(1, 9))
+def test_mb3_no_two_generations_have_a_name_in_common(
+    one: int, other: int, first: int, second: int
+) -> None:
+    mine, theirs = members("cars", one, first), members("cars", other, second)
+    assert first == second or not set(mine) & set(theirs)
+    assert {whole_of(stream) for stream in (*mine, *theirs)} == {"cars"}
+
+
+def test_a_later_generation_has_its_number_in_its_names() -> None:
+    assert members("cars", 1, 2) == ["cars.2-0"]
+    assert members("cars", 2, 3) == ["cars.3-0", "cars.3-1"]
+    assert strangers("cars", 14, 2) == ["cars.2-14", "cars.2-15"]
+
+
 @given(COUNTS)
 def test_strangers_are_the_processes_of_all_other_numbers(shards: int) -> None:
     own, others = members("cars", shards), strangers("cars", shards)

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CHAIN_RECORDS_MAX
+from anabranch.protocol.limits import BUCKET_MAX, CHAIN_RECORDS_MAX
 from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
 from anabranch.protocol.log.records import (
@@ -250,6 +250,34 @@ def test_bl16_a_stream_keeps_the_width_of_its_buckets() -> None:
     again = LogState.from_snapshot(log_state.snapshot(3))
     assert again.apply(3, dataclasses.replace(started("1"), bucket_ms=500)).reason == "other_width"
     assert again.apply(4, dataclasses.replace(started("1"), bucket_ms=250)).reason == "epoch"
+
+
+def test_bl20_a_stream_that_has_ended_takes_nothing_more_and_is_no_sign() -> None:
+    log_state = state_after(started(), record(0, 0, 5, (part(3), part(9)), past=6))
+    last = dataclasses.replace(record(0, 1, BUCKET_MAX, past=5), heirs=2)
+    assert log_state.apply(2, last).reason == "accepted"
+    assert (log_state.heirs, log_state.closed_upto, log_state.past_upto) == (2, 5, 6)
+    assert log_state.upto == 5, "who does not follow its heirs gets no more"
+    log_state.heirs_known = 2
+    assert log_state.upto == BUCKET_MAX
+    assert log_state.filled_upto == 9
+    assert log_state.apply(3, last).reason == "known"
+    log_state.apply(4, dataclasses.replace(started(), token="u"))
+    assert log_state.apply(5, record(4, 2, BUCKET_MAX, (part(10),))).reason == "ended"
+    again = LogState(["0"])
+    again.adopt(log_state.snapshot(6))
+    assert (again.heirs, again.closed_upto, again.past_upto) == (2, 5, 6)
+    assert again.apply(6, record(4, 3, BUCKET_MAX)).reason == "ended"
+
+
+def test_a_stream_keeps_what_its_first_epoch_says_of_the_streams_before() -> None:
+    first = dataclasses.replace(started("0"), bucket_ms=250, rest_upto=40)
+    log_state = state_after(first, dataclasses.replace(first, token="u", rest_upto=0))
+    assert (log_state.rest_upto, log_state.whole_after) == (40, 0)
+    log_state.lacks_rest = True
+    assert log_state.whole_after == 40
+    again = LogState.from_snapshot(log_state.snapshot(2))
+    assert again.rest_upto == 40
 
 
 def test_bl16_a_stream_keeps_the_share_of_its_inputs() -> None:

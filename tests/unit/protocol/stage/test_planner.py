@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.errors import LocalProtocolError, StageFunctionError
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
@@ -210,6 +210,17 @@ def buckets(plan: Plan | None) -> dict[str, list[int]]:
 def test_nothing_is_planned_before_every_input_is_complete() -> None:
     log_states = {"a": Stream().close(5, {3: 1}).log_state, "b": Stream().log_state}
     assert next_plan(QueryPosition(), log_states, STATELESS) is None
+
+
+def test_pn5_nothing_is_planned_of_buckets_whose_rows_are_in_streams_that_nobody_names() -> None:
+    log_state = Stream().close(9, {3: 1}).log_state
+    log_state.rest_upto, log_state.lacks_rest = 7, True
+    message = r"buckets 7\.\.7 are in streams .* last 0"
+    with pytest.raises(ConfigurationError, match=message):
+        next_plan(QueryPosition(2, 6), {"a": log_state}, STATELESS)
+    with pytest.raises(ConfigurationError, match=message):
+        next_tentative_plan(QueryPosition(2, 6), {"a": log_state}, {}, 8, STATELESS)
+    assert next_plan(QueryPosition(2, 7), {"a": log_state}, STATELESS) is not None
 
 
 def test_a_plan_takes_what_is_complete_on_all_inputs() -> None:

@@ -1,0 +1,181 @@
+"""How a source gets another number of shards: what ends the streams that it had, and where those
+that it gets begin.
+
+Theory of operation. The streams of a number are a *generation* (``protocol.edge.shards``). No log
+serves two generations, so nothing of a log's own rules changes. A change is one step in the log of
+each old stream: the *end*, an ordinary boundary record that closes all buckets. A new process
+writes it, in an epoch that it begins there (rule 1), so the old writer counts no more. What was
+read of a partition up to the position in the end is in the old stream, open buckets included: they
+are closed as they are. What comes after it is the new shard's, which reads on there. So no record
+is read twice and none left out, and nothing has to be deleted, dropped or read again.
+
+A reader takes bucket n of all streams of all generations that its file names, or of none (PN1). An
+ended stream closes every bucket, so it holds back nothing. A new stream closes nothing before its
+first record, so it holds back everything until it knows where it begins. It begins closed up to
+the least bucket that the old ones had closed. A reader can have taken no more than that, so no row
+is added to a bucket that somebody has taken.
+
+The first end in the log of the old generation's first stream decides how many heirs there are, for
+the ends of all. Nobody begins a stream before all of the old generation have ended with its own
+number of heirs. So two files that differ never both go on.
+
+A generation may be replaced before all of its shards have begun. Then the heir ends such a stream
+with the positions at which it would have begun.
+
+Whoever does not know the heirs of a stream that has ended stops: all buckets are closed there, but
+rows are elsewhere. Once all readers have taken what the old streams have (``rest_upto``), the file
+need not name them any more; a reader that has not, and does not know them, stops as well.
+
+Invariants:
+    HO1 each position of a partition is in the end of one old stream at most, and its heir goes on
+        there.
+    HO2 an end changes nothing that is closed, and drops nothing that is open.
+    HO3 a new stream has no row of a bucket that all old ones had closed.
+    HO4 a partition that an old shard should have read, and has no position of, is read from its
+        beginning; but by the file's ``start`` where that shard never wrote a record.
+    HO5 all ends of a generation have the same number of heirs, or nobody goes on.
+    HO6 with the streams before it a generation has all rows of the buckets after ``rest_upto``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anabranch.protocol.edge.ingestion import SourceProgress
+from anabranch.protocol.edge.shards import Shard, members, strangers
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BUCKET_MAX, SHARDS_MAX
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, InputPosition
+
+
+@dataclass(frozen=True, slots=True)
+class EndedStream:
+    """What the log of a stream says that has ended."""
+
+    shard: Shard
+    positions: tuple[InputPosition, ...]
+    closed: int
+    """Before its end."""
+    past: int
+    """It had got beyond this bucket (rule 13)."""
+    rest_upto: int
+    """The last bucket of which this stream, or one before it, may have rows."""
+    written_ms: int
+    """When it ended, by the clock of who ended it."""
+
+
+def ended(shard: Shard, replica: str, log_state: LogState) -> EndedStream:
+    """Of ``log_state``, which has ended."""
+    last = log_state.last(replica)
+    assert last is not None, "it has ended"  # noqa: S101 - the caller has looked
+    upto = max(log_state.rest_upto, log_state.filled_upto, last.past)
+    past = log_state.past_upto
+    return EndedStream(shard, last.positions, last.past, past, upto, last.written_ms)
+
+
+def end(
+    replica: str,
+    epoch: int,
+    ident: BatchId,
+    log_state: LogState,
+    begins: SourceProgress,
+    heirs: int,
+    now_ms: int,
+) -> BoundaryRecord:
+    """The record that ends the stream of ``log_state`` (HO2). ``begins``: where a stream without a
+    record would have begun. ``now_ms``: the wall clock.
+    """
+    last = log_state.last(replica)
+    return BoundaryRecord(
+        replica=replica,
+        epoch=epoch,
+        id=ident,
+        prev=log_state.tip(replica),
+        closed=BUCKET_MAX,
+        positions=tuple(begins.positions) if last is None else last.positions,
+        written_ms=now_ms,
+        past=max(log_state.closed(replica), begins.closed if last is None else 0),
+        heirs=heirs,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStream:
+    """A stream of a source, and the shards that the source has and had by the pipeline file."""
+
+    source: str
+    numbers: tuple[int, ...]
+    """Of shards, by generation; 0: the file names its streams no more."""
+    generation: int
+    """Of the stream."""
+
+    def tell(self, log_state: LogState) -> None:
+        """``log_state``, which is to follow the stream, knows what the file says."""
+        is_last = self.generation == len(self.numbers)
+        log_state.heirs_known = 0 if is_last else self.numbers[self.generation]
+        log_state.lacks_rest = self.generation > 1 and not self.numbers[self.generation - 2]
+
+    def check(self, log_state: LogState) -> None:
+        """Raises ConfigurationError where the stream has ended with other heirs than the file names
+        (HO5).
+        """
+        heirs = log_state.heirs
+        if heirs in (0, log_state.heirs_known):
+            return
+        known = [*self.numbers[: self.generation], heirs]
+        raise ConfigurationError(
+            f"source {self.source} has {heirs} shards by now, and the pipeline file says"
+            f" {written(self.numbers)}: write `shards: {written(known)}`, and behind them each"
+            " number that it is to have after that"
+        )
+
+
+def strangers_of(source: str, numbers: Sequence[int]) -> list[str]:
+    """The streams that ``source`` would have with other numbers of shards, or with one more, and
+    has not. Nobody asks for those of a number that nobody needs.
+    """
+    found = [
+        stream
+        for generation, shards in enumerate(numbers, 1)
+        if shards
+        for stream in strangers(source, shards, generation)
+    ]
+    return [*found, *members(source, SHARDS_MAX, len(numbers) + 1)]
+
+
+def written(numbers: Sequence[int]) -> str:
+    """As the pipeline file has it."""
+    return str(numbers[0]) if len(numbers) == 1 else str(list(numbers))
+
+
+def heir_begins(shard: Shard, before: Sequence[EndedStream], now_ms: int) -> SourceProgress:
+    """Where ``shard`` begins after the streams of the generation ``before`` (HO1, HO3): as far as
+    the one that had got least far. ``now_ms``: the wall clock.
+    """
+    least = min(before, key=lambda each: each.closed)
+    return SourceProgress(
+        positions=[
+            position
+            for each in before
+            for position in each.positions
+            if shard.has(position.partition)
+        ],
+        closed=least.closed,
+        past=least.past,
+        away_ms=max(0, now_ms - least.written_ms),
+    )
+
+
+def rest_upto(before: Sequence[EndedStream]) -> int:
+    """The last bucket of which the streams ``before`` may have rows (HO6)."""
+    return max((each.rest_upto for each in before), default=0)
+
+
+def begins_by_start(partition: int, before: Sequence[EndedStream]) -> bool:
+    """Whether a partition of which no position is known begins as the file says of a source that
+    is new (HO4).
+    """
+    return all(not each.positions for each in before if each.shard.has(partition))
