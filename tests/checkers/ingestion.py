@@ -98,6 +98,20 @@ class Taken:
     """When the epoch of its process began."""
     left_out: frozenset[int] = frozenset()
     """Partitions that are left out for their silence."""
+    is_end: bool = False
+    """The stream ends with it: it closes what there is, whether more would come or not."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a stream begins that others have gone before."""
+
+    closed: int = 0
+    positions: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
+    """As of ``Taken``."""
+
+
+_FIRST = Beginning()
 
 
 @dataclass
@@ -123,13 +137,20 @@ class _Partition:
 
 
 def replay(
-    name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequence[Taken], rules: Rules
+    name: str,
+    arrivals: Mapping[int, Sequence[Arrival]],
+    records: Sequence[Taken],
+    rules: Rules,
+    begins: Beginning = _FIRST,
 ) -> Replay:
     """Follow the boundary records of source ``name`` over its input."""
     result = Replay()
-    partitions: dict[int, _Partition] = {}
+    partitions = {
+        at: _Partition(found_after, offset, mark_ms)
+        for at, (offset, mark_ms, found_after) in begins.positions.items()
+    }
     low = _LowMark()
-    closed = 0
+    closed = begins.closed
     for number, record in enumerate(records):
         expected: list[Row] = []
         for at, (offset_next, mark_ms, found_after) in record.positions.items():
@@ -169,7 +190,7 @@ def replay(
             result.buckets.setdefault(-(-row[0] // rules.width_ms), []).append(row)
         low.rise(partitions, arrivals, record, rules)
         highest = max(closed, *record.given_up, (low.ms - 1) // rules.width_ms)
-        if not closed <= record.closed <= highest:
+        if not closed <= record.closed or not (record.closed <= highest or record.is_end):
             result.wrong.append(
                 f"{name}: record {number} closes up to {record.closed}, from {closed} on it may up"
                 f" to {highest}"

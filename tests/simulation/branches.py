@@ -109,7 +109,7 @@ def _shown(
                 yield tentative.Shown(
                     f"{name}.{replica}: tentative bucket {bucket} of branch {made.branch}",
                     bucket,
-                    made.missing,
+                    options.with_later(made.missing),
                     rows,
                     since,
                 )

@@ -410,6 +410,35 @@ def _small_buffers(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _other_numbers(options: Options, rng: random.Random) -> Options:
+    """Sources that have one to three shards at first, and others after that, with one stage or two
+    behind them. Nothing is left out, as with shards that stay.
+    """
+    numbers = [rng.choice((1, 1, 2, 3))]
+    for _ in range(rng.choice((1, 2, 2))):
+        numbers.append(rng.choice([each for each in (1, 2, 3) if each != numbers[-1]]))
+    shared = rng.random() < 0.2
+    options = replace(
+        options,
+        sources=options.sources if shared else options.sources[:1],
+        stages=(),
+    )
+    is_grown = rng.random() < 0.2
+    return replace(
+        options,
+        stages=_chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process", "process", "delay")),
+        shards=numbers[0],
+        changes=tuple(numbers[1:]),
+        source_partitions=max(numbers) + (1 if is_grown else rng.choice((0, 1))),
+        grown_ms=rng.randint(500, 2_500) if is_grown else None,
+        is_live=rng.random() < 0.8,
+        idle_ms=None,
+        source_idle_ms=None,
+        buckets=rng.randint(14, 28),
+        rows_max=rng.choice((2, 4)),
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -430,6 +459,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "slow corrections": _slowly_corrected,
     "added late": _added_late,
     "pushed back": _small_buffers,
+    "resharded": _other_numbers,
 }
 
 

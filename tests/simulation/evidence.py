@@ -33,7 +33,7 @@ from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.options import OUTPUT, OutputOptions
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
 from simulation.results import check_rejected, check_upsert, delivered, user_rows
-from simulation.sharding import by_shard
+from simulation.sharding import by_shard, check_ends
 from simulation.silences import (
     is_for_good,
     only_silence,
@@ -72,6 +72,8 @@ class _Logs:
         entries, writers = boundary_log(run, stream), run.pipeline.stream_writers(stream)
         times, at_ms = appended_ms(run, run.pipeline.topic_names.boundaries(stream)), 0
         log_state, complete = LogState(writers), self.complete.setdefault(stream, [])
+        if (source := run.pipeline.sources.get(stream.partition(".")[0])) is not None:
+            source.stream(stream).tell(log_state)
         for offset, entry in entries:
             run.history.reached(f"log state {log_state.apply(offset, entry).reason}")
             at_ms = times.get(offset, at_ms)
@@ -111,6 +113,7 @@ def judge(run: Run) -> list[str]:
     wrong += labelled(
         "ingestion", [text for replayed in replays.values() for text in replayed.wrong]
     )
+    wrong += labelled("ends of shards", check_ends(run))
     sources = source_streams(run, replays)
     gaps = state_gaps.declared(run)
     answers = workload.answers(options, sources, gaps=gaps)

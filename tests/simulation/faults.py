@@ -53,13 +53,15 @@ SCENARIO_KINDS = (
     "old words",
     "all blocks deleted",
     "new version",
+    "reshard",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
 deleted under those who read them, or of which they get other rows; a death between a record and
 Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
 replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
-file with another version of the stage, with which the process is restarted now, or when it ends.
+file with another version of the stage, with which the process is restarted now, or when it ends; a
+file with another number of shards of the sources.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -261,6 +263,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _end_is_missed(options, rng)
     if options.scenario == "added late":
         found += _stage_is_added(options, replicas, rng)
+    if options.scenario == "resharded":
+        found += _numbers_change(options, targets, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
     if rng.random() < 0.3 and options.scenario not in ("outvoted", "upgraded"):
@@ -545,6 +549,26 @@ def _function_changes(options: Options, replicas: Sequence[str], rng: random.Ran
         struck_ms, target = at_ms + rng.randint(-500, 2_500), rng.choice(replicas)
         found.append(Fault(struck_ms, kind, target, rng.randrange(24), 1_000))
     return found
+
+
+def _numbers_change(options: Options, targets: Sequence[str], rng: random.Random) -> list[Fault]:
+    """Each change at its time, sometimes before the one before is over; and what befalls those who
+    read the sources then, or anybody.
+    """
+    at_ms = rng.randint(600, options.heal_ms // 2)
+    found: list[Fault] = []
+    ingestion = [target for target in targets if target.startswith("ingestion/")]
+    for _ in options.changes:
+        found.append(Fault(at_ms, "reshard", EVERYTHING, 0, 0))
+        for _ in range(rng.choice((0, 1, 2, 4))):
+            kind = rng.choice((*PROCESS_KINDS, *WRITER_KINDS, "twins", "twins"))
+            struck_ms, duration_ms = at_ms + rng.randint(-300, 4_000), rng.randint(20, 2_500)
+            value = rng.randrange(24) if kind != "clock" else rng.choice((-400, 400, 3_000))
+            found.append(Fault(struck_ms, kind, rng.choice(ingestion), value, duration_ms))
+        at_ms += rng.choice((rng.randint(0, 1_000), rng.randint(2_000, 5_000)))
+    if rng.random() < 0.5:
+        found += _any(options, targets)
+    return [fault for fault in found if fault.at_ms < options.heal_ms or fault.kind == "reshard"]
 
 
 def _end_is_missed(options: Options, rng: random.Random) -> list[Fault]:

@@ -163,5 +163,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "slow corrections": _reached("live rec_done beside a branch"),
     "added late": _reached("results given up"),
     "pushed back": _reached("log the source reads again"),
+    "resharded": _reached("log a stream has ended"),
 }
 """Of each of ``scenarios.CHANCES``."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.batches import HEARTBEAT
 from checkers import conservation, ingestion, streams
-from simulation import workload
+from simulation import sharding, workload
 from simulation.raw_logs import appends, boundary_log, headers_of, records
 from simulation.silences import (
     is_ever_silent_for,
@@ -19,6 +19,8 @@ from simulation.workload import Row, topic_of
 from simulation.world import Run
 
 _IDLE_MARGIN_MS = 250
+_NOBODYS = -1_000_000
+"""The number of a record that nobody has sent."""
 
 
 def is_exact(run: Run) -> bool:
@@ -108,11 +110,12 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
                 [each.last for each in record.given_up],
                 appended[topic, 0, record.epoch][1],
                 frozenset(position.partition for position in record.positions if position.idle),
+                bool(record.heirs),
             )
         )
         places.append(place)
     arrivals = _arrivals(run, source)
-    replayed = ingestion.replay(source, arrivals, taken, rules)
+    replayed = ingestion.replay(source, arrivals, taken, rules, sharding.begins(run, source))
     replayed.wrong += ingestion.check_left_out(source, arrivals, taken)
     dead: dict[ingestion.Place, int] = {}
     letters = []
@@ -157,7 +160,8 @@ def check_conservation(
     for source in run.options.sources:
         by_place: dict[ingestion.Place, int] = {}
         given: dict[int, bool] = {}
-        counts: dict[int, int] = {}
+        begun = sharding.begins(run, source).positions
+        counts = {partition: first for partition, (first, _, _) in begun.items()}
         for each in run.sent:
             if each.source == source:
                 offset = counts.get(each.partition, 0)
@@ -167,7 +171,7 @@ def check_conservation(
                 given[number] = each.row is not None and (
                     _is_whole(run) or (each.partition, offset) not in replays[source].late
                 )
-        dead = {by_place[place] for place, _, _ in dead_letters(run, source)}
+        dead = {by_place.get(place, _NOBODYS) for place, _, _ in dead_letters(run, source)}
         rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
         wrong += conservation.check(source, given, [row[1] for row in rows], dead)
     return wrong
@@ -207,9 +211,13 @@ def dead_letters(
     is, and what it is.
     """
     topic = f"{topic_of(source)}.rejected"
-    own = run.options.partitions_of(source)
+    own, end = run.options.partitions_of(source), sharding.end_of(run, source)
+    firsts = sharding.begins(run, source).positions
+    ends = {} if end is None else {each.partition: each.offset_next for each in end.positions}
     for partition, offset, record in records(run, topic) if topic in run.log.topics else ():
         headers = headers_of(record)
         place = int(headers["anabranch-partition"]), int(headers["anabranch-offset"])
-        if place[0] in own:
+        upto = None if end is None else ends.get(place[0], 0)
+        is_own = place[1] >= firsts.get(place[0], (0,))[0] and (upto is None or place[1] < upto)
+        if place[0] in own and is_own:
             yield place, (topic, partition, offset), record

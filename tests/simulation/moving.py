@@ -39,7 +39,10 @@ def replica_of(runs: Runs) -> SimulatedReplica | None:
 
 
 def same(key: str, options: Options) -> list[str]:
-    """The services that may run the same replica as ``key``."""
+    """The services that may run the same replica as ``key``, or end its stream."""
+    service, _, name = key.partition("/")
+    if options.changes and service == "ingestion":
+        return [f"ingestion/{each}" for each in options.streams_of(name.partition(".")[0])]
     passive = [
         f"processing/{stage.name}.{process}"
         for stage in options.stages

@@ -159,7 +159,9 @@ class Options:
     second: OutputOptions | None = None
     """A further output."""
     shards: int = 1
-    """Processes of each source."""
+    """Processes of each source, at first."""
+    changes: tuple[int, ...] = ()
+    """The numbers of processes that each source gets after that, one after the other."""
     output_shards: int = 1
     """Processes of the output."""
     rush: tuple[int, int, int] = (0, 0, 1)
@@ -170,15 +172,46 @@ class Options:
     @property
     def streams(self) -> list[str]:
         """Those of all sources."""
-        if self.shards == 1:
-            return list(self.sources)
-        return [f"{name}.{shard}" for name in self.sources for shard in range(self.shards)]
+        return [stream for name in self.sources for stream in self.streams_of(name)]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of processes of each source, one after the other."""
+        return (self.shards, *self.changes)
+
+    def streams_of(self, source: str) -> list[str]:
+        """Its streams, with all numbers."""
+        first = [f"{source}.{shard}" for shard in range(self.shards)]
+        later = [
+            f"{source}.{number}-{shard}"
+            for number, count in enumerate(self.changes, 2)
+            for shard in range(count)
+        ]
+        return [*(first if self.shards > 1 else [source]), *later]
+
+    def shard_of(self, stream: str) -> tuple[int, int, int]:
+        """(which of the numbers, which shard, of how many) a stream is."""
+        *number, shard = (int(each) for each in (stream.partition(".")[2] or "0").split("-"))
+        place = number[0] - 1 if number else 0
+        return place, shard, self.numbers[place]
+
+    def with_later(self, missing: tuple[str, ...]) -> tuple[str, ...]:
+        """``missing`` streams, with those of later numbers of their sources: whoever has an older
+        file knows nothing of these.
+        """
+        later = {
+            other
+            for each in missing
+            for other in (self.sources if self.changes else ())
+            if other.partition(".")[0] == each.partition(".")[0]
+            and self.shard_of(other)[0] > self.shard_of(each)[0]
+        }
+        return tuple(sorted({*missing, *later}))
 
     def partitions_of(self, stream: str) -> list[int]:
         """The input partitions that a stream is made from."""
-        _, dot, shard = stream.partition(".")
-        every = range(self.source_partitions)
-        return [each for each in every if not dot or each % self.shards == int(shard)]
+        _, shard, count = self.shard_of(stream)
+        return [each for each in range(self.source_partitions) if each % count == shard]
 
     @property
     def moved(self) -> str:

@@ -31,8 +31,11 @@ SCHEMA = record_schema.from_avro(
 )
 
 
-def pipeline(options: Options) -> Pipeline:
-    """The pipeline that a file with these options would give."""
+def pipeline(options: Options, changes: int | None = None) -> Pipeline:
+    """The pipeline that a file with these options would give, after so many ``changes`` of the
+    number of shards; None: after all.
+    """
+    numbers = options.numbers if changes is None else options.numbers[: changes + 1]
     sources = {
         name: Source(
             name=name,
@@ -46,7 +49,8 @@ def pipeline(options: Options) -> Pipeline:
             max_ahead_ms=options.max_ahead_ms,
             late=options.late,
             dead_letter=f"in.{name}.rejected",
-            shards=options.shards,
+            shards=numbers[-1],
+            shards_before=list(numbers[:-1]),
         )
         for name in options.sources
     }
@@ -99,7 +103,11 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
         topic_settings("alarms", names.alarms()),
         *(
             topic_settings("fences" if speaker.fences else "control", topic)
-            for topic, speaker in speakers(of).items()
+            for topic, speaker in {
+                topic: speaker
+                for changes in range(len(options.numbers))
+                for topic, speaker in speakers(pipeline(options, changes)).items()
+            }.items()
         ),
     ]
     specs += [

@@ -34,6 +34,7 @@ CHANCES: Final[dict[str, int]] = {
     "slow corrections": 12,
     "added late": 12,
     "pushed back": 12,
+    "resharded": 20,
 }
 """So many of 1 000 seeds are one of
 
@@ -69,7 +70,9 @@ that says so is trimmed; slow corrections: the replicas of a stage with long bat
 after the other, and the end of the failure is told when the first has done so; added late: blocks
 of the inputs are deleted before the processes of a stage begin for the first time, and one of them
 is struck when it has; pushed back: a source may keep few blocks, and who reads it is away for so
-long that it has to leave its input unread.
+long that it has to leave its input unread; resharded: the sources get another number of shards,
+once or twice, and every process gets the file that says so at a time of its own, while something
+else is wrong, too.
 """
 
 

@@ -11,7 +11,11 @@ from simulation.world import Run
 
 def only_silence(run: Run) -> bool:
     """Nothing fails but inputs."""
-    return run.options.is_honest and all(f.kind.startswith("silent") for f in run.faults)
+    return (
+        run.options.is_honest
+        and not run.options.changes
+        and all(f.kind.startswith("silent") for f in run.faults)
+    )
 
 
 def is_ever_silent_for(run: Run, silence_ms: int) -> bool:

@@ -49,6 +49,7 @@ from anabranch.runtime.heartbeats import (
 )
 from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.runtime.stream_logs import open_stream
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine
 from simulation.locks import SimulatedCondition
@@ -231,9 +232,7 @@ class SimulatedReplica:
         names, own = pipeline.topic_names, pipeline.stream_writers(stage.name)
         lock: Any = self._changed
         for stream in pipeline.inputs(stage.name):
-            self._inputs[stream] = BoundaryReader(
-                context.log, names.boundaries(stream), pipeline.stream_writers(stream), lock=lock
-            )
+            self._inputs[stream] = open_stream(context.log, pipeline, stream, lock=lock)
             self._followers[stream] = _Follower(self._inputs[stream], self._raise_error)
             self._thread(f"follow {stream}", lambda stream=stream: self._follow(stream))  # type: ignore[misc]
         if stage.ha == "passive":

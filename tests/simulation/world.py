@@ -47,8 +47,9 @@ from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.nodes import SimulatedNode
 from simulation.options import Options, OutputOptions
-from simulation.pipeline_file import create_topics, pipeline
+from simulation.pipeline_file import create_topics
 from simulation.producing import Producers
+from simulation.resharding import Resharding
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
 from simulation.stage_replica import SimulatedReplica
@@ -148,7 +149,6 @@ class World:
         self.options = options
         self.history = History()
         self.unexpected: list[str] = []
-        self.pipeline = pipeline(options)
         self.scheduler = Scheduler(random.Random(f"{options.seed}/schedule"))
         self.scheduler.waits_with_locks = self._waits_with_locks
         clock = WorldClock(self.scheduler)
@@ -162,7 +162,6 @@ class World:
             random.Random(f"{options.seed}/network"),
         )
         self.network.appended = self._appended
-        create_topics(self.log.admin(), self.pipeline, options)
         self.sent = workload.records(options)
         self.keys = keys(options)
         self.faults = fault_plans.draw(options, self.keys) if faults is None else faults
@@ -177,6 +176,11 @@ class World:
         self._closed: dict[tuple[str, str], int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         """Of each writer the newest epoch, whether its record is trimmed since or not."""
+        self._resharding = Resharding(
+            options, self.runs, self._epochs, self.scheduler, self.history, self.start
+        )
+        self.pipeline = self._resharding.files[-1]
+        create_topics(self.log.admin(), self.pipeline, options)
         self._moving = (
             self.MOVING(
                 options,
@@ -207,7 +211,7 @@ class World:
     def _run(self) -> Run:
         options, scheduler = self.options, self.scheduler
         try:
-            for number, key in enumerate(self.keys):
+            for number, key in enumerate(filter(self._resharding.runs_now, self.keys)):
                 self.start(key, delay_ms=number * 5)
             self.producers.begin(self.sent)
             for fault in self.faults:
@@ -249,9 +253,8 @@ class World:
         last = self._last
         if self.producers.gone:
             return self.options.scenario != "given up" and self._is_all_shown()
-        if (
-            self.producers.unread
-        ):  # a partition that was found late may have been waited for by nobody
+        # a partition that was found late may have been waited for by nobody
+        if self.producers.unread or not self._resharding.is_over:
             return False
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
@@ -440,6 +443,8 @@ class World:
             if life is not port.life
         ]
         version = port.link.version
+        if self._resharding.may_end(error, process):
+            return
         if ends.is_superseded(error, process.key, version, self.log, self.pipeline):
             self.history.reached("end because of another version")
             return
@@ -542,7 +547,7 @@ class World:
             registry,
             ServiceMetrics(registry, pipeline=self.pipeline.name, service=service, name=name),
             settings,
-            self.pipeline,
+            self._resharding.file_of(process),
             cast("Any", _Logger(self, process)),
             threading.Event(),
         )
@@ -604,6 +609,8 @@ class World:
             self.producers.gone.add((fault.target, fault.value))
         elif fault.kind == "move" and self._moving is not None:
             self._moving.move(fault)
+        elif fault.kind == "reshard":
+            self._resharding.change()
         elif "blocks" in fault.kind:
             self._lose_blocks(fault)
         elif fault.kind.startswith("silent"):
