@@ -5,6 +5,7 @@ they said of themselves, what was trimmed.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
@@ -103,10 +104,22 @@ def check_trimmed(run: Run) -> list[str]:
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)
-    if run.options.has_manager and run.is_complete and until_ms >= run.options.heal_ms:
+    if _manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
         own = {stream: those for stream, those in readers.items() if stream not in kept}
         wrong += trimming.check_goes_on(claims, points, own, until_ms)
     return wrong
+
+
+def _manager_runs_since(run: Run) -> float:
+    """Since when a consistency manager runs that does so at the end; infinity: none does."""
+    alive: dict[str, float] = {}
+    for at_ms, who, what, _ in run.history.events:
+        if who.startswith("consistency_manager/"):
+            if what == "start":
+                alive[who] = at_ms
+            elif what == "end":
+                alive.pop(who, None)
+    return min(alive.values(), default=math.inf)
 
 
 def _readers(options: Options) -> dict[str, list[str]]:
