@@ -8,17 +8,13 @@ from collections import Counter
 
 import pytest
 
-from simulation import dishonest, explore, market, market_faults, mutants, planting
-from simulation.faults import Fault
+from simulation import dishonest, explore, market, mutants
 from simulation.planted_bugs.participants import PARTICIPANTS
-from simulation.planted_bugs.resales import END_WRITTEN_ONCE, RESALES
-from simulation.world import keys
+from simulation.planted_bugs.resales import RESALES
 
 SEEDS = 12
 SLICES = 3
 FIRST = explore.first_seed()
-LOST = Fault(12_058, "write lost", "agent/south", 0, 0)
-"""The first record that south writes when it has read that north has its stage back."""
 
 
 @pytest.mark.parametrize("piece", range(SLICES))
@@ -47,17 +43,6 @@ def test_a_planted_bug_is_found_by_the_checker_that_is_meant_for_it(name: str) -
     mutant = next(each for each in (*PARTICIPANTS, *RESALES) if each.name == name)
     seed, _ = mutants.hunt(mutant, 5)
     assert seed is not None
-
-
-@pytest.mark.nightly
-def test_an_end_of_a_resale_that_is_lost_is_written_again() -> None:
-    """North takes its stage home from whom south has sold it on to."""
-    chosen = market.draw(30028)
-    faults = sorted([*market_faults.draw(chosen, keys(chosen)), LOST])
-    with planting.planted(END_WRITTEN_ONCE):
-        outcome = explore.once(chosen.seed, faults, chosen=chosen)
-    assert any(line.startswith("resales: ") for line in outcome.wrong)
-    assert explore.once(chosen.seed, faults, chosen=chosen).wrong == []
 
 
 def test_options_differ_between_seeds() -> None:

@@ -51,15 +51,3 @@ RESALES: Final = (
         by=("audits",),
     ),
 )
-
-END_WRITTEN_ONCE: Final = Mutant(
-    "end_of_a_resale_written_once",
-    "protocol.federation.agent:Agent.tick",
-    "self._lapse(now_ms) + self._end_orphans(now_ms)",
-    "self._lapse(now_ms)",
-    "FA6",
-    (RESALE,),
-    scenario=FEDERATION,
-    by=("resales",),
-)
-"""Only the loss of that one record shows it, which chance alone seldom makes."""
