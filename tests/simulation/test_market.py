@@ -33,7 +33,6 @@ CANARIES = (
     "claim_above_the_meter_paid",
     "late_measurement_is_silence",
     "audit_counts_rows_alone",
-    "convicted_only_for_one_reason",
     "sold_on_is_not_metered",
 )
 

@@ -26,7 +26,7 @@ catch change check choose clean close collect compare compute configure convert 
 count cover create cut date decide declare decode define delay delete derive describe detect
 document drain draw drop encode end enforce ensure exclude expect explain expose extend extract
 fail feed fetch filter find fix follow forbid free freeze generate give group guard halve
-handle hash hide hold ignore import include index initialise insert install join judge keep key
+handle hash hide hold hunt ignore import include index initialise insert install join judge keep key
 land lay leave let limit link list load lock log look lower make map mark match measure mend
 merge migrate model move name narrow note number omit open order pack parse pass pause permit
 pin place plan plant prefer prepare print process profile prove publish put quote raise read
