@@ -63,6 +63,17 @@ def test_who_waits_may_allow_less_for_it(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert machine.now_s == pytest.approx(10, abs=0.5)
 
 
+def test_a_message_tells_of_the_end_of_the_wait(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path, 0.0)
+    monkeypatch.setattr(time, "monotonic", lambda: machine.now_s)
+    monkeypatch.setattr(waiting, "_STATISTICS", machine.statistics)
+    monkeypatch.setattr(waiting, "_PAUSE", machine)
+    with pytest.raises(AssertionError, match="not within 10 s: it is 10; last answer False"):
+        waiting.wait_until(lambda: False, 10, lambda: f"it is {machine.now_s:.0f}", every_s=0.1)
+
+
 def test_who_works_and_what_the_host_gives_to_others_is_not_idle(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -118,7 +118,7 @@ class SparkCluster:
         wait_until(
             lambda: words in self._log(name),
             _START_S,
-            f"{name}: {words}\n{self._log(name)[-2_000:]}",
+            lambda: f"{name}: {words}\n{self._log(name)[-2_000:]}",
         )
 
 

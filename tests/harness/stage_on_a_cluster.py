@@ -88,7 +88,7 @@ def wait_closed(output: Output, bucket: int, process: StageProcess) -> None:
         output.reader.poll(50)
         return output.reader.log_state.upto >= bucket
 
-    wait_until(closed, DEADLINE_S, f"bucket {bucket}: {process.log()}")
+    wait_until(closed, DEADLINE_S, lambda: f"bucket {bucket}: {process.log()}")
 
 
 def use(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> None:

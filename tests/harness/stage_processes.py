@@ -78,7 +78,7 @@ class StageProcess:
         wait_until(
             lambda: self.process.poll() is not None,
             deadline_s,
-            f"the end of {self.process.args!r}:\n{self.log()}",
+            lambda: f"the end of {self.process.args!r}:\n{self.log()}",
         )
         return self.process.wait()
 

@@ -77,7 +77,7 @@ def is_busy() -> bool:
 def wait_until(
     condition: Callable[[], T],
     deadline_s: float,
-    message: str,
+    message: str | Callable[[], str],
     *,
     every_s: float = 0.02,
     stretch: float = _TIMES_MAX,
@@ -90,6 +90,8 @@ def wait_until(
 
     However much of the time was stolen, it takes at most ``stretch`` deadlines.
 
+    ``message`` is asked for when the wait has failed: what a log says before shows only the start.
+
     Raises:
         AssertionError: no true answer within ``deadline_s`` seconds that the machine was given; the
             text holds ``message`` and the last answer.
@@ -100,6 +102,6 @@ def wait_until(
         if answer:
             return answer
         if given_s() >= end or time.monotonic() >= end_at_last:
-            text = f"not within {deadline_s:g} s: {message}; last answer {answer!r}"
-            raise AssertionError(text)
+            text = message if isinstance(message, str) else message()
+            raise AssertionError(f"not within {deadline_s:g} s: {text}; last answer {answer!r}")
         _PAUSE.wait(every_s)

@@ -138,7 +138,7 @@ def test_it_is_killed_at_a_crash_point_and_goes_on_with_the_number_that_it_kept(
             running.alive()
             return len(world.auditor_entries()) == 1
 
-        wait_until(committed, DEADLINE_S, f"the hash is there:\n{running.log()}")
+        wait_until(committed, DEADLINE_S, lambda: f"the hash is there:\n{running.log()}")
         assert kept.read_text() == number
         world.end()
 
@@ -147,7 +147,7 @@ def test_it_is_killed_at_a_crash_point_and_goes_on_with_the_number_that_it_kept(
             world.round()
             return bool(world.audit_reports())
 
-        wait_until(has_report, DEADLINE_S, f"the number is revealed:\n{running.log()}")
+        wait_until(has_report, DEADLINE_S, lambda: f"the number is revealed:\n{running.log()}")
         wait_until(lambda: kept.read_text() == "{}", DEADLINE_S, "it is not kept any more")
     (fixed, report) = world.auditor_entries()
     assert isinstance(fixed, AuditCommitted)

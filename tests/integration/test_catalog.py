@@ -111,7 +111,7 @@ def test_a_stream_that_its_owner_lists_is_looked_up_and_read(world: World) -> No
         wait_until(
             lambda: process.alive() and world.shown()["entries"] != [],
             DEADLINE_S,
-            f"north is listed:\n{process.log()}",
+            lambda: f"north is listed:\n{process.log()}",
         )
     code, output = world.check()
     assert code == 0, output

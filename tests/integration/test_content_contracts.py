@@ -183,7 +183,7 @@ def test_brokers_are_killed_and_the_ledger_is_what_the_topic_says(world: World) 
         wait_until(
             lambda: all(each.alive() for each in processes) and world.ledger().settled >= last,
             DEADLINE_S,
-            f"what is due:\n{processes[0].log()}",
+            lambda: f"what is due:\n{processes[0].log()}",
         )
     ledger, metered = world.ledger(), world.metered()
     assert [(each.reason, each.amount_nano) for each in ledger.postings] == [

@@ -91,7 +91,7 @@ class World(FederationWorld):
             wait_until(
                 lambda: process.alive() and self.starts() > before,
                 DEADLINE_S,
-                f"the broker:\n{process.log()}",
+                lambda: f"the broker:\n{process.log()}",
             )
 
     def starts(self) -> int:
@@ -103,7 +103,7 @@ class World(FederationWorld):
             wait_until(
                 lambda: process.alive() and condition(),
                 DEADLINE_S,
-                f"the broker goes on:\n{process.log()}",
+                lambda: f"the broker goes on:\n{process.log()}",
             )
 
     def agree(self) -> None:

@@ -142,7 +142,7 @@ class World:
             wait_until(
                 lambda: process.alive() and condition(),
                 DEADLINE_S,
-                f"{what} goes on:\n{process.log()}",
+                lambda: f"{what} goes on:\n{process.log()}",
             )
 
 
@@ -182,7 +182,7 @@ def test_ingestion(kafka: str, topic_prefix: str, tmp_path: Path, first: str, se
             wait_until(
                 lambda: view.closed() >= 0 and view.last() is not None,
                 DEADLINE_S,
-                f"a first record:\n{process.log()}",
+                lambda: f"a first record:\n{process.log()}",
             )
             view.close()
             produce(100)
@@ -260,7 +260,7 @@ def test_delivery(kafka: str, topic_prefix: str, tmp_path: Path, first: str, sec
             wait_until(
                 lambda: _delivered(world) == ids({1: 3, 2: 700}),
                 DEADLINE_S,
-                f"the first buckets:\n{process.log()}",
+                lambda: f"the first buckets:\n{process.log()}",
             )
             replica.close_buckets(4, {4: rows(4, SIZES[4])})
         process.wait_killed()
@@ -589,7 +589,7 @@ def test_failover_of_a_replica(
             process.wait_killed()
     source.close(26, 21, 22, 25)
     with run("", 26) as process:
-        wait_until(lambda: process.process.poll() is not None, DEADLINE_S, process.log())
+        wait_until(lambda: process.process.poll() is not None, DEADLINE_S, process.log)
         assert process.process.returncode == 0, process.log()
     peer.settle()
     log_state = file_replica.stage_log_state(log, names)

@@ -147,7 +147,7 @@ def ended_by(node: StageProcess, *words: str) -> None:
         errors = [each["error"] for each in entries if each["event"] == "replica_ended"]
         return [text for text in errors if all(word in text for word in ("executor on", *words))]
 
-    wait_until(ends, DEADLINE_S, f"the replica ends: {words}\n{node.log()}")
+    wait_until(ends, DEADLINE_S, lambda: f"the replica ends: {words}\n{node.log()}")
 
 
 def hidden_in(passwords: Mapping[str, str], authority: Authority) -> list[bytes]:

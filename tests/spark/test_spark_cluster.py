@@ -152,6 +152,7 @@ def test_a_master_that_nobody_answers_for(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
+    create_topics(kafka, pipeline)  # which a node waits for first
     monkeypatch.setenv("ANABRANCH_SPARK_MASTER", "spark://127.0.0.1:1")
     with StageProcess(pipeline, "both.0", kafka, tmp_path / "state") as node:
         assert node.wait(60) == 1
