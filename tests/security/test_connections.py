@@ -19,6 +19,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AdapterError, Unavailable
 from harness.certificates import Authority, Certificate
 from harness.secure_kafka import Secured
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -80,6 +81,16 @@ def test_who_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
         broker.mtls_address, broker.by_certificate(secured.authority.issue(f"{WHO}.ended", days=0))
     )
     rejected(broker.mtls_address, broker.by_certificate(Authority(tmp_path, "stranger").issue(WHO)))
+
+
+def test_who_reads_without_a_certificate_is_told_so(secured: Secured) -> None:
+    """And does not wait as for a broker that is away."""
+    tls = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.certificate)}
+    log = KafkaEventLog(secured.broker.mtls_address, security=tls)
+    with closing(log.reader()) as reader:
+        reader.assign({INPUT: 0})
+        with pytest.raises(Unavailable, match=r"SSL alert number.*password and certificates"):
+            wait_until(lambda: reader.fetch(1, 100), 10, "the reader is rejected")
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 rights that ``anabranch acls`` prints and no others.
 
 The node comes by SCRAM over TLS, then by a client certificate. The machines of the workers lack the
-secret at first, then have a wrong one. Every secret is planted, and is then looked for in all that
-others can see.
+secret at first, then have a wrong one, and a certificate that the broker does not trust. Every
+secret is planted, and is then looked for in all that others can see.
 """
 
 from __future__ import annotations
@@ -50,16 +50,18 @@ def test_a_stage_on_a_cluster_with_security_on(
         for user in [ROOT, *dict.fromkeys(right.principal for right in needed)]
     }
     authority = Authority(tmp_path / "authority", "trusted")
-    by_certificate = authority.issue(NODE)
+    good, foreign = (
+        {"certificate": made.certificate.read_text(), "key": made.key.read_text()}
+        for made in (authority.issue(NODE), Authority(tmp_path / "other", "other").issue(NODE))
+    )
     broker, state = SecureKafka(tmp_path / "kafka", authority, passwords), tmp_path / "state"
-    # each process finds its own secret by the same path: two folders above where it is
+    # each process finds its own secrets by the same path: two folders above where it is
     where = tmp_path / "node" / "application" / "number"
     where.mkdir(parents=True)
     monkeypatch.chdir(where)
-    own = "/proc/self/cwd/../../password"
-    put(tmp_path / "node" / "password", passwords[NODE])
-    root = tmp_path / "root"
-    put(root, passwords[ROOT])
+    own = "/proc/self/cwd/../.."
+    put(tmp_path / "node", password=passwords[NODE], **good)
+    put(tmp_path, root=passwords[ROOT])
     try:
         broker.start()
         broker.allow(needed)
@@ -69,7 +71,7 @@ def test_a_stage_on_a_cluster_with_security_on(
             create_inputs=True,
             say=pytest.fail,
         )
-        for name, value in by_password(broker, ROOT, str(root)).items():
+        for name, value in by_password(broker, ROOT, str(tmp_path / "root")).items():
             monkeypatch.setenv(name, value)  # for who feeds the stage and reads its results
         with (
             spark_cluster(tmp_path / "cluster") as cluster,
@@ -84,13 +86,13 @@ def test_a_stage_on_a_cluster_with_security_on(
                 feed.append(readings(expected.more(end - 9, end, count)), end)
                 return end
 
-            scram = by_password(broker, NODE, own)
+            scram = by_password(broker, NODE, f"{own}/password")
             with StageProcess(pipeline, "both.0", broker.address, state, more=scram) as node:
                 more(MANY)
                 ended_by(node, "ANABRANCH_KAFKA_SASL_PASSWORD_FILE: /proc/self/cwd", "cannot be")
-                place(cluster, "of nobody")
+                place(cluster, password="of nobody", **foreign)
                 ended_by(node, "_AUTHENTICATION", "check the user, password and certificates")
-                place(cluster, passwords[NODE])
+                place(cluster, password=passwords[NODE])
                 wait_closed(output, expected.end, node)
                 assert made(output, expected.end) == expected.results(expected.end)
                 hidden = hidden_in(passwords, authority)
@@ -100,14 +102,17 @@ def test_a_stage_on_a_cluster_with_security_on(
             mtls = scram | {
                 "ANABRANCH_KAFKA": broker.mtls_address,
                 "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SSL",
-                "ANABRANCH_KAFKA_SSL_CERTIFICATE": str(by_certificate.certificate),
-                "ANABRANCH_KAFKA_SSL_KEY": str(by_certificate.key),
+                "ANABRANCH_KAFKA_SSL_CERTIFICATE": f"{own}/certificate",
+                "ANABRANCH_KAFKA_SSL_KEY": f"{own}/key",
             }
             for name in ("USERNAME", "PASSWORD_FILE"):
                 monkeypatch.delenv(f"ANABRANCH_KAFKA_SASL_{name}")
                 del mtls[f"ANABRANCH_KAFKA_SASL_{name}"]
             with StageProcess(pipeline, "both.0", broker.mtls_address, state, more=mtls) as node:
-                wait_closed(output, more(MANY), node)
+                more(MANY)
+                ended_by(node, "SSL alert number", "check the user, password and certificates")
+                place(cluster, **good)
+                wait_closed(output, expected.end, node)
                 assert seen_by_others(hidden, cluster, tmp_path) == []
             assert made(output, expected.end) == expected.results(expected.end)
     finally:
@@ -125,16 +130,17 @@ def by_password(broker: SecureKafka, user: str, file: str) -> dict[str, str]:
     }
 
 
-def put(path: Path, secret: str) -> None:
-    """A file that is its owner's alone."""
-    path.touch(mode=0o600)
-    path.write_text(secret + "\n")
+def put(folder: Path, **secrets_of_files: str) -> None:
+    """Files that are their owner's alone."""
+    for name, secret in secrets_of_files.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(secret + "\n")
 
 
-def place(cluster: SparkCluster, secret: str) -> None:
-    """The password, on the machine of each worker."""
+def place(cluster: SparkCluster, **secrets_of_files: str) -> None:
+    """The same as ``put``, on the machine of each worker."""
     for number in range(len(cluster.workers)):
-        put(cluster.work_of(number) / "password", secret)
+        put(cluster.work_of(number), **secrets_of_files)
 
 
 def ended_by(node: StageProcess, *words: str) -> None:
@@ -171,7 +177,7 @@ def seen_by_others(hidden: list[bytes], cluster: SparkCluster, folder: Path) -> 
         with suppress(OSError):  # it has just ended
             seen[str(path)] = path.read_bytes()
     for path in [*(folder / "state").rglob("*"), *(folder / "cluster").rglob("*")]:
-        if path.is_file() and path.name != "password":
+        if path.is_file() and path.name not in {"password", "certificate", "key"}:
             with suppress(FileNotFoundError):
                 seen[str(path)] = path.read_bytes()
     assert any("executor" in text.decode(errors="replace") for text in seen.values())

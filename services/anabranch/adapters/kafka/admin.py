@@ -19,7 +19,13 @@ from confluent_kafka.admin import (
 )
 
 from anabranch.adapters.kafka.client_log import LOGGER
-from anabranch.adapters.kafka.errors import Doing, no_answer, nobody_answers, translated
+from anabranch.adapters.kafka.errors import (
+    Doing,
+    no_answer,
+    nobody_answers,
+    not_let_in,
+    translated,
+)
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.topic_rules import differences, too_few_copies
@@ -176,10 +182,7 @@ class KafkaLogAdmin:
         return self._client
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in (
-            KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes
-            KafkaError._SSL,  # noqa: SLF001 - librdkafka's own codes
-        ):
+        if not_let_in(error):
             self._rejected = error
 
     def _result(self, future: Future[Any], what: str) -> Any:

@@ -16,6 +16,7 @@ question without answer.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final
 
@@ -110,6 +111,12 @@ _NOT_LET_IN: Final = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
 
+_CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
+"""What a broker answers to whose certificate is missing, expired or of an authority that it does
+not know (RFC 8446, 6.2). With TLS 1.3 it comes after the client's handshake, so librdkafka takes
+it for a connection that broke.
+"""
+
 _FOR_GOOD: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -148,7 +155,7 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
             ": there is no such topic, or this principal may not see it (`anabranch topics` and"
             " `anabranch acls` list what is needed)"
         )
-    elif code in _NOT_LET_IN:
+    elif not_let_in(error):
         text += ": check the user, password and certificates of its settings (docs/security.md)"
     if code in _FENCED:
         return Fenced(text)
@@ -166,6 +173,12 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     ):
         return Unavailable(text)
     return OutcomeUnknown(text)
+
+
+def not_let_in(error: KafkaError) -> bool:
+    """Whether a broker rejects who asks, or is not the one that it should be."""
+    alert = error.code() == KafkaError._TRANSPORT and _CERTIFICATE_ALERT.search(error.str())
+    return error.code() in _NOT_LET_IN or bool(alert)
 
 
 def says_missing(error: KafkaError) -> bool:
@@ -206,4 +219,5 @@ def ends_reading(error: KafkaError) -> bool:
     trouble that librdkafka works on itself.
     """
     code = error.code()
-    return error.fatal() or code in _MISSING or code in _BROKEN_DATA or code in _FOR_GOOD
+    lasts = code in _MISSING or code in _BROKEN_DATA or code in _FOR_GOOD
+    return error.fatal() or lasts or not_let_in(error)

@@ -116,6 +116,29 @@ def test_passing_trouble_does_not_end_reading(code: int, ends: bool) -> None:
     assert ends_reading(KafkaError(code)) is ends
 
 
+@pytest.mark.parametrize(
+    ("alert", "rejected"),
+    [
+        ("bad certificate: SSL alert number 42", True),
+        ("certificate expired: SSL alert number 45", True),
+        ("certificate unknown: SSL alert number 46", True),
+        ("unknown CA: SSL alert number 48", True),
+        ("certificate required: SSL alert number 116", True),
+        ("internal error: SSL alert number 80", False),
+        ("user cancelled: SSL alert number 90", False),
+        ("decode error: SSL alert number 47", False),
+        ("not known: SSL alert number 420", False),
+    ],
+)
+def test_a_certificate_that_the_broker_rejects_is_no_passing_trouble(
+    alert: str, rejected: bool
+) -> None:
+    text = f"ssl://b:1: Receive failed: error:0A000412:SSL routines::ssl/tls alert {alert} (after"
+    error = KafkaError(KafkaError._TRANSPORT, text)
+    assert ends_reading(error) is rejected
+    assert ("password and certificates" in str(translated(error, F, "read"))) is rejected
+
+
 @pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._STATE])
 def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> None:
     assert follows_another(KafkaError(code))
