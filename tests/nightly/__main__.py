@@ -128,7 +128,8 @@ def steps(given: argparse.Namespace) -> list[Step]:
         ),
         Step(
             "cluster",
-            "The loss of one of three brokers",
+            "The loss of one of three brokers; of a worker, the node and the master of a Spark"
+            " cluster, with and without security on Kafka",
             "make cluster-test",
             ("pytest", "-qm", "cluster", "tests/integration", "tests/spark", "tests/security"),
         ),
