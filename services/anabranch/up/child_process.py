@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -12,9 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from anabranch.adapters.system.clock import SystemClock
+
 _PR_SET_PDEATHSIG: Final = 1
 _KILL_WAIT_S: Final = 5.0
 _TAIL_BYTES: Final = 4_000
+_GROUP_TRIES: Final = 3
+_GROUP_AGAIN_MS: Final = 110
+"""A user may set the niceness of a group ten times a second."""
 
 # The kernel ties "my parent died" to the *thread* that forked. So one thread that lives as long as
 # this process starts all children.
@@ -78,6 +84,26 @@ class ChildProcess:
     def pid(self) -> int:
         """Process id; also that of its session and process group."""
         return self._process.pid
+
+    def yield_cores(self, niceness: int) -> None:
+        """Let the others come first on busy cores, by so much. What it starts later does the same.
+
+        Linux shares the cores among sessions where it groups processes by them, and each child has
+        a session of its own: there the group's niceness counts, and that of processes does not.
+        """
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            own = os.getpriority(os.PRIO_PROCESS, 0)  # it began with
+            os.setpriority(os.PRIO_PGRP, self.pid, own + niceness)
+        group = Path(f"/proc/{self.pid}/autogroup")
+        for _ in range(_GROUP_TRIES):
+            try:
+                group.write_text(str(niceness), encoding="ascii")
+            except BlockingIOError:
+                SystemClock().sleep_ms(_GROUP_AGAIN_MS)
+            except OSError:  # the system has no such groups, or it has ended
+                break
+            else:
+                break
 
     def alive(self) -> bool:
         """Whether it still runs (a paused process does)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +111,7 @@ def specs_of(
     """
     index = {} if redis is None else {"ANABRANCH_REDIS": redis}
     spark = spark_settings(replicas)
-    program, yielding = (sys.executable, "-m"), _yielding()
+    program = (sys.executable, "-m")
     where = ["--pipeline", str(pipeline_file), "--state-dir", str(state_dir)]
     where += [] if offers is None else ["--offers", str(offers.resolve())]
     linked = {link.label: f"{LOOPBACK}:{link.port}" for link in links}
@@ -121,7 +120,6 @@ def specs_of(
             service,
             name,
             [
-                *(yielding if service in _RUN_SPARK else ()),
                 *program,
                 f"anabranch.{service}",
                 *where,
@@ -135,17 +133,10 @@ def specs_of(
                 "processing": spark,
                 "auditor": {COMPILERS: spark[COMPILERS]},
             }.get(service, {}),
+            SPARK_NICENESS if service in _RUN_SPARK else 0,
         )
         for service, name in names
     ]
-
-
-def _yielding() -> Sequence[str]:
-    """What a command begins with to leave the cores to those who want them more, where the system
-    has it.
-    """
-    nice = shutil.which("nice")
-    return () if nice is None else (nice, "-n", str(SPARK_NICENESS))
 
 
 def _check_servers(

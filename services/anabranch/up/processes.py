@@ -70,6 +70,7 @@ class ProcessSpec:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    niceness: int = 0
 
     @property
     def label(self) -> str:
@@ -108,6 +109,8 @@ class ManagedProcess:
             "1"
         )
         self._child = ChildProcess(spec.command, self.log_path, environment=environment)
+        if spec.niceness:
+            self._child.yield_cores(spec.niceness)
 
     @property
     def pid(self) -> int:

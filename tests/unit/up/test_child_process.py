@@ -49,6 +49,18 @@ def test_a_log_that_was_moved_away_says_nothing(tmp_path: Path) -> None:
     assert child.log_tail() == ""
 
 
+def test_what_yields_the_cores_does_so_as_a_process_and_as_a_session(tmp_path: Path) -> None:
+    child = ChildProcess(SLEEPER, tmp_path / "log")
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    child.yield_cores(3)
+    assert os.getpriority(os.PRIO_PROCESS, child.pid) == before + 3
+    group = Path(f"/proc/{child.pid}/autogroup")
+    if group.exists():
+        assert group.read_text().split()[-1] == "3"
+    child.kill()
+    child.yield_cores(4)  # it has ended: nothing happens
+
+
 def test_stops_when_asked_and_twice(tmp_path: Path) -> None:
     child = ChildProcess(SLEEPER, tmp_path / "log")
     wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
