@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from anabranch.agent.stage_logs import StageLogs
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.load_average import LoadAverage
@@ -35,6 +34,7 @@ from anabranch.protocol.federation.standing import AgentRules
 
 if TYPE_CHECKING:
     from anabranch.agent.ledger_writer import LedgerWriter
+    from anabranch.agent.stage_logs import StageLogs
     from anabranch.agent.stages import TradedStages
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.federation.agent import Agent
@@ -115,7 +115,7 @@ class Oracle:
             backoff_ms: So long a plan that came to nothing is not proposed again.
             hosted: Pipelines of others whose stages may run here.
             agent: Of the same participant.
-            stages: Its own, which it moves.
+            stages: Its own, which it moves, and those of others that it follows.
             ledgers: Into which it writes what it says.
         """
         self._context, self._backoff_ms = context, backoff_ms
@@ -123,8 +123,6 @@ class Oracle:
         self._ledgers = ledgers
         self._pipelines = {**hosted, context.pipeline.name: context.pipeline}
         self._queries: dict[str, _Query] = {}
-        self._guests: dict[str, StageLogs] = {}
-        """Stages of others."""
         self._reserved: dict[str, str] = {}
         """Own task -> the contract under which it moves."""
         self.left_alone: dict[str, str] = {}
@@ -132,24 +130,10 @@ class Oracle:
         self.detail: dict[str, object] = {}
         """What it shows of those that are."""
 
-    def poll(self) -> None:
-        """Take what is there of stages of others.
-
-        Raises:
-            Unavailable: a topic is not there yet, or there is no answer.
-        """
-        for logs in self._guests.values():
-            logs.poll()
-
     def measure(self, loads: Mapping[str, int]) -> None:
-        """``loads``: what the own tasks had to do since the last call."""
-        found = dict(loads)
-        for task, logs in self._guests.items():
-            units = logs.workload.load()
-            if units is not None:
-                found[task] = units
+        """``loads``: what the tasks that are followed had to do since the last call."""
         for query in self._queries.values():
-            query.measured(found)
+            query.measured(loads)
 
     def step(self, contracts: Mapping[str, PlanLog], now_ms: int) -> None:
         """One round over all contracts."""
@@ -165,12 +149,6 @@ class Oracle:
             elif self.left_alone.get(name) != reason:
                 self.left_alone[name] = reason
                 self._context.logger.warning("contract_left_alone", contract=name, why=reason)
-
-    def close(self) -> None:
-        """Idempotent."""
-        for logs in self._guests.values():
-            logs.close()
-        self._guests.clear()
 
     # ---------------------------------------------------------------- which contracts
 
@@ -266,14 +244,9 @@ class Oracle:
         owner = self._pipelines[contract.pipeline]
         logs = {}
         for stage, task in zip(contract.query, tasks_of(contract), strict=True):
-            if self._is_own(contract):
-                logs[stage] = self._stages.workloads()[task]
-                continue
-            if task not in self._guests:
-                self._guests[task] = StageLogs(
-                    self._context.log, self._context.clock, owner, stage, hears=False
-                )
-            logs[stage] = self._guests[task]
+            if not self._is_own(contract):
+                self._stages.host(task)
+            logs[stage] = self._stages.workloads()[task]
         query = self._queries[contract.contract_id] = _Query(contract, owner, logs)
         return query
 

@@ -190,7 +190,6 @@ class AgentService:
             for signed in talk.poll(_POLL_MS):
                 self._hear(signed.statement, signed.signature)
             stages.poll()
-            oracle.poll()
             self.status.waiting_for = None
         except Unavailable as error:
             self.status.waiting_for = str(error)
@@ -208,7 +207,6 @@ class AgentService:
         for closable in (
             self._talk,
             self._ledgers,
-            self._oracle,
             self._stages,
             self._reader,
         ):
