@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from anabranch.ingestion.other_logs import check_dealt
-from anabranch.protocol.edge.handover import EndedStream, end, ended, heir_begins, rest_upto
+from anabranch.protocol.edge.handover import (
+    Attempts,
+    EndedStream,
+    end,
+    ended,
+    heir_begins,
+    rest_upto,
+)
 from anabranch.protocol.edge.ingestion import SourceProgress
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -24,14 +31,6 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_reader import BoundaryReader
     from anabranch.runtime.service import ServiceContext
 
-LEFT_TO_FIRST_MS: Final = 3_000
-"""So long the other shards leave it to the first one to end a stream: each that tries to fences
-whoever tries at the same time.
-"""
-
-ENDED_WITHIN_MS: Final = 30_000
-"""A shard that waits longer for the end of a stream begins anew: whoever has fenced it is gone."""
-
 _WRITER: Final = "0"
 _LOOK_EVERY_MS: Final = 100
 
@@ -44,7 +43,7 @@ class EarlierShards:
     ) -> None:
         """``started``: with which the shard begins epochs. Nothing is contacted yet."""
         self._context, self._source = context, source
-        self._is_first = source.shard(stream).index == 0
+        self._shard = source.shard(stream)
         self._started = started
 
     def ended(self) -> list[EndedStream]:
@@ -92,15 +91,13 @@ class EarlierShards:
         read on: they may be trimmed.
         """
         reader, clock = readers[stream], self._context.clock
-        begun_ms = clock.monotonic_ms()
-        mine_ms = begun_ms + (0 if self._is_first else LEFT_TO_FIRST_MS)
+        attempts = Attempts(self._shard, clock.monotonic_ms())
         while not reader.log_state.heirs:
             now_ms = clock.monotonic_ms()
-            if now_ms - begun_ms > ENDED_WITHIN_MS:
+            if attempts.is_over(now_ms):
                 raise Unavailable(f"{stream} has not ended: another process has begun to end it")
-            if now_ms >= mine_ms:
+            if attempts.is_due(now_ms):
                 self._end(stream, heirs, before)
-                mine_ms = now_ms + LEFT_TO_FIRST_MS
             else:
                 clock.sleep_ms(_LOOK_EVERY_MS)
             for each in readers.values():

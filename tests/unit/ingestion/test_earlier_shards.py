@@ -15,6 +15,7 @@ from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import TrimPoint
+from anabranch.protocol.edge.handover import LEFT_TO_FIRST_MS
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.given_up import Times
@@ -167,7 +168,7 @@ def test_another_than_the_first_shard_ends_them_when_the_first_one_does_not_come
     begun_ms = world.clock.monotonic_ms()
     world.process("reports.2-1")
     waited_ms = world.clock.monotonic_ms() - begun_ms
-    assert waited_ms >= earlier_shards.LEFT_TO_FIRST_MS
+    assert waited_ms >= LEFT_TO_FIRST_MS
     world.process("reports.2-0")
 
 

@@ -19,6 +19,10 @@ The first end in the log of the old generation's first stream decides how many h
 the ends of all. Nobody begins a stream before all of the old generation have ended with its own
 number of heirs. So two files that differ never both go on.
 
+Whoever begins an epoch in the log of an old stream fences whoever did so a moment before. So the
+shards of the new generation do not all try at once: the others leave it to the first, and come in
+where it does not end the stream.
+
 A generation may be replaced before all of its shards have begun. Then the heir ends such a stream
 with the positions at which it would have begun.
 
@@ -35,12 +39,15 @@ Invariants:
         beginning; but by the file's ``start`` where that shard never wrote a record.
     HO5 all ends of a generation have the same number of heirs, or nobody goes on.
     HO6 with the streams before it a generation has all rows of the buckets after ``rest_upto``.
+    HO7 any shard ends an old stream where the first one does not; and either it has ended in time,
+        or the shard that waits for it begins anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from anabranch.protocol.edge.ingestion import SourceProgress
 from anabranch.protocol.edge.shards import Shard, members, strangers
@@ -49,6 +56,34 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX, SHARDS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, InputPosition
+
+LEFT_TO_FIRST_MS: Final = 3_000
+"""So long the other shards leave it to the first one to end a stream, and each to its last attempt:
+each that tries fences whoever tries at the same time.
+"""
+
+ENDED_WITHIN_MS: Final = 30_000
+"""A shard that waits longer for the end of a stream begins anew: whoever has fenced it is gone."""
+
+
+class Attempts:
+    """When a shard of the next generation tries to end a stream (HO7). Not thread-safe."""
+
+    def __init__(self, shard: Shard, now_ms: int) -> None:
+        """``now_ms``, here and below: a monotonic clock."""
+        self._begun_ms = now_ms
+        self._next_ms = now_ms + (LEFT_TO_FIRST_MS if shard.index else 0)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to try now; the next attempt is later, then."""
+        if now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + LEFT_TO_FIRST_MS
+        return True
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it has waited for too long."""
+        return now_ms - self._begun_ms > ENDED_WITHIN_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.edge.handover import (
+    ENDED_WITHIN_MS,
+    LEFT_TO_FIRST_MS,
+    Attempts,
     EndedStream,
     SourceStream,
     begins_by_start,
@@ -157,6 +160,21 @@ def test_ho6_a_file_lacks_rows_where_it_does_not_name_the_number_before(
     SourceStream("cars", numbers, generation).tell(log_state)
     log_state.apply(0, replace(started(), rest_upto=30, bucket_ms=100))
     assert log_state.whole_after == (30 if lacks else 0)
+
+
+@pytest.mark.parametrize(("index", "first_ms"), [(0, 100), (1, 100 + LEFT_TO_FIRST_MS)])
+def test_ho7_a_shard_tries_to_end_a_stream_again_and_again_and_the_first_one_begins(
+    index: int, first_ms: int
+) -> None:
+    attempts = Attempts(Shard(index, 2), 100)
+    tried = [now_ms for now_ms in range(100, 10_000, 100) if attempts.is_due(now_ms)]
+    assert tried == list(range(first_ms, 10_000, LEFT_TO_FIRST_MS))
+
+
+def test_ho7_who_waits_too_long_for_an_end_begins_anew() -> None:
+    attempts = Attempts(Shard(), 100)
+    assert not attempts.is_over(100 + ENDED_WITHIN_MS)
+    assert attempts.is_over(101 + ENDED_WITHIN_MS)
 
 
 def test_strangers_are_those_of_the_numbers_that_the_file_names_and_of_one_more() -> None:
