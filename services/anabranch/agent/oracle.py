@@ -21,11 +21,14 @@ from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.load_average import LoadAverage
 from anabranch.protocol.federation.oracle import (
     Observed,
+    SenderStage,
+    SenderWatch,
     at_sender,
-    has_failed,
+    load_here,
     profits,
     reason_against_plans,
     says,
+    stays_at_sender,
     tasks_of,
 )
 from anabranch.protocol.federation.plan_switching import PlanSwitch, SwitchState
@@ -60,10 +63,8 @@ class _Query:
     """By stage."""
     rates: dict[int, LoadAverage] = field(default_factory=dict)
     """Plan -> of the stream that is paid for under it."""
-    astray_ms: int | None = None
-    """Since when something does not run on the sender's node that is to."""
-    fled: int = 0
-    """The proposal whose plan was left since the sender's node had failed."""
+    watch: SenderWatch = field(default_factory=SenderWatch)
+    """Of the receiver's."""
 
     def measured(self, loads: Mapping[str, int]) -> None:
         """Take what came since the last call. ``loads``: by task."""
@@ -76,6 +77,10 @@ class _Query:
             rate = self.logs[reader].rate(stream)
             if rate is not None:
                 self.rates[number] = _mean(self.rates.get(number), rate)
+
+    def units(self, stage: str) -> int:
+        """The load of a stage; 0: it was not measured yet."""
+        return self.loads[stage].units if stage in self.loads else 0
 
     def has_all(self) -> bool:
         """Whether all is measured that a profit needs."""
@@ -184,18 +189,14 @@ class Oracle:
 
     def _released(self, contract: MovementContract, why: str) -> str:
         """Its stages may be traded again, once they are home."""
+        query = self._queries.get(contract.contract_id)
         for stage, task in zip(contract.query, tasks_of(contract), strict=True):
             mine = self._reserved.get(task) == contract.contract_id
             if mine and self._stages.settle_at(stage, ""):
                 del self._reserved[task]
                 self._agent.runs_besides(task, 0)
-                self._agent.owns(task, self._units(contract.contract_id, stage))
+                self._agent.owns(task, 0 if query is None else query.units(stage))
         return why
-
-    def _units(self, name: str, stage: str) -> int:
-        query = self._queries.get(name)
-        load = None if query is None else query.loads.get(stage)
-        return 0 if load is None else load.units
 
     # ---------------------------------------------------------------- one contract
 
@@ -203,20 +204,22 @@ class Oracle:
         contract, agent = switch.contract, self._agent
         query = self._queries.get(contract.contract_id) or self._opened(contract)
         may_switch = log.is_in_force(now_ms)
-        wanted = at_sender(switch, may_switch=may_switch)
-        has_moved = is_failed = False
+        has_moved = has_failed = False
         if self._is_own(contract):
-            is_failed = may_switch and self._has_failed(switch, query, wanted)
-            has_moved = self._settle(contract, () if is_failed else wanted)
-        self._count_load(switch, query, wanted)
+            has_failed = may_switch and self._has_failed(switch, query)
+            wanted = at_sender(switch, may_switch=may_switch and not has_failed)
+            has_moved = self._settle(contract, wanted)
+        side = Side.BUYER if self._is_own(contract) else Side.SELLER
+        here = load_here(switch, side, may_switch=may_switch)
+        for stage, task in zip(contract.query, tasks_of(contract), strict=True):
+            agent.runs_besides(task, query.units(stage) if stage in here else 0)
         found = None
         if query.has_all():
             cost, level = agent.costs_besides(tasks_of(contract))
             loads = {stage: load.units for stage, load in query.loads.items()}
             rates = [query.rates[number].units for number in range(contract.plan_count)]
-            side = Side.BUYER if self._is_own(contract) else Side.SELLER
             found = profits(contract, side, rates, loads, cost, level)
-        seen = Observed(found, has_moved=has_moved, has_failed=is_failed)
+        seen = Observed(found, has_moved=has_moved, has_failed=has_failed)
         word = says(
             agent.participant,
             switch,
@@ -258,42 +261,21 @@ class Oracle:
         ]
         return all(settled)
 
-    def _has_failed(self, switch: PlanSwitch, query: _Query, wanted: Collection[str]) -> bool:
-        """Whether the sender's node does not run what it has to by the active plan. Once it is so
-        it stays so until the contract's log says it: whoever is heard then is at home.
-        """
-        contract, plan = switch.contract, switch.contract.plans[switch.plan]
-        if query.fled and query.fled == switch.active_number:
-            return True
-        query.fled = 0
-        node, now_ms = node_of(contract.sender), self._context.clock.monotonic_ms()
-        there = [query.logs[stage] for stage in plan.at_sender if stage in wanted]
-        is_astray = any(logs.runs_on != node for logs in there)
-        query.astray_ms = (query.astray_ms or now_ms) if is_astray else None
-        failed = has_failed(
-            contract,
-            plan,
-            is_heard=not any(logs.runs_on == node and logs.is_silent() for logs in there),
-            waits_ms=max((logs.waits_ms() for logs in there if logs.runs_on == node), default=0),
-            astray_ms=now_ms - (query.astray_ms or now_ms),
-        )
-        if failed:
-            query.fled = switch.active_number
+    def _has_failed(self, switch: PlanSwitch, query: _Query) -> bool:
+        """Whether the sender's node does not run what it has to by the active plan."""
+        contract, node = switch.contract, node_of(switch.contract.sender)
+        stages = [
+            SenderStage(logs.runs_on == node, logs.is_silent(), logs.waits_ms())
+            for stage in stays_at_sender(switch, may_switch=True)
+            for logs in (query.logs[stage],)
+        ]
+        had_failed = query.watch.has_failed
+        query.watch.look(switch, stages, self._context.clock.monotonic_ms())
+        if query.watch.has_failed and not had_failed:
             self._context.logger.warning(
                 "sender_failed", contract=contract.contract_id, node=node, plan=switch.plan
             )
-        return failed
-
-    def _count_load(self, switch: PlanSwitch, query: _Query, wanted: Collection[str]) -> None:
-        """What runs here, or is to, is load of this participant's."""
-        contract = switch.contract
-        there = {*contract.plans[switch.plan].at_sender} & {*wanted}
-        if not self._is_own(contract):
-            there = {*contract.plans[switch.plan].at_sender, *wanted}
-        for stage, task in zip(contract.query, tasks_of(contract), strict=True):
-            load = query.loads.get(stage)
-            is_here = (stage in there) is not self._is_own(contract)
-            self._agent.runs_besides(task, load.units if load is not None and is_here else 0)
+        return query.watch.has_failed
 
 
 def _foreign(owner: Pipeline, query: Collection[str]) -> list[tuple[str, str]]:

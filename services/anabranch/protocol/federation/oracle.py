@@ -7,14 +7,20 @@ here. The oracle proposes the plan of most profit, agrees to one that is better 
 present one, and declines any other. After a proposal that came to nothing it does not repeat it at
 once, and after the query fell back it waits as long before it proposes or agrees to anything.
 
-Nothing is kept here: what an oracle says follows from the contract's log (``plan_switching``), from
-where the stages run, and from what was measured. So a word that was lost is said again, and a new
-process goes on where the last one ended.
+What an oracle says follows from the contract's log (``plan_switching``), from where the stages run,
+and from what was measured. So a word that was lost is said again, and a new process goes on where
+the last one ended. The receiver alone keeps something, and only until the log says it: since when
+a stage does not run at the sender's node that is to (``SenderWatch``).
 
 Invariants:
     OR1  an oracle that has not measured all that it needs proposes nothing, and agrees to nothing.
     OR2  a stage is to run where the active plan, or the one that is switched to, has it; at home
          where the contract is not in force.
+    OR3  the sender has failed with a plan where its node is not heard, is later than the plan
+         allows, or does not run a stage that it is to run for longer than a switch may take. Then
+         it has failed until another plan is active: whoever is heard after that is at home.
+    OR4  a stage is load of the side that runs it, and of the side that is to run it: of both during
+         a switch.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from dataclasses import dataclass
 from anabranch.protocol.federation.content_contracts import micro_per_s
 from anabranch.protocol.federation.contracts import Contract, Side
 from anabranch.protocol.federation.costs import Cost, marginal
-from anabranch.protocol.federation.plan_contracts import MovementContract, Plan
+from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.plan_switching import (
     PlanSwitch,
     PlanWord,
@@ -160,20 +166,66 @@ def at_sender(switch: PlanSwitch, *, may_switch: bool) -> tuple[str, ...]:
     return switch.contract.plans[plan].at_sender
 
 
-def has_failed(
-    contract: MovementContract, plan: Plan, *, is_heard: bool, waits_ms: int, astray_ms: int
-) -> bool:
-    """Whether the sender's node does not run what a plan has there.
+@dataclass(frozen=True, slots=True)
+class SenderStage:
+    """What the boundary logs say of a stage that is to run on the sender's node."""
 
-    Args:
-        contract: Of which the plan is active.
-        plan: The active one.
-        is_heard: That node is, as far as it runs the stages.
-        waits_ms: So long the oldest bucket waits that it has not made.
-        astray_ms: So long something has not run there.
+    runs_there: bool
+    is_silent: bool = False
+    """Who runs it is not heard."""
+    waits_ms: int = 0
+    """So long the oldest bucket waits that it has not made."""
+
+
+class SenderWatch:
+    """Whether the sender's node runs what the active plan has there (OR3). Not thread-safe. A new
+    process watches anew.
     """
-    is_late = waits_ms > plan.delay_ms_max + LONG_SILENT_MS
-    return not is_heard or is_late or astray_ms > contract.deadline_ms
+
+    def __init__(self) -> None:
+        """Of one contract, at the receiver."""
+        self.has_failed = False
+        self._number = 0
+        """Of the proposal whose plan it has failed with."""
+        self._astray_since_ms: int | None = None
+
+    def look(self, switch: PlanSwitch, stages: Sequence[SenderStage], now_ms: int) -> None:
+        """One round.
+
+        Args:
+            switch: By the contract's log.
+            stages: Those that stay there (``stays_at_sender``).
+            now_ms: A monotonic clock.
+        """
+        if self.has_failed and self._number == switch.active_number:
+            return
+        there = [stage for stage in stages if stage.runs_there]
+        if len(there) == len(stages):
+            self._astray_since_ms = None
+        elif self._astray_since_ms is None:
+            self._astray_since_ms = now_ms
+        astray_ms = 0 if self._astray_since_ms is None else now_ms - self._astray_since_ms
+        late_ms = switch.contract.plans[switch.plan].delay_ms_max + LONG_SILENT_MS
+        self._number = switch.active_number
+        self.has_failed = astray_ms > switch.contract.deadline_ms or any(
+            stage.is_silent or stage.waits_ms > late_ms for stage in there
+        )
+
+
+def stays_at_sender(switch: PlanSwitch, *, may_switch: bool) -> tuple[str, ...]:
+    """The stages that run on the sender's node by the active plan, and are to run there now."""
+    wanted = at_sender(switch, may_switch=may_switch)
+    return tuple(stage for stage in switch.contract.plans[switch.plan].at_sender if stage in wanted)
+
+
+def load_here(switch: PlanSwitch, side: Side, *, may_switch: bool) -> tuple[str, ...]:
+    """The stages of the query that are load of this side (OR4)."""
+    if side is Side.SELLER:
+        plan = switch.contract.plans[switch.plan]
+        here = {*plan.at_sender, *at_sender(switch, may_switch=may_switch)}
+    else:
+        here = {*switch.contract.query} - {*stays_at_sender(switch, may_switch=may_switch)}
+    return tuple(stage for stage in switch.contract.query if stage in here)
 
 
 def tasks_of(contract: Contract | MovementContract) -> tuple[str, ...]:

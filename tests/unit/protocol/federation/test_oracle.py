@@ -12,8 +12,10 @@ from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.costs import CornerCost
 from anabranch.protocol.federation.oracle import (
     Observed,
+    SenderStage,
+    SenderWatch,
     at_sender,
-    has_failed,
+    load_here,
     profits,
     reason_against_plans,
     says,
@@ -151,23 +153,81 @@ def test_or2_where_the_stages_are_to_run() -> None:
     assert at_sender(made, may_switch=True) == ()
 
 
+THERE, AWAY = SenderStage(runs_there=True), SenderStage(runs_there=False)
+
+
 @pytest.mark.parametrize(
-    ("is_heard", "waits_ms", "astray_ms", "failed"),
+    ("stage", "failed"),
     [
-        (True, 8_000, 20_000, False),
-        (False, 0, 0, True),
-        (True, 8_001, 0, True),
-        (True, 0, 20_001, True),
+        (THERE, False),
+        (replace(THERE, waits_ms=8_000), False),
+        (replace(THERE, waits_ms=8_001), True),
+        (replace(THERE, is_silent=True), True),
+        (replace(AWAY, is_silent=True, waits_ms=8_001), False),
     ],
 )
-def test_when_the_sender_has_failed(
-    is_heard: bool, waits_ms: int, astray_ms: int, failed: bool
+def test_or3_a_sender_has_failed_that_is_not_heard_or_is_late(
+    stage: SenderStage, failed: bool
 ) -> None:
-    """The plan allows a delay of 3 s, and the contract a switch of 20 s."""
-    found = has_failed(
-        PLANS, PLANS.plans[1], is_heard=is_heard, waits_ms=waits_ms, astray_ms=astray_ms
-    )
-    assert found is failed
+    """The plan allows a delay of 3 s, and whoever is silent for 5 s is not heard."""
+    watch = SenderWatch()
+    watch.look(switched(PROPOSED, AGREED, SWITCHED), [THERE, stage], 0)
+    assert watch.has_failed is failed
+
+
+def test_or3_a_stage_may_be_astray_for_as_long_as_a_switch_may_take() -> None:
+    """That is 20 s, from when it was first so."""
+    made, watch = switched(PROPOSED, AGREED, SWITCHED), SenderWatch()
+    rounds = [(0, AWAY), (19_000, AWAY), (19_500, THERE), (20_500, AWAY), (40_500, AWAY)]
+    for now_ms, stage in rounds:
+        watch.look(made, [THERE, stage], now_ms)
+        assert not watch.has_failed
+    watch.look(made, [THERE, AWAY], 40_501)
+    assert watch.has_failed
+
+
+def test_or3_who_has_failed_has_so_until_another_plan_is_active() -> None:
+    made, watch = switched(PROPOSED, AGREED, SWITCHED), SenderWatch()
+    seen: list[bool] = []
+    again = [word(Word.PROPOSED, "north", 2), word(Word.AGREED, "billing", 2)]
+    for words, stages in (
+        ((), [replace(THERE, is_silent=True)]),
+        ((), [THERE]),
+        ((word(Word.FELL_BACK, "billing", 1, 0),), []),
+        ((*again, word(Word.SWITCHED, "billing", 2)), [THERE]),
+    ):
+        watch.look(switched(*words, of=made), stages, len(seen))
+        seen.append(watch.has_failed)
+    assert seen == [True, True, False, False], "who is heard a moment later is at home"
+
+
+def test_or4_what_runs_here_or_is_to_is_load_here() -> None:
+    made, seen = PlanSwitch(PLANS, 0), []
+    leaves = [
+        word(Word.PROPOSED, "north", 2, 0),
+        word(Word.AGREED, "billing", 2, 0),
+        word(Word.SWITCHED, "billing", 2, 0),
+    ]
+    for each in (PROPOSED, AGREED, SWITCHED, *leaves):
+        switched(each, of=made)
+        seen.append(
+            tuple(load_here(made, side, may_switch=True) for side in (Side.BUYER, Side.SELLER))
+        )
+    every = ("slow", "tolls")
+    assert seen == [
+        (every, ()),
+        (every, ("slow",)),
+        (("tolls",), ("slow",)),
+        (("tolls",), ("slow",)),
+        (every, ("slow",)),
+        (every, ()),
+    ]
+
+
+def test_or4_what_is_on_its_way_home_is_load_of_both() -> None:
+    made = switched(PROPOSED, AGREED, SWITCHED)
+    assert load_here(made, Side.BUYER, may_switch=False) == ("slow", "tolls")
+    assert load_here(made, Side.SELLER, may_switch=False) == ("slow",)
 
 
 def test_the_tasks_of_a_contract_have_names_in_the_federation() -> None:
