@@ -15,7 +15,7 @@ participant's catalog (``catalog_writer``).
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import Counter, Gauge
@@ -33,11 +33,10 @@ from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavai
 from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
-from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.ledger import Settled
 from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.federation_reader import FederationReader
+from anabranch.runtime.federation_reader import AnyLog, FederationReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
 
@@ -51,8 +50,6 @@ _AGAIN_MS: Final = 10_000
 """After a settlement that did not count, or whose outcome is not known: until the next."""
 _SUSPENSION: Final = -1
 """In place of a period."""
-
-AnyLog = ContractLog | ContentLog | PlanLog
 
 
 def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
@@ -173,16 +170,11 @@ class ContractBroker:
         self._settle_next_ms = now_ms + _SETTLE_EVERY_MS
         if self._key is not None and self._meter is not None:
             self._meter.measure(self._reader.contents)
-            for contract in self._logs(self._reader):
+            for contract in self._reader.every.values():
                 self._settle(contract, self._key)
             for content in self._reader.contents.values():
                 self._suspend(content, self._key)
         self._report(self._reader)
-
-    @staticmethod
-    def _logs(reader: FederationReader) -> Iterator[AnyLog]:
-        yield from reader.contracts.values()
-        yield from reader.contents.values()
 
     def stop(self) -> None:
         """Idempotent."""
@@ -269,13 +261,13 @@ class ContractBroker:
         name, now_ms = self._context.pipeline.name, self._context.clock.now_ms()
         states = {
             contract.contract_id: contract.booked.state_at(now_ms)
-            for contract in self._logs(reader)
+            for contract in reader.every.values()
             if contract.booked is not None
         }
         for state in ContractState:
             count = sum(each is state for each in states.values())
             self._contracts.labels(name, state.value).set(count)
-        for contract in self._logs(reader):
+        for contract in reader.every.values():
             if contract.ledger is not None:
                 disputes = len(contract.ledger.disputes)
                 self._disputes.labels(name, contract.contract_id).set(disputes)

@@ -22,9 +22,7 @@ from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.protocol.federation.plan_switching import SwitchState
 from anabranch.protocol.federation.stage_moves import node_of, task_of
-from anabranch.runtime.federation_reader import FederationReader
-
-AnyLog = ContractLog | ContentLog | PlanLog
+from anabranch.runtime.federation_reader import AnyLog, FederationReader
 
 # Thousandths of a micro-unit.
 NANO_PER_UNIT: Final = 1_000_000_000
@@ -51,7 +49,7 @@ def contracts_of(reader: FederationReader, now_ms: int) -> list[dict[str, Any]]:
     """One row for each contract of any kind: its newest text, its state, and who has to sign what.
     Where streams are paid for, the buyer is the receiver, which pays, and the seller the sender.
     """
-    return [row for each in _all(reader) if (row := _contract(each, now_ms)) is not None]
+    return [row for each in reader.every.values() if (row := _contract(each, now_ms)) is not None]
 
 
 def _contract(of: AnyLog, now_ms: int) -> dict[str, Any] | None:
@@ -217,7 +215,7 @@ def ledgers_of(reader: FederationReader) -> dict[str, Any]:
     what is due and not settled yet; and where the two sides measured different loads.
     """
     rows, balances = [], Counter[str]()
-    for each in _all(reader):
+    for each in reader.every.values():
         ledger = each.ledger
         if ledger is None:
             continue
@@ -256,11 +254,6 @@ def amount_in_words(nano: int) -> str:
     return f"{'-' if nano < 0 else ''}{whole:,}{f'.{decimals}' if decimals else ''}".replace(
         ",", " "
     )
-
-
-def _all(reader: FederationReader) -> list[AnyLog]:
-    found: dict[str, AnyLog] = {**reader.contracts, **reader.contents}
-    return [found[name] for name in sorted(found)]
 
 
 def _sorted(reader: FederationReader) -> list[ContractLog]:

@@ -21,7 +21,6 @@ from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavai
 from anabranch.protocol.federation.content_contracts import ContentContract, SuggestedContract
 from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
-from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.oracle import tasks_of
 from anabranch.protocol.federation.plan_contracts import MovementContract
@@ -29,7 +28,7 @@ from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.stream_signers import StreamSigner, wanted_words
-from anabranch.runtime.federation_reader import FederationReader
+from anabranch.runtime.federation_reader import AnyLog, FederationReader
 
 _TEACHES: Final = {
     "known already": "it stands there already",
@@ -48,7 +47,6 @@ _TEACHES: Final = {
 }
 
 AnyText = Contract | ContentContract | MovementContract
-AnyLog = ContractLog | ContentLog | PlanLog
 
 
 class Words:
@@ -224,7 +222,7 @@ class Words:
     def _found(self, reader: FederationReader, contract_id: str) -> AnyLog:
         found = reader.find(contract_id)
         if found is None:
-            known = ", ".join(sorted({*reader.contracts, *reader.contents})) or "none"
+            known = ", ".join(reader.every) or "none"
             raise ConfigurationError(
                 f"{self._key.participant} sees no contract {contract_id}; it sees: {known}"
             )

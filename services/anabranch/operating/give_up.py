@@ -101,17 +101,7 @@ class GiveUp:
             Unavailable: the broker does not answer.
         """
         check_topic(self._log, self._topic, self._pipeline.name)
-        reader = BoundaryReader(
-            self._log,
-            self._topic,
-            [_WRITER],
-            expected=ExpectedStream(bucket_ms=self._pipeline.bucket_ms),
-        )
-        try:
-            reader.read_to_end()
-            return self._of(reader.log_state)
-        finally:
-            reader.close()
+        return self._of(self._log_state())
 
     def do(self) -> GivenUp:
         """Give it up; what was given up, which is less than planned where the source has gone on
@@ -126,18 +116,8 @@ class GiveUp:
             give the command again.
             Unavailable: the broker does not answer.
         """
-        reader = BoundaryReader(
-            self._log,
-            self._topic,
-            [_WRITER],
-            expected=ExpectedStream(bucket_ms=self._pipeline.bucket_ms),
-        )
-        try:
-            reader.read_to_end()
-            log_state = reader.log_state
-            self._of(log_state)
-        finally:
-            reader.close()
+        log_state = self._log_state()
+        self._of(log_state)
         # To every reader this is a process of the source like those before: with their plan and
         # columns.
         writer = BoundaryWriter(
@@ -171,6 +151,20 @@ class GiveUp:
         finally:
             writer.close()
         return found
+
+    def _log_state(self) -> LogState:
+        """As the log stands now."""
+        reader = BoundaryReader(
+            self._log,
+            self._topic,
+            [_WRITER],
+            expected=ExpectedStream(bucket_ms=self._pipeline.bucket_ms),
+        )
+        try:
+            reader.read_to_end()
+            return reader.log_state
+        finally:
+            reader.close()
 
     def _of(self, log_state: LogState) -> GivenUp:
         if log_state.epoch(_WRITER) is None:

@@ -73,25 +73,30 @@ def content_of(path: Path, root: object) -> ContentContract:
 class StreamTerms(Terms):
     """What is alike in the terms of contracts under which streams are paid for."""
 
-    def tiers(self, value: object, at: Place) -> tuple[Tier, ...]:
+    def payment(self, raw: dict[str, Any], at: Place) -> Payment:
+        """What the price is for."""
+        return Payment(self.choice(raw.get("payment"), at, tuple(Payment)))
+
+    def tiers(self, raw: dict[str, Any], at: Place) -> tuple[Tier, ...]:
         """From which availability on, which price."""
+        value = raw.get("tiers", MISSING)
         if not isinstance(value, list):
             self.mistake(at, "a list of {availability_ppm: ..., price: ...} is wanted")
             return ()
         found = []
         for number, each in enumerate(value):
-            raw: dict[str, Any] = self.mapping(each, (*at, number), _TIER)
+            tier: dict[str, Any] = self.mapping(each, (*at, number), _TIER)
             found.append(
                 Tier(
-                    self.ppm(raw, (*at, number, "availability_ppm")),
-                    self.amount(raw, (*at, number, "price")),
+                    self.ppm(tier, (*at, number, "availability_ppm")),
+                    self.amount(tier, (*at, number, "price")),
                 )
             )
         return tuple(found)
 
-    def options(self, value: object) -> tuple[str, ...]:
+    def options(self, top: dict[str, Any]) -> tuple[str, ...]:
         """Agreements that no rule reads."""
-        raw = self.mapping(value, ("options",), None)
+        raw = self.mapping(top.get("options", {}), ("options",), None)
         return tuple(
             sorted(f"{name}={self.text(each, ('options', name))}" for name, each in raw.items())
         )
@@ -105,24 +110,23 @@ class _Walk(StreamTerms):
         top = self.mapping(self.root, (), _KEYS)
         stream = self.mapping(top.get("stream", MISSING), ("stream",), _STREAM)
         valid = self.mapping(top.get("valid", MISSING), ("valid",), ("from", "to"))
-        sender = self.name(top.get("sender", MISSING), ("sender",), "participant") or ""
-        entity = self.name(stream.get("name", MISSING), ("stream", "name"), "stage") or ""
+        sender = self.named(top, ("sender",), "participant")
+        entity = self.named(stream, ("stream", "name"), "stage")
         return ContentContract(
-            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
-            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
+            contract_id=self.named(top, ("contract",), "contract"),
+            version=self.version(top),
             sender=sender,
-            receiver=self.name(top.get("receiver", MISSING), ("receiver",), "participant") or "",
+            receiver=self.named(top, ("receiver",), "participant"),
             stream=f"{sender}.{entity}",
-            pipeline=self.name(stream.get("pipeline", MISSING), ("stream", "pipeline"), "pipeline")
-            or "",
+            pipeline=self.named(stream, ("stream", "pipeline"), "pipeline"),
             bucket_ms=self.length(stream, ("stream", "bucket")),
             valid_from_ms=self.time(valid, ("valid", "from")),
             valid_to_ms=self.time(valid, ("valid", "to")),
-            payment=Payment(self.choice(top.get("payment"), ("payment",), tuple(Payment))),
-            tiers=self.tiers(top.get("tiers", MISSING), ("tiers",)),
+            payment=self.payment(top, ("payment",)),
+            tiers=self.tiers(top, ("tiers",)),
             delay_ms_max=self.length(top, ("delay",)),
             rate_max=self.whole(top, ("rate_max",), RATE_MAX),
             settle_ms=self.length(top, ("settle",)),
             notice_ms=self.length(top, ("notice",)),
-            options=self.options(top.get("options", {})),
+            options=self.options(top),
         )

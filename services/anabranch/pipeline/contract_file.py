@@ -92,6 +92,14 @@ class Terms(Document):
             raise ConfigurationError("\n".join(wrong))
         return text
 
+    def named(self, raw: dict[str, Any], at: Place, kind: str) -> str:
+        """A name that topics can carry."""
+        return self.name(raw.get(cast("str", at[-1]), MISSING), at, kind) or ""
+
+    def version(self, top: dict[str, Any]) -> int:
+        """Of the contract; the first is 1."""
+        return self.integer(top.get("version", 1), ("version",), 1, 2**31)
+
     def amount(self, raw: dict[str, Any], at: Place) -> int:
         """Micro-units."""
         return self.whole(raw, at, PRICE_MICRO_MAX)
@@ -136,10 +144,10 @@ class _Walk(Terms):
             self._section(top, key) for key in _SECTIONS
         )
         return Contract(
-            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
-            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
-            buyer=self.name(top.get("buyer", MISSING), ("buyer",), "participant") or "",
-            seller=self.name(top.get("seller", MISSING), ("seller",), "participant") or "",
+            contract_id=self.named(top, ("contract",), "contract"),
+            version=self.version(top),
+            buyer=self.named(top, ("buyer",), "participant"),
+            seller=self.named(top, ("seller",), "participant"),
             valid_from_ms=self.time(valid, ("valid", "from")),
             valid_to_ms=self.time(valid, ("valid", "to")),
             renews=self.boolean(valid.get("renews", False), ("valid", "renews")),

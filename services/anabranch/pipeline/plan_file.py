@@ -9,7 +9,7 @@ from anabranch.pipeline.content_file import StreamTerms, content_of
 from anabranch.pipeline.contract_file import contract_of
 from anabranch.pipeline.document import MISSING
 from anabranch.pipeline.yaml_text import read_yaml
-from anabranch.protocol.federation.content_contracts import RATE_MAX, ContentContract, Payment
+from anabranch.protocol.federation.content_contracts import RATE_MAX, ContentContract
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.plan_contracts import (
     GAIN_PERMILLE_MAX,
@@ -94,12 +94,11 @@ class _Walk(StreamTerms):
         query = self.mapping(top.get("query", MISSING), ("query",), ("pipeline", "bucket"))
         valid = self.mapping(top.get("valid", MISSING), ("valid",), ("from", "to"))
         return MovementContract(
-            contract_id=self.name(top.get("contract", MISSING), ("contract",), "contract") or "",
-            version=self.integer(top.get("version", 1), ("version",), 1, 2**31),
-            sender=self.name(top.get("sender", MISSING), ("sender",), "participant") or "",
-            receiver=self.name(top.get("receiver", MISSING), ("receiver",), "participant") or "",
-            pipeline=self.name(query.get("pipeline", MISSING), ("query", "pipeline"), "pipeline")
-            or "",
+            contract_id=self.named(top, ("contract",), "contract"),
+            version=self.version(top),
+            sender=self.named(top, ("sender",), "participant"),
+            receiver=self.named(top, ("receiver",), "participant"),
+            pipeline=self.named(query, ("query", "pipeline"), "pipeline"),
             bucket_ms=self.length(query, ("query", "bucket")),
             valid_from_ms=self.time(valid, ("valid", "from")),
             valid_to_ms=self.time(valid, ("valid", "to")),
@@ -110,7 +109,7 @@ class _Walk(StreamTerms):
             deadline_ms=self.length(top, ("deadline",)),
             min_hold_ms=self.length(top, ("min_hold",)),
             gain_permille=self.whole(top, ("gain_permille",), GAIN_PERMILLE_MAX),
-            options=self.options(top.get("options", {})),
+            options=self.options(top),
         )
 
     def _plans(self, value: object) -> tuple[Plan, ...]:
@@ -123,13 +122,12 @@ class _Walk(StreamTerms):
         at = ("plans", number)
         raw: dict[str, Any] = self.mapping(value, at, _PLAN)
         stream = self.mapping(raw.get("stream", MISSING), (*at, "stream"), ("pipeline", "name"))
-        pipeline = stream.get("pipeline", MISSING)
         return Plan(
             at_sender=tuple(sorted(self._stages(raw.get("at_sender", MISSING), number))),
-            pipeline=self.name(pipeline, (*at, "stream", "pipeline"), "pipeline") or "",
-            stream=self.name(stream.get("name", MISSING), (*at, "stream", "name"), "stage") or "",
-            payment=Payment(self.choice(raw.get("payment"), (*at, "payment"), tuple(Payment))),
-            tiers=self.tiers(raw.get("tiers", MISSING), (*at, "tiers")),
+            pipeline=self.named(stream, (*at, "stream", "pipeline"), "pipeline"),
+            stream=self.named(stream, (*at, "stream", "name"), "stage"),
+            payment=self.payment(raw, (*at, "payment")),
+            tiers=self.tiers(raw, (*at, "tiers")),
             delay_ms_max=self.length(raw, (*at, "delay")),
             rate_max=self.whole(raw, (*at, "rate_max"), RATE_MAX),
         )

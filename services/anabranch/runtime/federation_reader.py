@@ -46,6 +46,9 @@ _BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
     PlanLog: PLAN_STATEMENTS,
 }
 
+AnyLog = ContractLog | ContentLog | PlanLog
+"""Of a contract of any kind."""
+
 
 class FederationReader:
     """One reader of all logs. Not thread-safe."""
@@ -80,6 +83,12 @@ class FederationReader:
         """What was read while the keys could not be: it is judged with the next poll."""
 
     @property
+    def every(self) -> dict[str, AnyLog]:
+        """Contracts of all kinds, by name, sorted."""
+        found: dict[str, AnyLog] = {**self.contracts, **self.contents}
+        return dict(sorted(found.items()))
+
+    @property
     def plans(self) -> dict[str, PlanLog]:
         """Movement contracts."""
         return {name: log for name, log in self.contents.items() if isinstance(log, PlanLog)}
@@ -88,10 +97,8 @@ class FederationReader:
     def ignored(self) -> Counter[str]:
         """Records that changed nothing, by the reason."""
         found = self._ignored + self._key_reader.ignored
-        for contract in self.contracts.values():
+        for contract in self.every.values():
             found += contract.ignored
-        for content in self.contents.values():
-            found += content.ignored
         return found
 
     def look(self) -> None:
@@ -181,7 +188,7 @@ class FederationReader:
         elif not reason and name in self.contracts:
             self._listener(statement)
 
-    def find(self, name: str) -> ContractLog | ContentLog | PlanLog | None:
+    def find(self, name: str) -> AnyLog | None:
         """The contract of this name; None: this principal sees none."""
         return self.contents.get(name) or self.contracts.get(name)
 

@@ -68,8 +68,37 @@ class Tier:
     price_micro: int
 
 
+class StreamSides:
+    """The sides of a contract under which streams are paid for, by the names of all contracts."""
+
+    __slots__ = ()
+
+    sender: str
+    receiver: str
+    notice_ms: int
+
+    @property
+    def buyer(self) -> str:
+        """Who pays."""
+        return self.receiver
+
+    @property
+    def seller(self) -> str:
+        """Who is paid."""
+        return self.sender
+
+    @property
+    def ends_after_ms(self) -> int:
+        """From a notice until nothing is owed any more."""
+        return self.notice_ms
+
+    def party(self, participant: str) -> Side | None:
+        """Which side ``participant`` is on, if any."""
+        return {self.receiver: Side.BUYER, self.sender: Side.SELLER}.get(participant)
+
+
 @dataclass(frozen=True, slots=True)
-class ContentContract:
+class ContentContract(StreamSides):
     """One version of a contract for a stream. ``options`` are agreements that no rule reads,
     as sorted ``name=value``.
     """
@@ -101,28 +130,9 @@ class ContentContract:
     options: tuple[str, ...] = ()
 
     @property
-    def buyer(self) -> str:
-        """Who pays."""
-        return self.receiver
-
-    @property
-    def seller(self) -> str:
-        """Who is paid."""
-        return self.sender
-
-    @property
     def entity(self) -> str:
         """What the stream is called in its pipeline."""
         return _entity(self.stream)
-
-    @property
-    def ends_after_ms(self) -> int:
-        """From a notice until nothing is owed any more."""
-        return self.notice_ms
-
-    def party(self, participant: str) -> Side | None:
-        """Which side ``participant`` is on, if any."""
-        return {self.receiver: Side.BUYER, self.sender: Side.SELLER}.get(participant)
 
     def is_version_of(self, other: ContentContract) -> bool:
         """Whether it has what all versions of a contract have in common (FQ5)."""

@@ -28,10 +28,11 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.content_contracts import (
     ContentContract,
     Payment,
+    StreamSides,
     Tier,
     content_defects,
 )
-from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
+from anabranch.protocol.federation.contracts import TIME_MS_MAX
 from anabranch.protocol.identifiers import checked_name
 
 PLANS_MAX: Final = 8
@@ -65,7 +66,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class MovementContract:
+class MovementContract(StreamSides):
     """One version of a contract. ``plans[0]`` is the plain one."""
 
     SIGNED_AS: ClassVar[str] = "movement contract"
@@ -99,21 +100,6 @@ class MovementContract:
     """Agreements that no rule reads, as sorted ``name=value``."""
 
     @property
-    def buyer(self) -> str:
-        """Who pays."""
-        return self.receiver
-
-    @property
-    def seller(self) -> str:
-        """Who is paid."""
-        return self.sender
-
-    @property
-    def ends_after_ms(self) -> int:
-        """From a notice until nothing is owed any more."""
-        return self.notice_ms
-
-    @property
     def delay_ms_max(self) -> int:
         """The longest of all plans."""
         return max(plan.delay_ms_max for plan in self.plans)
@@ -122,10 +108,6 @@ class MovementContract:
     def query(self) -> tuple[str, ...]:
         """All stages that move under it, sorted."""
         return tuple(sorted({stage for plan in self.plans for stage in plan.at_sender}))
-
-    def party(self, participant: str) -> Side | None:
-        """Which side ``participant`` is on, if any."""
-        return {self.receiver: Side.BUYER, self.sender: Side.SELLER}.get(participant)
 
     def is_version_of(self, other: MovementContract) -> bool:
         """Whether it has what all versions of a contract have in common (MC3)."""
