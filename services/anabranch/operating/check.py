@@ -78,8 +78,8 @@ class _Plans:
         self.facts: list[str] = []
 
     def look(self, stage: Stage) -> None:
-        """Note the facts and errors about ``stage``; of its shards the first stands for all."""
-        if stage.share is not None and stage.share.index:
+        """Note the facts and errors about ``stage``."""
+        if not stage.stands_for_all:
             return
         unknown = [s for s in stage.reads if s not in self.schemas]
         if unknown and self._pipeline.host:

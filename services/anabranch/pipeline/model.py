@@ -198,9 +198,11 @@ class Stage(_Model):
     """The rows of its inputs that it takes, where it is a shard; None: all."""
 
     @property
-    def shards(self) -> int:
-        """How many there are of the stage that this is a shard of."""
-        return 1 if self.share is None else self.share.count
+    def stands_for_all(self) -> bool:
+        """Whether it is a whole stage, or its first shard: what is alike in all of them is looked
+        at there.
+        """
+        return self.share is None or self.share.index == 0
 
     @property
     def functions(self) -> list[str]:
@@ -491,9 +493,7 @@ class Pipeline(_Model):
         """
         stages: dict[str, Stage] = {}
         for name, stage in self.stages.items():
-            if stage.share is None and name not in self.stage_shards:
-                stages[name] = stage
-            elif stage.share is not None and not stage.share.index:
+            if stage.stands_for_all and name not in self.stage_shards:
                 whole = whole_of(name)
                 stages[whole] = stage.model_copy(update={"name": whole, "share": None})
         return self.model_copy(update={"stages": stages, "stage_shards": {}})

@@ -25,9 +25,7 @@ def check_shards(
     counts = {name: len(streams) for name, streams in of_sources.items()} | dict(stage_shards)
     for name, stage in stages.items():
         streams = sum(counts.get(stream, 1) for stream in stage.reads)
-        if streams > INPUTS_MAX >= len(stage.reads) and (
-            stage.share is None or not stage.share.index
-        ):
+        if streams > INPUTS_MAX >= len(stage.reads) and stage.stands_for_all:
             document.mistake(
                 ("stages", name, "reads"),
                 f"its inputs have {streams} streams, a stage reads at most {INPUTS_MAX}: give them"

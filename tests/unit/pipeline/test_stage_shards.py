@@ -202,3 +202,9 @@ def test_names_and_numbers_fit(tmp_path: Path) -> None:
         second="}\n  both: {sql: q, reads: [first, other]}\n"
         "  other: {reads: cars, transform: stages:first, shards: 16, shard_by: n",
     )
+
+
+def test_what_is_wrong_with_all_shards_is_said_once(tmp_path: Path) -> None:
+    assert "its inputs have 17 streams" in mistake(
+        tmp_path, TWO, reads="[cars, jams]", source=", shards: 16"
+    )
