@@ -18,6 +18,7 @@ from anabranch.operating import doctor
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AdapterError, Unavailable
 from harness.certificates import Authority, Certificate
+from harness.kafka_relay import SASL_AUTHENTICATE, SASL_HANDSHAKE, relayed
 from harness.secure_kafka import Secured
 from harness.waiting import wait_until
 
@@ -91,6 +92,47 @@ def test_who_reads_without_a_certificate_is_told_so(secured: Secured) -> None:
         reader.assign({INPUT: 0})
         with pytest.raises(Unavailable, match=r"SSL alert number.*password and certificates"):
             wait_until(lambda: reader.fetch(1, 100), 10, "the reader is rejected")
+
+
+READER = "secure.ingestion.reports"
+
+
+class EndsThree:
+    """The first three connections, at the request with ``key``."""
+
+    def __init__(self, key: int) -> None:
+        self.key, self.ended = key, 0
+
+    def __call__(self, key: int) -> bool:
+        ends = key == self.key and self.ended < 3
+        self.ended += ends
+        return ends
+
+
+@pytest.mark.parametrize("key", [SASL_HANDSHAKE, SASL_AUTHENTICATE])
+def test_a_connection_that_ends_before_it_is_let_in_is_made_again(
+    secured: Secured, key: int
+) -> None:
+    """A reader waits as for a broker that is away, and one with a wrong password is told so as soon
+    as a broker has seen it.
+    """
+    broker = secured.broker
+    once(broker.log(WHO), INPUT)
+    certificate = secured.authority.issue(f"relay.{key}")
+    for password in (None, "guessed-password"):
+        ends = EndsThree(key)
+        security = broker.by_password(READER, password)
+        with (
+            relayed(broker.address, secured.authority, certificate, ends) as address,
+            closing(KafkaEventLog(address, security=security).reader()) as reader,
+        ):
+            reader.assign({INPUT: 0})
+            if password is None:
+                wait_until(lambda: reader.fetch(1, 100), 20, "the record")
+            else:
+                with pytest.raises(Unavailable, match=r"invalid credentials.*user, password"):
+                    wait_until(lambda: reader.fetch(1, 100), 20, "it is rejected")
+        assert ends.ended == 3
 
 
 @contextmanager

@@ -111,6 +111,12 @@ _NOT_LET_IN: Final = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
 
+_UNANSWERED_HANDSHAKE: Final = re.compile(r"mechanism handshake failed: Local: ")
+"""A connection that ended while a broker was asked which mechanisms it takes, before it saw any
+password: librdkafka takes this for a failed authentication. The text has its own error then, and
+the broker's if it had answered.
+"""
+
 _CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
 """What a broker answers to whose certificate is missing, expired or of an authority that it does
 not know (RFC 8446, 6.2). With TLS 1.3 it comes after the client's handshake, so librdkafka takes
@@ -119,9 +125,6 @@ it for a connection that broke.
 
 _FOR_GOOD: Final = frozenset(
     {
-        KafkaError._AUTHENTICATION,
-        KafkaError._SSL,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -133,8 +136,7 @@ _FOR_GOOD: Final = frozenset(
         KafkaError.TOPIC_EXCEPTION,
     }
 )
-"""A reader that meets one of these does not get further by waiting."""
-
+"""A reader that meets one of these, or is not let in, does not get further by waiting."""
 
 _UNANSWERED: Final = frozenset(
     {
@@ -177,8 +179,10 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
 
 def not_let_in(error: KafkaError) -> bool:
     """Whether a broker rejects who asks, or is not the one that it should be."""
-    alert = error.code() == KafkaError._TRANSPORT and _CERTIFICATE_ALERT.search(error.str())
-    return error.code() in _NOT_LET_IN or bool(alert)
+    code, text = error.code(), error.str()
+    if code == KafkaError._TRANSPORT:
+        return _CERTIFICATE_ALERT.search(text) is not None
+    return code in _NOT_LET_IN and _UNANSWERED_HANDSHAKE.search(text) is None
 
 
 def says_missing(error: KafkaError) -> bool:

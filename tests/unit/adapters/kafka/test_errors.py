@@ -139,6 +139,22 @@ def test_a_certificate_that_the_broker_rejects_is_no_passing_trouble(
     assert ("password and certificates" in str(translated(error, F, "read"))) is rejected
 
 
+@pytest.mark.parametrize(
+    ("text", "rejected"),
+    [
+        ("SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's", False),
+        ("SASL PLAIN mechanism handshake failed: Broker: Unsupported SASL mechanism: broker", True),
+        ("SASL authentication error: Authentication failed during authentication due to in", True),
+    ],
+)
+def test_a_connection_that_ends_before_any_password_is_passing_trouble(
+    text: str, rejected: bool
+) -> None:
+    error = KafkaError(KafkaError._AUTHENTICATION, f"sasl_ssl://b:1/bootstrap: {text}")
+    assert ends_reading(error) is rejected
+    assert ("password and certificates" in str(translated(error, F, "read"))) is rejected
+
+
 @pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._STATE])
 def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> None:
     assert follows_another(KafkaError(code))
