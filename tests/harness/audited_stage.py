@@ -23,12 +23,12 @@ from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import (
     BatchDone,
     Clock,
-    Engine,
     EventLog,
     PreparedStage,
     QueryDriver,
     QueryOutput,
     RunningQuery,
+    StartingEngine,
     TopicPartition,
 )
 from anabranch.protocol.federation.contract_log import ContractLog
@@ -333,12 +333,12 @@ class AuditedStage:
 
     def start_engine(
         self, context: ServiceContext, name: str, stages: Collection[str]
-    ) -> Callable[[], Engine]:
+    ) -> StartingEngine:
         assert (name, list(stages)) == ("auditor", [STAGE])
         if self.engine is None:
             self.engine = FewLines(context)
         engine = self.engine
-        return lambda: engine
+        return StartingEngine(lambda: engine)
 
     @property
     def numbers_file(self) -> Path:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.auditor.service import AuditorService
 from anabranch.codec import federation_records
 from anabranch.pipeline.model import Federation
-from anabranch.ports import Engine, TopicPartition
+from anabranch.ports import StartingEngine, TopicPartition
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, is_sampled
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
@@ -133,9 +133,9 @@ def build(
     rng = random.Random(f"{options.seed}/{port.process.name}")
     engine = SimulatedEngine(context, port, disk, stages, rng)
 
-    def start(of: ServiceContext, name: str, names: Collection[str]) -> Callable[[], Engine]:
+    def start(of: ServiceContext, name: str, names: Collection[str]) -> StartingEngine:
         del of, name, names
-        return lambda: engine
+        return StartingEngine(lambda: engine)
 
     make = PickingAuditor if picks else AuditorService
     return make(

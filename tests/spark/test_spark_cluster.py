@@ -151,13 +151,14 @@ def _waiting_for(state: Path, node: StageProcess) -> str:
 def test_a_master_that_nobody_answers_for(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And where the topics are missing, too, both are said at once."""
     pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=STAGES)
-    create_topics(kafka, pipeline)  # which a node waits for first
     monkeypatch.setenv("ANABRANCH_SPARK_MASTER", "spark://127.0.0.1:1")
     with StageProcess(pipeline, "both.0", kafka, tmp_path / "state") as node:
         assert node.wait(60) == 1
         error = json.loads(node.all_of_its_log().splitlines()[-1])["error"]
         assert error.startswith("Unavailable: Spark's master spark://127.0.0.1:1 cannot be reached")
+        assert f"besides, there are no topics {topic_prefix}." in error
         assert "\n" not in error
 
 

@@ -261,7 +261,7 @@ class AuditorService:
             self._context.logger.info("engine_starts")
             self._engine = self._start_engine(
                 self._context, "auditor", self._pipeline.audited_stages()
-            )()
+            ).wait()
         return self._engine
 
     def _forget(self, needed: dict[str, list[int | None]]) -> None:

@@ -17,6 +17,7 @@ from anabranch.ports.engine import (
     QueryDriver,
     QueryOutput,
     RunningQuery,
+    StartingEngine,
 )
 from anabranch.ports.event_log import (
     Chunk,
@@ -55,6 +56,7 @@ __all__ = [
     "ReplicaDisk",
     "RunningQuery",
     "SchemaRegistry",
+    "StartingEngine",
     "TopicPartition",
     "TransactionalWriter",
 ]

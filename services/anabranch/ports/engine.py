@@ -166,3 +166,13 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End it. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingEngine:
+    """One that has begun to start."""
+
+    wait: Callable[[], Engine]
+    """Until it has started; raises why it has not."""
+    has_failed: Callable[[], bool] = lambda: False
+    """Whether ``wait`` would raise at once."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from anabranch.ports import Engine
+    from anabranch.ports import Engine, LogAdmin, StartingEngine
     from anabranch.processing.stage_replica import StageReplica
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
@@ -69,6 +69,26 @@ def state_of(states: Iterable[str]) -> str:
     """
     there = set(states) or {"waiting"}
     return next((state for state in _WORST_FIRST if state in there), "stopping")
+
+
+def _lacks(admin: LogAdmin, wanted: set[str]) -> ConfigurationError | Unavailable | None:
+    """What keeps a node that needs the topics ``wanted``; None: nothing."""
+    try:
+        missing = wanted - set(admin.partitions(sorted(wanted)))
+    except Unavailable as error:
+        return error
+    if not missing:
+        return None
+    names = ", ".join(sorted(missing))
+    return ConfigurationError(f"there are no topics {names}; make them: anabranch topics --create")
+
+
+def _end_without(starting: StartingEngine, lacks: AnabranchError) -> None:
+    """Raises what is wrong with an engine that has not started, and what else the node lacks."""
+    try:
+        starting.wait()
+    except (ConfigurationError, Unavailable) as error:
+        raise type(error)(f"{error}; besides, {lacks}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +154,7 @@ class Node:
         places, names = pipeline.places(), pipeline.topic_names
         may_come = places.may_come(self._node)
         self._make_way(places)
-        engine = self._machinery.start_engine(context, self._node, may_come)
+        starting = self._machinery.start_engine(context, self._node, may_come)
         # all that these need is imported while Java starts
         from anabranch.processing.stage_replica import StageReplica
 
@@ -145,7 +165,7 @@ class Node:
             crash_point,
         )
         self._new_replica = StageReplica
-        if self._await_topics({names.placement()}):
+        if self._await_topics({names.placement()}, starting):
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
             for label in places.moved_away(self._node):
@@ -162,9 +182,10 @@ class Node:
                     for stage in stages
                     for stream in (stage, *pipeline.inputs(stage))
                     if stream not in pipeline.bindings  # waited for by who reads it
-                }
+                },
+                starting,
             )
-            self._engine = engine()
+            self._engine = starting.wait()
         self.step()
 
     def _make_way(self, places: Places) -> None:
@@ -187,32 +208,34 @@ class Node:
             )
             context.logger.info("made_way", node=self._node, ms=waited_ms)
 
-    def _await_topics(self, wanted: set[str]) -> bool:
+    def _await_topics(self, wanted: set[str], starting: StartingEngine) -> bool:
         """Whether ``wanted`` are there; False: it must stop. The node may be started before
-        the broker, or before the topics are made.
+        the broker, or before the topics are made. It says at once what it waits for, and ends with
+        the engine that does not start meanwhile.
         """
         context = self._context
-        deadline_ms, missing = context.clock.monotonic_ms() + NODE_WAITS_MS, wanted
+        deadline_ms = context.clock.monotonic_ms() + NODE_WAITS_MS
         admin = context.log.admin()
         try:
-            while missing and not context.stopping.is_set():
-                try:
-                    missing = wanted - set(admin.partitions(sorted(wanted)))
-                except Unavailable as error:
-                    if context.clock.monotonic_ms() >= deadline_ms:
-                        raise
-                    self.status.waiting_for = str(error)
-                if missing and context.clock.monotonic_ms() >= deadline_ms:
-                    raise ConfigurationError(
-                        f"there are no topics {', '.join(sorted(missing))}; make them: anabranch"
-                        " topics --create"
-                    )
-                if missing:
-                    context.stopping.wait(_ROUND_S)
+            while not context.stopping.is_set():
+                lacks = _lacks(admin, wanted)
+                self._tell_of_topics(None if lacks is None else str(lacks))
+                if lacks is None:
+                    return True
+                if starting.has_failed():
+                    _end_without(starting, lacks)
+                if context.clock.monotonic_ms() >= deadline_ms:
+                    raise lacks
+                context.stopping.wait(_ROUND_S)
         finally:
             admin.close()
-        self.status.waiting_for = None
-        return not missing
+        return False
+
+    def _tell_of_topics(self, waiting_for: str | None) -> None:
+        """Log once what the node waits for before anything starts."""
+        if waiting_for is not None and waiting_for != self.status.waiting_for:
+            self._context.logger.warning("node_waits", node=self._node, waiting_for=waiting_for)
+        self.status.waiting_for = waiting_for
 
     def step(self) -> None:
         """Look after the replicas.

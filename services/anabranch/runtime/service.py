@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from anabranch.pipeline.clusters import check_own
 from anabranch.pipeline.file import load
-from anabranch.ports import Clock, Engine, Entropy, EventLog, Index
+from anabranch.ports import Clock, Entropy, EventLog, Index, StartingEngine
 from anabranch.protocol.errors import (
     ConfigurationError,
     Fenced,
@@ -120,9 +120,9 @@ OtherCluster = Callable[[str, str], EventLog]
 """(name, address) -> a cluster of another owner. Nothing is contacted yet."""
 
 
-StartEngine = Callable[["ServiceContext", str, Collection[str]], Callable[[], Engine]]
-"""(context, name, stages) -> what waits for an engine that begins to start, to run these stages for
-the process of that name.
+StartEngine = Callable[["ServiceContext", str, Collection[str]], StartingEngine]
+"""(context, name, stages) -> an engine that begins to start, to run these stages for the process of
+that name.
 """
 
 

@@ -19,11 +19,17 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Pipeline, Stage
-from anabranch.ports import TopicPartition
+from anabranch.ports import StartingEngine, TopicPartition
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, StageFunctionError
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    Fenced,
+    StageFunctionError,
+    Unavailable,
+)
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -109,7 +115,7 @@ class Idle:
 
 
 ENGINE = Idle()
-IDLE = Machinery(lambda *_: lambda: ENGINE, replica_disks)
+IDLE = Machinery(lambda *_: StartingEngine(lambda: ENGINE), replica_disks)
 
 
 class Hurried(threading.Event):
@@ -151,7 +157,7 @@ class World:
         )
         self.nodes: list[Node] = []
 
-    def node(self, name: str, restarts: int = 0) -> Node:
+    def node(self, name: str, restarts: int = 0, machinery: Machinery = IDLE) -> Node:
         settings = ServiceSettings(
             pipeline=self.pipeline.path,
             name=name,
@@ -178,7 +184,7 @@ class World:
                 structlog.get_logger(),
                 stopping,
             ),
-            IDLE,
+            machinery,
         )
         self.nodes.append(made)
         made.start()
@@ -382,6 +388,24 @@ def test_what_the_engine_waits_for_is_said_until_it_goes_on(
         assert not (node.status.waiting_for or "").startswith("an executor")
     events = [(each["event"], each.get("waiting_for")) for each in logged]
     assert events == [("engine_waits", "an executor"), ("engine_goes_on", None)]
+
+
+def test_a_node_that_lacks_topics_and_its_engine_says_both_at_once(world: World) -> None:
+    """And what it waits for before that, as soon as it looks."""
+    world.pipeline = world.pipeline.model_copy(update={"name": "q"})
+    attempts = iter([False, False, True])
+
+    def failing() -> NoReturn:
+        raise Unavailable("Spark's master cannot be reached")
+
+    starting = StartingEngine(failing, lambda: next(attempts))
+    with (
+        structlog.testing.capture_logs() as logged,
+        pytest.raises(Unavailable, match=r"cannot be reached; besides, there are no topics q\.pl"),
+    ):
+        world.node(NEW, machinery=Machinery(lambda *_: starting, replica_disks))
+    (waits,) = [each["waiting_for"] for each in logged if each["event"] == "node_waits"]
+    assert waits.startswith("there are no topics q.placement; make them")
 
 
 def test_the_state_of_a_node_is_the_worst_of_its_replicas() -> None:

@@ -23,26 +23,24 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.resources import of_node
 from anabranch.pipeline.transforms import import_roots
+from anabranch.ports import StartingEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from pyspark.sql import SparkSession
 
-    from anabranch.adapters.spark.engine import SparkEngine
     from anabranch.pipeline.model import Pipeline
     from anabranch.runtime.service import ServiceContext
 
 
-def start_engine(
-    context: ServiceContext, name: str, stages: Collection[str]
-) -> Callable[[], SparkEngine]:
+def start_engine(context: ServiceContext, name: str, stages: Collection[str]) -> StartingEngine:
     """Begin to start Spark for the node, or another process, ``name``, with what the pipeline file
-    says of its resources. Returns what waits for it.
+    says of its resources.
 
     Raises:
         ConfigurationError: the state directory is of another version, or there is no secret for a
-            cluster on other machines; of what is returned, as of ``SparkEngine``.
+            cluster on other machines; who waits for it, as of ``SparkEngine``.
     """
     state_dir, pipeline = Path(context.settings.state_dir), context.pipeline
     state_format.claim(state_dir)
@@ -58,7 +56,7 @@ def start_engine(
     # what takes long to import is imported while Java starts
     from anabranch.adapters.spark.engine import SparkEngine
 
-    return partial(SparkEngine, context, settings, starting)
+    return StartingEngine(partial(SparkEngine, context, settings, starting), starting.has_failed)
 
 
 class StartingSpark:
@@ -112,6 +110,10 @@ class StartingSpark:
             Unavailable: the cluster's master does not answer.
         """
         return self._started.result()
+
+    def has_failed(self) -> bool:
+        """Whether ``session`` would raise at once."""
+        return self._started.done() and self._started.exception() is not None
 
     def _run(self, start: Callable[[], SparkSession]) -> None:
         try:

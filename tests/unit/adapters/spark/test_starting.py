@@ -60,7 +60,7 @@ def test_a_node_gets_what_the_pipeline_file_says_of_it(
 
     monkeypatch.setattr(adapter, "start_session", start)
     monkeypatch.setattr("anabranch.adapters.spark.engine.SparkEngine", lambda *given: given[2])
-    spark = start_engine(context_in(tmp_path, monkeypatch), "north.0", ())()
+    spark = start_engine(context_in(tmp_path, monkeypatch), "north.0", ()).wait()
     assert isinstance(spark, StartingSpark)
     assert str(spark.session()) == "a session"
     assert (given["name"], given["memory"]) == ("p.north.0", "700m")
@@ -89,10 +89,12 @@ def test_the_caller_waits_only_where_it_needs_the_session(
     monkeypatch.setattr(adapter, "start_session", start)
     started = threading.Event()
     spark = begin(tmp_path, SparkSettings(memory="700m"), started.set)
+    assert not spark.has_failed()
     may_start.set()
     assert started.wait(20), "though nobody waits for the session yet"
     assert str(spark.session()) == "a session"
     assert str(spark.session()) == "a session"
+    assert not spark.has_failed()
     assert (given["name"], given["memory"], given["scratch"]) == (
         "p.north.0",
         "700m",
@@ -110,6 +112,7 @@ def test_what_went_wrong_is_raised_where_somebody_waits(
     spark = begin(tmp_path, SparkSettings())
     with pytest.raises(ConfigurationError, match="no Java"):
         spark.session()
+    assert spark.has_failed()
 
 
 def test_a_secret_that_cannot_be_read_is_reported_at_once(tmp_path: Path) -> None:
