@@ -16,11 +16,18 @@ from demo.deployment import Deployment
 UP = """
 import pathlib, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.5), child.kill(), child.wait(), sys.exit()))
+def stop(*_):
+    until({stopping!r})
+    child.kill()
+    child.wait()
+    sys.exit()
+def until(path):
+    while not pathlib.Path(path).exists():
+        time.sleep(0.02)
+signal.signal(signal.SIGINT, stop)
 for line in ("created 3 topics", "ingestion/a is running (pid 1)", "kafka is running (pid 2)"):
     print(line, flush=True)
-while not pathlib.Path({counted!r}).exists():
-    time.sleep(0.02)
+until({counted!r})
 print("delivery/b is running (pid 3)", flush=True)
 print("ready  kafka k:1", flush=True)
 signal.pause()
@@ -35,8 +42,8 @@ print(json.dumps([{"service": s, "name": n, "state": "starting"} for s, n in row
 def test_how_far_start_and_end_are_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = tmp_path / "counted"
-    up = UP.format(counted=str(counted))
+    counted, stopping = tmp_path / "counted", tmp_path / "stopping"
+    up = UP.format(counted=str(counted), stopping=str(stopping))
     program = f"import sys; exec({up!r} if sys.argv[1] == 'up' else {STATUS!r})"
     monkeypatch.setattr(module, "_anabranch", lambda: [sys.executable, "-c", program])
     deployment = Deployment(tmp_path / "p.yaml", tmp_path / "state", tmp_path / "up.log")
@@ -46,10 +53,14 @@ def test_how_far_start_and_end_are_is_counted(
         steps.append(Step(what, done, total))
         counted.touch()
 
+    def ended_so_far(what: str, done: int, total: int) -> None:
+        steps.append(Step(what, done, total))
+        stopping.touch()
+
     try:
         deployment.wait_ready(60, progress=started_so_far)
     finally:
-        left = deployment.stop(set(), lambda *step: steps.append(Step(*step)))
+        left = deployment.stop(set(), ended_so_far)
     assert left == []
     started = [step for step in steps if step.what == "processes ready"]
     assert set(started) == {Step("processes ready", 1, 2)}, "the broker is no service"

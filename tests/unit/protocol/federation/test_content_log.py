@@ -18,6 +18,7 @@ from anabranch.protocol.federation.statements import Signature
 from harness.contents import SUGGESTED, TOLLS, content, content_metered
 from harness.examples import examples
 from harness.markets import signature, verify
+from harness.written_twice import says_the_same
 
 MINUTE = 60_000
 FULL = 50 * 1_000 * 1_000
@@ -190,20 +191,7 @@ def test_fr2_a_log_that_is_written_twice_says_the_same(
     records: list[tuple[tuple[ContentStatement, str], int]], data: st.DataObject
 ) -> None:
     once, again = (ContentLog("north-billing", verify_at, "auditor") for _ in range(2))
-    now_ms = 0
-    counted: list[tuple[ContentStatement, str]] = []
-    for (statement, by), pause_ms in records:
-        now_ms += pause_ms
-        if (statement, by) in counted:
-            continue
-        if not say(once, statement, by, now_ms):
-            counted.append((statement, by))
-            assert say(again, statement, by, now_ms) == ""
-            repeated = data.draw(st.sampled_from(counted))
-            assert say(again, *repeated, now_ms) != ""
-        assert state(once) == state(again)
-        if once.ledger is not None:
-            assert sum(once.ledger.balances().values()) == 0
+    says_the_same(once, again, records, data, lambda of, _: state(of))
 
 
 def state(of: ContentLog) -> object:

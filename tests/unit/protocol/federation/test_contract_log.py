@@ -28,6 +28,7 @@ from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
 from anabranch.protocol.federation.statements import Signature
 from harness.examples import examples
 from harness.markets import CONTRACT, DAY_MS, answer, contract, signature, started, verify
+from harness.written_twice import says_the_same
 
 NAME = "north-south:1/north.a"
 SECOND = 900 * 10 * 1_000
@@ -210,24 +211,8 @@ STATEMENTS: list[tuple[ContractStatement, str]] = [
 def test_fr2_a_log_that_is_written_twice_says_the_same(
     records: list[tuple[tuple[ContractStatement, str], int]], data: st.DataObject
 ) -> None:
-    """Whatever is written again, and wherever, changes nothing that is not changed without it; and
-    reading from the beginning gives the same.
-    """
     once, again = (ContractLog("north-south", verify_at, "auditor") for _ in range(2))
-    now_ms = 0
-    counted: list[tuple[ContractStatement, str]] = []
-    for (statement, by), pause_ms in records:
-        now_ms += pause_ms
-        if (statement, by) in counted:
-            continue
-        if not say(once, statement, by, now_ms):
-            counted.append((statement, by))
-            assert say(again, statement, by, now_ms) == ""
-            repeated = data.draw(st.sampled_from(counted))
-            assert say(again, *repeated, now_ms) != ""
-        assert state(once) == state(again)
-        if once.ledger is not None:
-            assert sum(once.ledger.balances().values()) == 0
+    says_the_same(once, again, records, data, lambda of, _: state(of))
 
 
 def state(of: ContractLog) -> object:

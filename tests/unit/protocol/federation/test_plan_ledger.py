@@ -29,6 +29,7 @@ from harness.plans import (
     verify_at,
     word,
 )
+from harness.written_twice import says_the_same
 
 PERIOD = 10_000
 LATE = 20 * PERIOD
@@ -185,24 +186,12 @@ def test_fr2_a_log_that_is_written_twice_says_the_same(
     for made in (once, again):
         for party in ("north", "billing"):
             say(made, PLANS, party)
-    now_ms = 0
-    counted: list[tuple[Any, str]] = [(PLANS, "north")]
-    for (statement, by), pause_ms in records:
-        now_ms += pause_ms
-        if (statement, by) in counted:
-            continue
-        if not say(once, statement, by, now_ms):
-            counted.append((statement, by))
-            assert say(again, statement, by, now_ms) == ""
-            repeated, whose = data.draw(st.sampled_from(counted))
-            assert say(again, repeated, whose, now_ms) != ""
-        assert state(once, now_ms) == state(again, now_ms)
-        assert sum(ledger(once).balances().values()) == 0
-        assert ledger(once).plan(now_ms // PERIOD) in {0, 1}
+    says_the_same(once, again, records, data, state, [(PLANS, "north")])
 
 
 def state(of: PlanLog, now_ms: int) -> object:
     found = ledger(of)
+    assert found.plan(now_ms // PERIOD) in {0, 1}
     switch = found.switch
     seen = switch.state_at(now_ms), switch.plan, switch.number, switch.changes
     return of.booked, seen, found.postings, found.unsettled(), found.settled
