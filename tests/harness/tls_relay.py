@@ -1,52 +1,41 @@
-"""TLS before a server that has none: not every Redis program is built with it."""
+"""TLS before a server: one that has none (not every Redis program is built with it), and a broker
+whose clients' requests a test wants to see, and whose connections it ends.
+"""
 
 from __future__ import annotations
 
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Final
 
-from harness.certificates import Certificate
+from harness.certificates import Authority, Certificate
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+"""Keys of Kafka's requests."""
 
 
 @contextmanager
-def in_tls(server: str, certificate: Certificate) -> Iterator[str]:
-    """An address that speaks TLS with ``certificate`` and passes on to ``server``."""
+def tls_server(certificate: Certificate, serve: Callable[[ssl.SSLSocket], object]) -> Iterator[str]:
+    """An address that speaks TLS with ``certificate``. ``serve`` gets each connection once it is
+    shaken, on a thread of its own, and closes it by its return; an ``OSError`` of it is its end.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.certificate, certificate.key)
-    host, _, port = server.rpartition(":")
     stopping = threading.Event()
 
-    def pass_on(source: socket.socket, target: socket.socket) -> None:
-        try:
-            while data := source.recv(65_536):
-                target.sendall(data)
-        except OSError:
-            pass
-
-    def serve(connection: socket.socket) -> None:
-        try:
-            with (
-                context.wrap_socket(connection, server_side=True) as shaken,
-                socket.create_connection((host, int(port))) as inner,
-            ):
-                back = threading.Thread(target=pass_on, args=(inner, shaken), daemon=True)
-                back.start()
-                pass_on(shaken, inner)
-                inner.shutdown(socket.SHUT_RDWR)
-                back.join(5)
-        except OSError:
-            pass
+    def shake(connection: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(connection, server_side=True) as shaken:
+            serve(shaken)
 
     def accept() -> None:
         while not stopping.is_set():
-            try:
+            with suppress(TimeoutError):
                 connection, _ = listening.accept()
-            except TimeoutError:
-                continue
-            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+                threading.Thread(target=shake, args=(connection,), daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0.1)
@@ -57,3 +46,62 @@ def in_tls(server: str, certificate: Certificate) -> Iterator[str]:
         finally:
             stopping.set()
             thread.join(5)
+
+
+def in_tls(server: str, certificate: Certificate) -> AbstractContextManager[str]:
+    """An address that speaks TLS with ``certificate`` and passes on to ``server``."""
+
+    def serve(client: ssl.SSLSocket) -> None:
+        with _connected(server) as inner:
+            _between(client, inner, lambda: _pass_on(client, inner))
+
+    return tls_server(certificate, serve)
+
+
+def broker_in_tls(
+    broker: str, authority: Authority, certificate: Certificate, ends: Callable[[int], bool]
+) -> AbstractContextManager[str]:
+    """An address at which ``broker``, which speaks TLS itself, answers with ``certificate``.
+    ``ends``: whether a connection ends instead of passing on a request with this key.
+    """
+    outside = ssl.create_default_context(cafile=str(authority.certificate))
+
+    def pass_requests(client: ssl.SSLSocket, inner: socket.socket) -> None:
+        with client.makefile("rb") as requests:
+            while size := requests.read(4):
+                request = requests.read(int.from_bytes(size, "big"))
+                if ends(int.from_bytes(request[:2], "big")):
+                    return
+                inner.sendall(size + request)
+
+    def serve(client: ssl.SSLSocket) -> None:
+        with (
+            _connected(broker) as plain,
+            outside.wrap_socket(plain, server_hostname="localhost") as inner,
+        ):
+            _between(client, inner, lambda: pass_requests(client, inner))
+
+    return tls_server(certificate, serve)
+
+
+def _connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
+def _between(client: socket.socket, inner: socket.socket, there: Callable[[], None]) -> None:
+    """``there`` passes on what the client sends, until it ends; what comes back is passed on
+    meanwhile.
+    """
+    back = threading.Thread(target=_pass_on, args=(inner, client), daemon=True)
+    back.start()
+    there()
+    for end in (inner, client):
+        end.shutdown(socket.SHUT_RDWR)
+    back.join(5)
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,8 +16,8 @@ from anabranch.operating import doctor
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AdapterError, Unavailable
 from harness.certificates import Authority, Certificate
-from harness.kafka_relay import SASL_AUTHENTICATE, SASL_HANDSHAKE, relayed
 from harness.secure_kafka import Secured
+from harness.tls_relay import SASL_AUTHENTICATE, SASL_HANDSHAKE, broker_in_tls, tls_server
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -123,7 +121,7 @@ def test_a_connection_that_ends_before_it_is_let_in_is_made_again(
         ends = EndsThree(key)
         security = broker.by_password(READER, password)
         with (
-            relayed(broker.address, secured.authority, certificate, ends) as address,
+            broker_in_tls(broker.address, secured.authority, certificate, ends) as address,
             closing(KafkaEventLog(address, security=security).reader()) as reader,
         ):
             reader.assign({INPUT: 0})
@@ -140,34 +138,14 @@ def impostor(certificate: Certificate) -> Iterator[tuple[str, list[bytes]]]:
     """Somebody else where a broker should be: its address, and what clients said to it after
     the handshake.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate.certificate, certificate.key)
     heard: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.2)
-        stopping = threading.Event()
 
-        def serve() -> None:
-            while not stopping.is_set():
-                try:
-                    connection, _ = server.accept()
-                except TimeoutError:
-                    continue
-                with connection:
-                    connection.settimeout(2)
-                    try:
-                        with context.wrap_socket(connection, server_side=True) as shaken:
-                            heard.append(shaken.recv(100))
-                    except OSError:
-                        pass
+    def hear(client: ssl.SSLSocket) -> None:
+        client.settimeout(2)
+        heard.append(client.recv(100))
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.getsockname()[1]}", heard
-        finally:
-            stopping.set()
-            thread.join(10)
+    with tls_server(certificate, hear) as address:
+        yield address, heard
 
 
 def test_a_false_broker_learns_nothing(secured: Secured, tmp_path: Path) -> None:
