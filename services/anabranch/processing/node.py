@@ -282,9 +282,7 @@ class Node:
         self._leaving.difference_update(placed)
         for label, each in list(self._hosted.items()):
             if each.is_over:
-                del self._hosted[label]
-                self._drop_metrics(label)
-                self._kept.discard(label)
+                self._over(label, places)
             elif label not in placed and label not in self._kept | self._leaving:
                 self._leave(label, each, places)
         for label in (*placed, *self._kept):
@@ -304,6 +302,16 @@ class Node:
             else:
                 self._leaving.add(label)
                 hosted.tell_to_stop()
+
+    def _over(self, label: str, places: Places) -> None:
+        """A replica has ended and is not started again, unless its newest epoch is of this node
+        and its place is not (PC5): it began that just when it was told to stop.
+        """
+        with contextlib.suppress(AnabranchError):  # looked at again
+            goes_on = places.node_of(label) != self._node and self._goes_on(label, places)
+            (self._kept.add if goes_on else self._kept.discard)(label)
+            del self._hosted[label]
+            self._drop_metrics(label)
 
     def _goes_on(self, label: str, places: Places) -> bool:
         """Whether a replica whose place is elsewhere runs on here."""

@@ -256,6 +256,11 @@ class StageReplica:
         """
         context = self._context
         passed = (lambda _: None) if self._standing_by is None else self._standing_by.passed
+
+        def may_begin(log_state: LogState) -> None:
+            self._check_place(log_state)
+            passed("log")
+
         self._boundary = self._boundary_writer(prepared)
         name = self._stage_name
         self._neighbours = neighbours = ReplicaControl(
@@ -276,7 +281,7 @@ class StageReplica:
                 lock=self._changed,
                 stopping=context.stopping.is_set,
                 crash_point=crash_point,
-                may_begin=self._check_place,
+                may_begin=may_begin,
                 epoch_begun=lambda: passed("epoch"),
                 own_answers=self._contact.answers,
             ),
@@ -321,7 +326,11 @@ class StageReplica:
         self._start_query(stable_query)
 
     def _check_place(self, log_state: LogState) -> None:
-        """Raises Fenced where another node has begun the replica meanwhile."""
+        """Raises Fenced where another node has begun the replica meanwhile. Who must stop begins
+        nothing: it would end the one that runs, and run nothing itself.
+        """
+        if self._context.stopping.is_set():
+            raise _StoppingError
         if has_left(log_state.node(self._replica), self._node, has_place=self._has_place):
             raise Fenced(f"{self._settings.name} runs on another node by now")
 

@@ -288,6 +288,25 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
         becomes(old, {})
 
 
+def test_n5_one_that_began_just_when_it_was_told_to_stop_runs_until_the_other_node_has_it(
+    world: World,
+) -> None:
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    MADE[1].stop = MADE[1].begin  # type: ignore[method-assign]
+    world.move(OLD)
+    becomes(new, {"s.0": "running"})
+    assert len(MADE) == 3, "a new one"
+    MADE[0].dies_of = Fenced("the other node began")  # type: ignore[assignment]
+    becomes(old, {"s.0": "restarting"})
+    world.clock.advance(1_000)
+    becomes(old, {"s.0": "standby"})
+    MADE[2].dies_of = fenced(world, OLD)  # type: ignore[assignment]
+    becomes(new, {})
+
+
 def test_one_that_another_node_replaced_though_its_place_is_here_stands_by(world: World) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})

@@ -38,7 +38,8 @@ Invariants:
         move.
     PC5 A node starts a replica that has its place there, or that began its newest epoch there: so a
         move that cannot come to its end takes nothing away. One that was removed, and a process of
-        a passive stage, for which another one stands by, ends where its place is no more.
+        a passive stage, for which another one stands by, ends where its place is no more. One that
+        is to stop begins no epoch; if it has just begun one, the node starts it again.
     PC6 A move is under way until the replica begins an epoch where its place is.
 """
 
