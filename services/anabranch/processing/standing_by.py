@@ -49,8 +49,9 @@ class StandingBy:
 
     def warm_up(self) -> None:
         """Run the stage on nothing: who becomes the primary later has the slow first batches
-        behind it. Raises what the query died of.
+        behind it, and is connected. Raises what the query died of.
         """
+        self._context.log.open_ahead(_WRITERS_AHEAD)
         pipeline = self._context.pipeline
         self._warming = Warming(
             self._prepared,
@@ -69,8 +70,9 @@ class StandingBy:
             OSError: the own disk cannot be written.
             AnabranchError: what the query died of that keeps the engine warm.
         """
-        if not self.standby.round():
-            self._context.log.open_ahead(_WRITERS_AHEAD)
+        is_due = self.standby.round()
+        self._context.log.open_ahead(_WRITERS_AHEAD)
+        if not is_due:
             if self._warming is not None:
                 self._warming.step()
             return False

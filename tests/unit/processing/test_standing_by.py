@@ -14,7 +14,7 @@ import pytest
 
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.pipeline.model import Pipeline, Stage
@@ -57,12 +57,27 @@ class Engine:
         self.is_stopped = True
 
 
+class Connections(LocalEventLog):
+    """Notes how many writers were opened ahead, and how many wanted."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.ahead = 0
+
+    def open_ahead(self, writers: int) -> None:
+        self.ahead = writers
+
+    def writer(self) -> LocalLogWriter:
+        self.ahead -= 1
+        return super().writer()
+
+
 class World:
     """Process "1" of a passive stage of two."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.logged = VirtualClock(), list[tuple[str, dict[str, Any]]]()
-        self.log = LocalEventLog(self.clock)
+        self.log = Connections(self.clock)
         stage = Stage(
             name="s", participant="north", reads=["a"], transform=["m:f"], replicas=2, ha="passive"
         )
@@ -103,8 +118,10 @@ def test_one_that_is_due_tells_where_the_time_of_its_failover_went(world: World)
     clock = world.clock
     assert made.standby.must_wait
     made.warm_up()
+    assert world.log.ahead == 2, "it connects while it gets warm"
     assert (engine.batches, engine.output) == (WARM_UP_BATCHES, QueryOutput("0", -1))
     assert made.round(), "no epoch ever began"
+    assert world.log.ahead == 2, "though its heartbeats took one"
     wait_until(lambda: engine.is_stopped, 20, "the end of the warm query")
     for phase, ms in (("epoch", 300), ("steps", 20)):
         clock.advance(ms)
