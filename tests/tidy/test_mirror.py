@@ -24,6 +24,7 @@ ENTRY_POINTS = {
     "anabranch.cli",
     "anabranch.client",
     "anabranch.stateful",
+    "anabranch.adapters.spark.planner_fork.launch",
     "anabranch.adapters.spark.planner_path.pyspark_anabranch",
 }
 """Started or imported by users, or by PySpark, which finds it by its name."""

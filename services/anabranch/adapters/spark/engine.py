@@ -88,7 +88,7 @@ class SparkEngine:
         self.check_state: Callable[[Path], None] = (
             cluster.check_shared if self._had is not None else lambda _: None
         )
-        self._scratch = spark.scratch
+        self._scratch, self._planners = spark.scratch, spark.planners
         self._served: dict[str, _Served] = {}
         """By the name that Spark knows the query by."""
         self._building = threading.Lock()
@@ -134,6 +134,8 @@ class SparkEngine:
         if self._had is not None:
             self._had.close()
         self._first.stop()
+        if self._planners is not None:
+            self._planners.close()
 
     def serve(
         self, query: str, driver: QueryDriver, session: SparkSession, sink: StageSink

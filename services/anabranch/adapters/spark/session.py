@@ -104,6 +104,7 @@ def start_session(
     secret: str | None = None,
     kafka_clusters: Sequence[str] = (),
     recorded: tuple[Path, Path] | None = None,
+    python: str = sys.executable,
     changed: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark in this process.
@@ -122,6 +123,7 @@ def start_session(
         kafka_clusters: Those of other owners that are read, by name.
         recorded: (home, archive): run from this folder, and let Java write this archive of its
             classes at its end (``class_archive``).
+        python: What Spark starts as Python.
         changed: Settings of Spark that are to be other ones, to measure what each does.
 
     Raises:
@@ -130,7 +132,7 @@ def start_session(
         Unavailable: a cluster's master does not answer.
     """
     find_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     roots = [*import_roots, str(Path(__file__).parents[3]), str(PLANNER_PATH)]
     paths = [*roots, os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.adapters.disk import state_format
 from anabranch.adapters.secret_files import from_environment
+from anabranch.adapters.spark.cluster import is_cluster
+from anabranch.adapters.spark.planner_fork import PlannerFork
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.system.scratch import Scratch
@@ -100,6 +102,10 @@ class StartingSpark:
             secret=settings.cluster_secret(),
             kafka_clusters=list(pipeline.clusters),
         )
+        self.planners = None if is_cluster(settings.master) else PlannerFork(self.scratch)
+        """On a cluster every machine has a Python of its own, in the same place."""
+        if self.planners is not None:
+            start = partial(start, python=str(self.planners.python))
         threading.Thread(target=self._run, args=(start,), name="start Spark", daemon=True).start()
 
     def session(self) -> SparkSession:

@@ -14,6 +14,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import starting as adapter
 from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.starting import StartingSpark, start_engine
+from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline, Resources
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.runtime.service import ServiceContext
@@ -32,6 +33,18 @@ def pipeline_in(folder: Path) -> Pipeline:
         outputs={},
         resources={"north.0": Resources(memory="700m")},
     )
+
+
+class NoPlanners:
+    """In place of a process."""
+
+    def __init__(self, scratch: Scratch) -> None:
+        self.python = scratch.path / "python"
+
+
+@pytest.fixture(autouse=True)
+def no_planners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "PlannerFork", NoPlanners)
 
 
 def begin(
@@ -64,6 +77,18 @@ def test_a_node_gets_what_the_pipeline_file_says_of_it(
     assert isinstance(spark, StartingSpark)
     assert str(spark.session()) == "a session"
     assert (given["name"], given["memory"]) == ("p.north.0", "700m")
+    assert given["python"] == str(spark.scratch.path / "python")
+
+
+def test_on_a_cluster_python_is_what_every_machine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(adapter, "start_session", lambda *_, **arguments: given.update(arguments))
+    spark = begin(tmp_path, SparkSettings(master="spark://127.0.0.1:7077"))
+    spark.session()
+    assert spark.planners is None
+    assert "python" not in given
 
 
 def test_nothing_starts_in_a_state_directory_of_another_version(

@@ -1,0 +1,29 @@
+"""``python -SE launch.py SOCKET -m MODULE``: has ``planner_fork`` run what Python was to run.
+
+Imports nothing but Python's own: whoever starts a query waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+
+def main() -> None:
+    """Ends when the planner does; becomes it where nobody forks one."""
+    path, *arguments = sys.argv[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(path)
+            environment = json.dumps(dict(os.environ)).encode()
+            size = len(environment).to_bytes(4)
+            socket.send_fds(connection, [size], [1, 2])
+            connection.sendall(environment)
+        except OSError:
+            os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - what Spark started
+        connection.recv(1)
+
+
+main()

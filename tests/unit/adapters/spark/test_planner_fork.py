@@ -1,0 +1,170 @@
+"""``adapters.spark.planner_fork``: what plans an input is forked, and does as Spark's own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.serializers import (
+    CloudPickleSerializer,
+    read_int,
+    write_int,
+    write_with_length,
+)
+from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_FUNC_ID
+from pyspark.sql.types import StructType
+
+from anabranch.adapters.spark.planner_fork import PLANNER, PlannerFork
+from anabranch.adapters.spark.source import AnabranchSource, SourceOptions
+from anabranch.adapters.system.scratch import Scratch
+from harness.waiting import wait_until
+
+OPTIONS = SourceOptions(
+    blocks={},
+    query="q",
+    stream="a",
+    kafka="k:1",
+    cluster="",
+    socket="none",
+    schema="",
+    columns=(),
+    optional=(),
+    width_ms=100,
+    splits_max=1,
+    is_own=True,
+    ordered=False,
+)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Scratch]:
+    made = Scratch(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fork(scratch: Scratch) -> Iterator[PlannerFork]:
+    made = PlannerFork(scratch)
+    wait_until(lambda: _listens(scratch), 60, "it listens")
+    yield made
+    made.close()
+
+
+def _listens(scratch: Scratch) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        return connection.connect_ex(scratch.socket_path("planners")) == 0
+
+
+class Planner:
+    """One that is started as Spark does it, with a reader of an input."""
+
+    def __init__(self, python: Path, scratch: Scratch) -> None:
+        self._address = scratch.socket_path("java")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(self._address)
+            listener.listen()
+            listener.settimeout(60)
+            self.started = subprocess.Popen(
+                [python, "-m", PLANNER],
+                env=os.environ | {"PYTHON_WORKER_FACTORY_SOCK_PATH": self._address},
+                stderr=subprocess.PIPE,
+            )
+            self._connection, _ = listener.accept()
+        self._connection.settimeout(60)
+        self._file = self._connection.makefile("rwb")
+        self.pid = read_int(self._file)
+
+    def begin(self) -> None:
+        """Give it what it plans."""
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        for text in (version, "/tmp"):
+            write_with_length(text.encode(), self._file)
+        write_int(0, self._file)  # no files to include
+        source = AnabranchSource({"config": OPTIONS.to_json()})
+        write_with_length(CloudPickleSerializer().dumps(source), self._file)
+        write_with_length(StructType([]).json().encode(), self._file)
+        write_int(100, self._file)  # rows of a batch
+        self._file.flush()
+        assert read_int(self._file) == 0
+
+    def initial_offset(self) -> bytes:
+        write_int(INITIAL_OFFSET_FUNC_ID, self._file)
+        self._file.flush()
+        return self._file.read(read_int(self._file))
+
+    def close(self) -> str:
+        """Java closes the connection; what was printed until the end."""
+        self._file.close()
+        self._connection.close()
+        words = self.started.communicate(timeout=30)[1].decode()
+        wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), 30, "it ends")
+        Path(self._address).unlink()
+        return words
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_planner_is_a_fork_that_speaks_as_sparks_own(fork: PlannerFork, scratch: Scratch) -> None:
+    for _ in range(2):
+        planner = Planner(fork.python, scratch)
+        assert parent_of(planner.pid) == fork.pid
+        planner.begin()
+        assert b'"bucket"' in planner.initial_offset()
+        assert planner.started.poll() is None, "Spark takes its end for the planner's"
+        assert planner.close() == ""
+        assert planner.started.returncode == 0
+
+
+def test_everything_else_is_pythons(fork: PlannerFork) -> None:
+    text = "import os, sys; print(os.getpid(), sys.flags.no_site, sys.argv[1])"
+    process = subprocess.Popen([fork.python, "-c", text, "a b"], stdout=subprocess.PIPE)
+    found = process.communicate(timeout=60)[0].decode()
+    assert found == f"{process.pid} 0 a b\n"
+
+
+def test_where_nobody_forks_it_the_planner_is_started_as_spark_would(
+    fork: PlannerFork, scratch: Scratch
+) -> None:
+    fork.close()
+    planner = Planner(fork.python, scratch)
+    assert planner.pid == planner.started.pid
+    planner.begin()
+    assert b'"bucket"' in planner.initial_offset()
+    planner.close()
+
+
+@pytest.mark.parametrize(
+    "request_of", [b"", b"\x00\x00", b"\x00\x00\x00\x09{", b"\xff\xff\xff\xff"]
+)
+def test_a_request_that_is_none_harms_no_other(
+    fork: PlannerFork, scratch: Scratch, request_of: bytes
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(scratch.socket_path("planners"))
+        connection.sendall(request_of)
+    planner = Planner(fork.python, scratch)
+    assert parent_of(planner.pid) == fork.pid
+    planner.close()
+
+
+def test_it_ends_with_whoever_started_it(scratch: Scratch) -> None:
+    text = (
+        "import sys, os\nfrom pathlib import Path\n"
+        "from anabranch.adapters.spark.planner_fork import PlannerFork\n"
+        "from anabranch.adapters.system.scratch import Scratch\n"
+        "print(PlannerFork(Scratch(Path(sys.argv[1]))).pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    started = subprocess.run(
+        [sys.executable, "-c", text, str(scratch.path)], stdout=subprocess.PIPE, check=False
+    )
+    pid = int(started.stdout)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), 60, "it ends")
