@@ -39,11 +39,20 @@ PACE: Final = "ANABRANCH_SPARK_PACE_MS"
 COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
 
 SPARK_NICENESS: Final = 5
-"""Of processes that run Spark: on busy cores they get a third of what the others get. A batch takes
-what has come by then, so it only gets larger; what comes before and after it, and every heartbeat,
-would be late.
+"""Of nodes: on busy cores they get a third of what ingestion and delivery get. A batch takes what
+has come by then, so it only gets larger; what comes before and after it, and every heartbeat, would
+be late.
 """
-_RUN_SPARK: Final = frozenset({"processing", "auditor"})
+OFF_PATH_NICENESS: Final = 10
+"""Of what no result waits for: it gets a third of what nodes get. It may start just when a node
+fails over, and its start is seconds of work.
+"""
+NICENESS: Final[Mapping[str, int]] = {
+    "processing": SPARK_NICENESS,
+    "agent": OFF_PATH_NICENESS,
+    "auditor": OFF_PATH_NICENESS,
+    "contract_broker": OFF_PATH_NICENESS,
+}
 
 
 def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tuple[str, str]]:
@@ -133,7 +142,7 @@ def specs_of(
                 "processing": spark,
                 "auditor": {COMPILERS: spark[COMPILERS]},
             }.get(service, {}),
-            SPARK_NICENESS if service in _RUN_SPARK else 0,
+            NICENESS.get(service, 0),
         )
         for service, name in names
     ]

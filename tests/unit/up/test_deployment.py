@@ -108,10 +108,11 @@ def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
     assert "ANABRANCH_REDIS" not in without.environment
 
 
-def test_what_runs_spark_yields_the_cores_to_the_other_services() -> None:
-    names = [("processing", "north.0"), ("auditor", "audit"), ("ingestion", "reports")]
+def test_what_no_result_waits_for_yields_the_cores_to_nodes_and_nodes_to_the_rest() -> None:
+    names = [("ingestion", "reports"), ("processing", "north.0")]
+    names += [("agent", "north"), ("auditor", "audit"), ("contract_broker", "north")]
     specs = specs_of(names, Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
-    assert [spec.niceness for spec in specs] == [5, 5, 0]
+    assert [spec.niceness for spec in specs] == [0, 5, 10, 10, 10]
 
 
 def test_who_runs_what_it_offers_says_so_to_its_node_and_names_the_broker(tmp_path: Path) -> None:
