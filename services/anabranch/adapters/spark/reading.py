@@ -66,7 +66,8 @@ def rows(
         table = found[0] if len(found) == 1 else pa.concat_tables(found)
         if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
             table = table.take(pc.sort_indices(table, [(EVENT_TIME, "ascending")]))
-        yield from table.combine_chunks().to_batches(_ARROW_ROWS)
+        for first in range(0, table.num_rows, _ARROW_ROWS):  # a copy of the whole would double it
+            yield from table.slice(first, _ARROW_ROWS).combine_chunks().to_batches()
 
 
 def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
