@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from harness.markets import signature
 
 LogT = TypeVar("LogT", bound=Any)
-Said = tuple[Any, str]
+Entry = tuple[Any, str]
 """A statement, and whose."""
 
 
 def says_the_same(
     once: LogT,
     again: LogT,
-    records: Sequence[tuple[Said, int]],
+    records: Sequence[tuple[Entry, int]],
     data: st.DataObject,
     state: Callable[[LogT, int], object],
-    counted: Sequence[Said] = (),
+    counted: Sequence[Entry] = (),
 ) -> None:
     """Write ``records``, each so many ms after the one before, into ``once``, and into ``again``
     with repetitions, and compare both after each.
@@ -31,18 +31,18 @@ def says_the_same(
     """
     now_ms, known = 0, list(counted)
 
-    def add(to: LogT, said: Said) -> str:
-        statement, by = said
+    def add(to: LogT, entry: Entry) -> str:
+        statement, by = entry
         reason: str = to.add(statement, signature(statement, by), now_ms)
         return reason
 
-    for said, pause_ms in records:
+    for entry, pause_ms in records:
         now_ms += pause_ms
-        if said in known:
+        if entry in known:
             continue
-        if not add(once, said):
-            known.append(said)
-            assert add(again, said) == ""
+        if not add(once, entry):
+            known.append(entry)
+            assert add(again, entry) == ""
             assert add(again, data.draw(st.sampled_from(known))) != ""
         assert state(once, now_ms) == state(again, now_ms)
         if once.ledger is not None:

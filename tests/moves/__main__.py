@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.show:
         print("\n".join(_row_of(kill) for kill in kills))
         return 0
-    logging.disable(logging.WARNING)  # of clients, while Kafka is away
+    logging.disable(logging.ERROR)  # of clients, while Kafka is away
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder = options.folder or Path(tempfile.mkdtemp(prefix="anabranch-moves-"))
     folder.mkdir(parents=True, exist_ok=True)
