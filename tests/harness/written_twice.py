@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from harness.markets import signature
 
 LogT = TypeVar("LogT", bound=Any)
-Entry = tuple[Any, str]
+Spoken = tuple[Any, str]
 """A statement, and whose."""
 
 
 def says_the_same(
     once: LogT,
     again: LogT,
-    records: Sequence[tuple[Entry, int]],
+    records: Sequence[tuple[Spoken, int]],
     data: st.DataObject,
     state: Callable[[LogT, int], object],
-    counted: Sequence[Entry] = (),
+    counted: Sequence[Spoken] = (),
 ) -> None:
     """Write ``records``, each so many ms after the one before, into ``once``, and into ``again``
     with repetitions, and compare both after each.
@@ -31,18 +31,18 @@ def says_the_same(
     """
     now_ms, known = 0, list(counted)
 
-    def add(to: LogT, entry: Entry) -> str:
-        statement, by = entry
+    def add(to: LogT, spoken: Spoken) -> str:
+        statement, by = spoken
         reason: str = to.add(statement, signature(statement, by), now_ms)
         return reason
 
-    for entry, pause_ms in records:
+    for spoken, pause_ms in records:
         now_ms += pause_ms
-        if entry in known:
+        if spoken in known:
             continue
-        if not add(once, entry):
-            known.append(entry)
-            assert add(again, entry) == ""
+        if not add(once, spoken):
+            known.append(spoken)
+            assert add(again, spoken) == ""
             assert add(again, data.draw(st.sampled_from(known))) != ""
         assert state(once, now_ms) == state(again, now_ms)
         if once.ledger is not None:
