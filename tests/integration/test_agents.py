@@ -5,57 +5,26 @@ log of moves as real ones do; so are the brokers of contracts, which are their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.key_files import VARIABLE
-from anabranch.adapters.system.clock import SystemClock
 from anabranch.protocol.federation.movements import Movement, MovementState, Why
-from harness.service_processes import ModuleProcess, service
-from harness.trading_world import CALM, RUSH, TradingWorld
-from harness.waiting import wait_until
+from harness.agent_processes import AgentProcesses
+from harness.trading_world import CALM
 
 pytestmark = pytest.mark.integration
 
-DEADLINE_S = 90
 
+class World(AgentProcesses):
+    """Its agents are processes."""
 
-class World(TradingWorld):
-    """Its agents and brokers are processes."""
-
-    def process(
-        self, participant: str, monkeypatch: pytest.MonkeyPatch, kafka: str, crash_point: str = ""
-    ) -> ModuleProcess:
-        monkeypatch.setenv(f"{VARIABLE}_FILE", str(self.folder / f"{participant}.key"))
-        return service(
-            "agent",
-            participant,
-            self.folder / f"{participant}.yaml",
-            kafka,
-            self.folder / participant,
-            crash_point=crash_point,
-        )
-
-    def wait(self, holds: Callable[[], bool], what: str) -> None:
-        def seen() -> bool:
-            self.round()
-            return holds()
-
-        try:
-            wait_until(seen, DEADLINE_S, what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; {self.state()}") from error
-
-    def state(self) -> str:
-        logs = [self.folder / name / "agent.log" for name in ("north", "south")]
-        texts = [log.read_text()[-2_000:] for log in logs if log.exists()]
+    def seen(self) -> str:
         ledger = self.ledger()
         seen = f"{ledger.unsettled()} unsettled, {ledger.postings}, {self.book_ignored()}"
-        return "\n".join([f"runs on {self.runs_on()}, {self.movements()}", seen, *texts])
+        return f"runs on {self.runs_on()}, {self.movements()}\n{seen}"
 
     def book_ignored(self) -> dict[str, int]:
         with closing(self.book.reader()) as reader:
@@ -68,15 +37,7 @@ class World(TradingWorld):
 
 @pytest.fixture
 def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
-    clock = SystemClock()
-    made = World(
-        KafkaEventLog(kafka),
-        clock,
-        tmp_path,
-        lambda: clock.sleep_ms(20),
-        federation=topic_prefix,
-        prefix=f"{topic_prefix}-",
-    )
+    made = World.on(kafka, topic_prefix, tmp_path)
     made.agree()
     for name in ("north", "south"):
         made.start_broker(name)
@@ -98,16 +59,7 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
 def test_a_rush_sells_the_stage_and_calm_brings_it_home_whoever_is_killed(
     world: World, kafka: str, monkeypatch: pytest.MonkeyPatch, who: str, point: str
 ) -> None:
-    with ExitStack() as all_of_it:
-        others = [name for name in ("north", "south") if name != who]
-        for name in others:
-            all_of_it.enter_context(world.process(name, monkeypatch, kafka))
-        world.rate = RUSH
-        if who:
-            with world.process(who, monkeypatch, kafka, point) as killed:
-                world.wait(lambda: killed.process.poll() is not None, "it is killed")
-                killed.wait_killed()
-            all_of_it.enter_context(world.process(who, monkeypatch, kafka))
+    with world.in_a_rush(kafka, monkeypatch, who, point):
         world.wait(lambda: bool(world.running()) and world.runs_on() == "south.0", "it is sold")
         world.wait(
             lambda: any(posting.amount_nano for posting in world.ledger().postings), "it is paid"

@@ -5,61 +5,26 @@ do; so are the brokers of contracts, which are their own in this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.key_files import VARIABLE
-from anabranch.adapters.system.clock import SystemClock
 from anabranch.protocol.federation.plan_switching import Word
+from harness.agent_processes import AgentProcesses
 from harness.plan_world import BUSY, PlanWorld
-from harness.service_processes import ModuleProcess, service
-from harness.trading_world import CALM, RUSH
-from harness.waiting import wait_until
+from harness.trading_world import CALM
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
-DEADLINE_S = 120
 
-
-class World(PlanWorld):
+class World(AgentProcesses, PlanWorld):
     """Its agents are processes."""
-
-    def process(
-        self, participant: str, monkeypatch: pytest.MonkeyPatch, kafka: str, crash_point: str = ""
-    ) -> ModuleProcess:
-        monkeypatch.setenv(f"{VARIABLE}_FILE", str(self.folder / f"{participant}.key"))
-        file = self.folder / f"{participant}.yaml"
-        state = self.folder / participant
-        return service("agent", participant, file, kafka, state, crash_point=crash_point)
-
-    def wait(self, holds: Callable[[], bool], what: str) -> None:
-        def is_seen() -> bool:
-            self.round()
-            return holds()
-
-        try:
-            wait_until(is_seen, DEADLINE_S, what)
-        except AssertionError as error:
-            logs = [self.folder / name / "agent.log" for name in ("north", "south")]
-            texts = [log.read_text()[-2_000:] for log in logs if log.exists()]
-            raise AssertionError("\n".join([str(error), self.seen(), *texts])) from error
 
 
 @pytest.fixture
 def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
-    clock = SystemClock()
-    made = World(
-        KafkaEventLog(kafka),
-        clock,
-        tmp_path,
-        lambda: clock.sleep_ms(20),
-        federation=topic_prefix,
-        prefix=f"{topic_prefix}-",
-    )
+    made = World.on(kafka, topic_prefix, tmp_path)
     made.agree_on_plans(deadline_ms=30_000)
     for name in ("north", "south"):
         made.start_broker(name)
@@ -81,15 +46,7 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
 def test_a_rush_switches_the_plan_and_a_busy_sender_switches_it_back_whoever_is_killed(
     world: World, kafka: str, monkeypatch: pytest.MonkeyPatch, who: str, point: str
 ) -> None:
-    with ExitStack() as all_of_it:
-        for name in [name for name in ("north", "south") if name != who]:
-            all_of_it.enter_context(world.process(name, monkeypatch, kafka))
-        world.rate = RUSH
-        if who:
-            with world.process(who, monkeypatch, kafka, point) as killed:
-                world.wait(lambda: killed.process.poll() is not None, "it is killed")
-                killed.wait_killed()
-            all_of_it.enter_context(world.process(who, monkeypatch, kafka))
+    with world.in_a_rush(kafka, monkeypatch, who, point):
         world.wait(lambda: world.is_under(1), "south runs the query")
         in_a_rush = len(world.plan_ledger().postings)
         world.wait(lambda: len(world.plan_ledger().postings) > in_a_rush + 3, "it is paid")
