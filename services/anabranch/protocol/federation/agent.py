@@ -40,6 +40,7 @@ from anabranch.protocol.federation.movements import (
     Started,
     Why,
     Withdrawn,
+    offer_number,
 )
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.shedding import Phase, Shedding
@@ -178,6 +179,7 @@ class Agent:
 
     def recorded(self, entry: MovementEntry, now_ms: int) -> list[Command]:
         """An entry of a ledger that counts, in the order of that ledger."""
+        self._number(entry)
         if isinstance(entry, Started):
             self._relearn(entry, now_ms)
         holding = self.holdings.by_movement(entry.movement_id)
@@ -199,6 +201,17 @@ class Agent:
         self.holdings.befell(holding, event, now_ms)
         return commands
 
+    def _number(self, entry: MovementEntry) -> None:
+        """Of an offer whose movement is over nothing more is heard: after a crash one that is
+        repeated must be known for an old one (FO1), else its promise would never lapse (FA3).
+        """
+        partner = self._standing.partners.get(entry.contract_id)
+        if partner is not None and (
+            partner.contract.seller == self.participant or isinstance(entry, Started)
+        ):
+            number = offer_number(entry.movement_id, entry.contract_id)
+            partner.number = max(partner.number, number)
+
     def _relearn(self, entry: Started, now_ms: int) -> None:
         """After a crash the agreement is not known, or not the promise: the entry has both."""
         partner = self._standing.partners.get(entry.contract_id)
@@ -209,7 +222,6 @@ class Agent:
             entry.movement_id, entry.contract_id, accepted.price, partner.contract.min_hold_ms
         )
         holding = self.holdings.tasks.get(entry.task)
-        partner.number = max(partner.number, entry.answer.number)
         if partner.contract.seller == self.participant and holding is None:
             self.holdings.tasks[entry.task] = Holding(
                 entry.task, LoadAverage.of(accepted.units), Place.PROMISED, term, since_ms=now_ms

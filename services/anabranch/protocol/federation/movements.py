@@ -158,9 +158,22 @@ class Movement:
     """The number of the last word about it (FM4)."""
 
 
+_DIGITS_MAX: Final = 18
+"""Of the number of an offer, which is a time in ms: what is read goes into 64 bits."""
+
+
 def movement_id(contract_id: str, number: int, task: str) -> str:
     """Of a task in an offer: one in the federation."""
     return f"{contract_id}:{number}/{task}"
+
+
+def offer_number(name: str, contract_id: str) -> int:
+    """Of the offer that a movement with this id comes from; 0: it is no id of a movement under that
+    contract.
+    """
+    number = name.removeprefix(f"{contract_id}:").partition("/")[0]
+    is_number = number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX
+    return int(number) if is_number else 0
 
 
 @dataclass(frozen=True, slots=True)

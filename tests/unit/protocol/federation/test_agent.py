@@ -240,6 +240,23 @@ def test_after_a_crash_offers_are_newer_than_those_of_the_ledger() -> None:
     assert reply.reason == "an older offer"
 
 
+def test_fa3_after_a_crash_an_offer_that_was_withdrawn_is_old_for_its_seller_alone() -> None:
+    """The ledger has the end of its movement already: no second one would be heard of. Of a
+    number that a seller made up a buyer takes no notice.
+    """
+    made = agent("south", stepped(100), booked())
+    made.recorded(Withdrawn("north-south", NAME, "south", 5), 5)
+    made.offered(Offer("north-south", 1, "north", 1, 1_000, (TASK,)), 10)
+    [reply] = made.tick(300)
+    assert isinstance(reply, Answer)
+    assert (reply.reason, made.holdings.tasks) == ("an older offer", {})
+    buyer = agent("north", stepped(100, 500, 1_500), booked(), a=10, b=10, c=10)
+    buyer.recorded(Withdrawn("north-south", "north-south:99999/north.a", "south", 5), 5)
+    [offer] = buyer.tick(1_000)
+    assert isinstance(offer, Offer)
+    assert offer.number == 1_000
+
+
 def test_entries_of_what_is_not_known_change_nothing() -> None:
     made = agent("south", stepped(100), booked(), booked(ON))
     assert made.recorded(started(answer(), contract_id="unknown"), 0) == []

@@ -21,6 +21,8 @@ from anabranch.protocol.federation.movements import (
     Started,
     Why,
     Withdrawn,
+    movement_id,
+    offer_number,
 )
 from anabranch.protocol.federation.offers import AcceptedTask
 from harness.markets import CONTRACT, answer, contract, signature, started, verify
@@ -42,6 +44,20 @@ def ended(by: str = "north", name: str = NAME, at_ms: int = 20_000) -> Ended:
 
 def placed(number: int, node: str = "west.0", by: str = "south") -> Placed:
     return Placed("north-south", NAME, by, 5, number, node)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (movement_id("north-south", 1_795_760_408_527, "north.a"), 1_795_760_408_527),
+        ("another:7/north.a", 0),
+        ("north-south:-7/north.a", 0),
+        (f"north-south:{'9' * 19}/north.a", 0),
+        ("", 0),
+    ],
+)
+def test_the_offer_that_a_movement_comes_from(name: str, number: int) -> None:
+    assert offer_number(name, "north-south") == number
 
 
 def test_a_movement_starts_runs_and_ends() -> None:
