@@ -360,6 +360,23 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(rig: Rig) -> None:
         reader.offset_from(TopicPartition(f"{rig.prefix}.nothing", 0), 0)
 
 
+def test_a_topic_gets_more_partitions_and_never_fewer(rig: Rig) -> None:
+    (at,) = rig.topic("grown")
+    rig.write(at, b"0")
+    admin = rig.log.admin()
+    admin.grow(at.topic, 3)
+    assert admin.partitions([at.topic]) == {at.topic: 3}
+    admin.grow(at.topic, 2)
+    assert admin.partitions([at.topic]) == {at.topic: 3}
+    last = TopicPartition(at.topic, 2)
+    rig.write(last, b"1")
+    assert rig.reader({}).offsets(at) == (0, 1)
+    assert rig.reader({}).offsets(last) == (0, 1)
+    with pytest.raises(Unavailable):
+        admin.grow(f"{rig.prefix}.nothing", 2)
+    admin.close()
+
+
 def test_a_deleted_topic_is_gone_and_can_be_made_anew(rig: Rig) -> None:
     (kept,), (gone,) = rig.topic("kept"), rig.topic("gone")
     rig.write(kept, b"0")

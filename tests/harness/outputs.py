@@ -56,6 +56,7 @@ def pipeline(
     live_partitions: int | None = None,
     max_delay_ms: int = 1_000,
     shards: int = 1,
+    shards_before: Sequence[int] = (),
 ) -> Pipeline:
     """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics
     ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``.
@@ -74,7 +75,14 @@ def pipeline(
         else None
     )
     corrected = Sink(topic=f"{prefix}.out", key=list(key), partitions=sink_partitions)
-    output = Output(name="out", stage=STAGE, corrected=corrected, live=sink, shards=shards)
+    output = Output(
+        name="out",
+        stage=STAGE,
+        corrected=corrected,
+        live=sink,
+        shards=shards,
+        shards_before=list(shards_before),
+    )
     return Pipeline(
         name=prefix,
         path=Path("pipeline.yaml"),

@@ -8,10 +8,9 @@ which need Spark; here a replica without Spark stands for its failover.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count as numbers
 from itertools import islice
@@ -24,11 +23,7 @@ from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, control_records
-from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.ingestion.service import SOURCE_BATCH_RECORDS
-from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Heartbeat, TrimPoint
@@ -40,110 +35,13 @@ from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import file_replica
+from harness.crash_world import DEADLINE_S, World
 from harness.outputs import Replica, delivered, ids, live_records_of, live_view, rows
-from harness.service_processes import ModuleProcess, service
-from harness.sources import REPORT, StreamView, everything, report
+from harness.service_processes import ModuleProcess
+from harness.sources import StreamView, everything, report
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-DEADLINE_S = 90
-
-FILE = """
-pipeline: {name}
-bucket: 100ms
-max_delay: 1s
-partitions: 2
-sources:
-  reports:
-    topics: [{name}.reports]
-    record: report.avsc
-    format: json
-    event_time: {{field: time, unit: ms}}
-    out_of_orderness: 5s
-    max_ahead: unlimited
-    bounded: true
-    idle_timeout: {{partition: never}}
-stages:
-  totals: {{participant: north, reads: [reports], transform: "functions:same", replicas: 2}}
-outputs:
-  out:
-    stage: totals
-    corrected: {{topic: {name}.out, format: json, key: [car]}}
-    shards: {shards}
-    {live}
-"""
-
-
-class World:
-    """A pipeline file, its topics, and one service of it as processes."""
-
-    def __init__(
-        self, kafka: str, name: str, folder: Path, *, live: bool = False, shards: int = 1
-    ) -> None:
-        (folder / "functions.py").write_text("def same(reports):\n    return reports\n")
-        (folder / "report.avsc").write_text(json.dumps(REPORT.avro))
-        path = folder / "pipeline.yaml"
-        path.write_text(
-            FILE.format(
-                name=name,
-                shards=shards,
-                live=f"live: {{topic: {name}.out.live, format: json, key: [car]}}" if live else "",
-            )
-        )
-        self.kafka = kafka
-        self.folder = folder
-        self.log = KafkaEventLog(kafka)
-        self.name = name
-        self.clock, self.entropy = SystemClock(), SystemEntropy()
-        self.pipeline: Pipeline = load(path)
-        names = self.pipeline.topic_names
-        specs = [
-            topic_settings("alarms", names.alarms()),
-            *(
-                topic_settings("fences" if speaker.fences else "control", topic)
-                for topic, speaker in speakers(self.pipeline).items()
-            ),
-        ]
-        specs += [
-            topic_settings("boundaries", names.boundaries(s)) for s in self.pipeline.streams()
-        ]
-        specs += [
-            topic_settings("blocks", names.blocks(s, r), 2)
-            for s in self.pipeline.streams()
-            for r in self.pipeline.stream_writers(s)
-        ]
-        admin = self.log.admin()
-        admin.create(specs)
-        admin.create([TopicSettings(f"{name}.reports", 2)])
-        admin.close()
-
-    def run(
-        self, what: str, which: str, crash_point: str = "", redis: str | None = None
-    ) -> ModuleProcess:
-        return service(
-            what,
-            which,
-            self.pipeline.path,
-            self.kafka,
-            self.folder / "state",
-            redis=redis,
-            crash_point=crash_point,
-        )
-
-    def killed(self, what: str, which: str, crash_point: str, redis: str | None = None) -> None:
-        with self.run(what, which, crash_point, redis) as process:
-            process.wait_killed()
-
-    def until(
-        self, what: str, which: str, condition: Callable[[], object], redis: str | None = None
-    ) -> None:
-        with self.run(what, which, redis=redis) as process:
-            wait_until(
-                lambda: process.alive() and condition(),
-                DEADLINE_S,
-                lambda: f"{what} goes on:\n{process.log()}",
-            )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +187,7 @@ def test_a_shard_of_delivery(
     kafka: str, topic_prefix: str, tmp_path: Path, first: str, second: str, killed: str
 ) -> None:
     """Killed twice, while the other goes on."""
-    world = World(kafka, topic_prefix, tmp_path, shards=2)
+    world = World(kafka, topic_prefix, tmp_path, shards="2")
     replica = Replica(world.log, world.pipeline, world.clock, world.entropy)
     replica.close_buckets(3, {n: rows(n, SIZES[n]) for n in (1, 2)})
     (other,) = {"out.0", "out.1"} - {killed}

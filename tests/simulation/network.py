@@ -539,7 +539,7 @@ class SimulatedTransactionalWriter(SimulatedWriter):
             port.network.history.reached(f"open transaction aborted: {topic}")
         self._local: LocalTransactionalWriter = log.transactional_writer(transactional_id)
         # What an aborted transaction hid can be read.
-        port.network.wake(_all_topics(log))
+        port.network.wake(set(log.topics))
         super().__init__(port, self._local)
 
     def begin(self) -> None:
@@ -562,7 +562,7 @@ class SimulatedTransactionalWriter(SimulatedWriter):
                 settle(transaction, Fate.ABORTED)
                 del log.open[self._id]
                 log.epochs[self._id] += 1  # as brokers do: the writer cannot go on
-                self._port.network.wake(_all_topics(log))
+                self._port.network.wake(set(log.topics))
 
         scheduler.at(scheduler.now_ms + TRANSACTION_TIMEOUT_MS, time_out)
 
@@ -612,7 +612,7 @@ class SimulatedTransactionalWriter(SimulatedWriter):
         self._queued = []
         self._port.request(DELIVERY_TIMEOUT_MS)
         self._local.abort()
-        self._port.network.wake(_all_topics(self._port.network.log))
+        self._port.network.wake(set(self._port.network.log.topics))
         if not self._port.answer(DELIVERY_TIMEOUT_MS):
             raise self._broken("abort without answer")
 
@@ -632,10 +632,6 @@ def _tear(port: Port, transaction: Transaction, value: int) -> None:
         for number, record in enumerate(records):
             if record.transaction is transaction:
                 records[number] = replace(record, transaction=lost)
-
-
-def _all_topics(log: LocalEventLog) -> set[str]:
-    return set(log.topics)
 
 
 class SimulatedAdmin:
@@ -664,6 +660,11 @@ class SimulatedAdmin:
         """See the port."""
         self._port.ask(f"settings of {topic}")
         return self._admin.settings(topic)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """See the port."""
+        self._port.ask(f"partitions for {topic}")
+        self._admin.grow(topic, partitions)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See the port."""

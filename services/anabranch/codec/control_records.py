@@ -119,7 +119,7 @@ def key_of(entry: ControlRecord) -> bytes:
 
 def _plain(name: str, value: Any) -> Any:
     """A field's value as the schema wants it."""
-    if name == "positions":
+    if name in ("positions", "inherited"):
         return [{"partition": partition, "offset": offset} for partition, offset in value]
     if name == "votes":
         return [

@@ -9,7 +9,7 @@ stops the corrected half, except that a newer process fences both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -94,10 +94,13 @@ class LiveTopic:
         output: Output,
         following: BoundaryReader,
         status: ServiceStatus,
+        check_runs: Callable[[], None],
         *,
         schemas: SchemaRegistry | None = None,
     ) -> None:
-        """Nothing is contacted yet. ``schemas``: gives the ids of Avro's schemas."""
+        """Nothing is contacted yet. ``check_runs``: raises where the process beside which this runs
+        may not write. ``schemas``: gives the ids of Avro's schemas.
+        """
         assert output.live is not None, f"{output.name} has no live topic"  # noqa: S101
         self._schemas = schemas
         self._context = context
@@ -105,6 +108,7 @@ class LiveTopic:
         self._sink = output.live
         self._following = following
         self._status = status
+        self._check_runs = check_runs
         self._pipeline = context.pipeline
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
@@ -279,8 +283,10 @@ class LiveTopic:
         the state of an upsert view.
         """
         log, name = self._context.log, self._output.name
+        self._check_runs()
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("live.fenced")
+        self._check_runs()
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
         progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)

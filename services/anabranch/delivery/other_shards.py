@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.delivery import read_back
 from anabranch.ports import TopicPartition
-from anabranch.protocol.edge.shards import another_number, strangers
+from anabranch.protocol.edge.delivery import ALL_NUMBERS, had_another_number
+from anabranch.protocol.edge.handover import strangers_of
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,25 +18,28 @@ if TYPE_CHECKING:
     from anabranch.protocol.control.records import DeliveryProgress
 
 
-def check_partitions(admin: LogAdmin, output: Output, partitions: int) -> None:
-    """Raises ConfigurationError where a shard has no partition of a topic of ``output``, whose
-    corrected one has ``partitions``.
+def check_partitions(admin: LogAdmin, output: Output, partitions: int) -> int:
+    """How many partitions the topic of rejected results has. ``partitions``: of the corrected one.
+
+    Raises:
+        ConfigurationError: a shard has no partition of one of them.
     """
-    if output.shards == 1:
-        return
-    needs = f"output {output.name}: it has {output.shards} shards, and each needs a partition of"
-    if partitions < output.shards:
+    most = max(output.numbers)
+    if partitions < most:
         raise ConfigurationError(
-            f"{needs} topic {output.corrected.topic}, which has {partitions}: write shards:"
-            f" {partitions} at most, or deliver to a topic that has more"
+            f"output {output.name}: {most} shards, and each needs a partition of topic"
+            f" {output.corrected.topic}, which has {partitions}: write shards: {partitions} at"
+            " most, or deliver to a topic that has more"
         )
     rejected = admin.partitions([output.rejected])[output.rejected]
     if rejected < output.shards:
         raise ConfigurationError(
-            f"{needs} topic {output.rejected}, which has {rejected}: if the output had another"
-            " number when it ran before, put that number of `shards` back; else give the topic"
+            f"output {output.name}: {output.shards} shards, and each needs a partition of topic"
+            f" {output.rejected}, which has {rejected}: if it had another number when it ran"
+            f" before, {ALL_NUMBERS}; then 'anabranch topics --create' gives that topic"
             f" {output.shards} partitions"
         )
+    return rejected
 
 
 def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: Output) -> None:
@@ -43,7 +47,7 @@ def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: 
     its shards as they are.
     """
     names = pipeline.topic_names
-    topics = {names.progress(each): each for each in strangers(output.name, output.shards)}
+    topics = {names.progress(each): each for each in strangers_of(output.name, output.numbers)}
     there = admin.partitions(list(topics))
     if not there:
         return
@@ -52,11 +56,8 @@ def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: 
         for topic in sorted(there):
             first, end = reader.offsets(TopicPartition(topic, 0))
             if end > first:
-                raise ConfigurationError(
-                    f"{another_number(f'output {output.name}', output.shards)}: there is"
-                    f" progress of {topics[topic]}: put that number of `shards` back, or"
-                    " deliver to a new topic, under a new output name"
-                )
+                what = f"there is progress of {topics[topic]}"
+                raise had_another_number(output.name, output.shards, what)
     finally:
         reader.close()
 

@@ -34,13 +34,16 @@ Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
 """Given the value, key and headers of a record."""
 
 
-def ends(log: EventLog, topic: str, partitions: int) -> tuple[list[int], list[int]]:
-    """First and end offset of each partition, open transactions included.
+def ends(
+    log: EventLog, topic: str, partitions: int, *, committed: bool = False
+) -> tuple[list[int], list[int]]:
+    """First and end offset of each partition, open transactions included; with ``committed`` up to
+    the first of these.
 
     Raises:
         Unavailable: the broker does not answer.
     """
-    reader = log.reader(committed=False, headers=False)
+    reader = log.reader(committed=committed, headers=False)
     try:
         pairs = [reader.offsets(TopicPartition(topic, p)) for p in range(partitions)]
     finally:
@@ -49,9 +52,11 @@ def ends(log: EventLog, topic: str, partitions: int) -> tuple[list[int], list[in
 
 
 def last_progress(
-    log: EventLog, topic: str, output: str, waiting: Waiting
+    log: EventLog, topic: str, output: str, waiting: Waiting | None = None
 ) -> DeliveryProgress | None:
-    """The newest progress record of ``output``; None: nothing was ever delivered."""
+    """The newest progress record of ``output``; None: nothing was ever delivered. Without
+    ``waiting``: of those before the first transaction that is open.
+    """
     found: list[DeliveryProgress] = []
 
     def take(value: bytes | None, _key: bytes | None, _headers: object) -> None:
@@ -62,9 +67,13 @@ def last_progress(
         if isinstance(entry, DeliveryProgress) and entry.output == output:
             found[:] = [entry]
 
-    starts, stops = ends(log, topic, 1)
-    committed(log, topic, starts, stops, take, waiting, headers=False)
+    starts, stops = ends(log, topic, 1, committed=waiting is None)
+    committed(log, topic, starts, stops, take, waiting or _go_on, headers=False)
     return found[0] if found else None
+
+
+def _go_on(_text: str | None) -> None:
+    """Nothing is waited for that may not come."""
 
 
 def ids(

@@ -19,6 +19,7 @@ from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import other_shards, read_back, rejected, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
+from anabranch.delivery.earlier_shards import EarlierShards, transactional_id
 from anabranch.delivery.live import LiveTopic
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
@@ -128,13 +129,14 @@ class DeliveryService:
         names = self._pipeline.topic_names
         self._topic, self._rejected_topic = output.corrected.topic, output.rejected
         self._progress_topic = names.progress(process)
-        self._transactional_id = f"{self._pipeline.name}.{process}.corrected"
+        self._transactional_id = transactional_id(self._pipeline.name, process)
+        self._earlier = EarlierShards(context, output, process, self._wait_for)
         self._boundaries: BoundaryReader | None = None
         self._buckets: BucketReader | None = None
         self._live: LiveTopic | None = None
         self._writer: TransactionalWriter | None = None
         self._delivery: CorrectedDelivery | None = None
-        self._partitions = 0
+        self._partitions = self._rejected_partitions = 0
         self._bytes_per_row = 0.0
         self._unknown_in_a_row = 0
         self._retry_at_ms = 0
@@ -172,6 +174,7 @@ class DeliveryService:
                 self._output,
                 following,
                 self.status,
+                self._earlier.check_live,
                 schemas=self._registry,
             )
             self._live.start()
@@ -198,6 +201,7 @@ class DeliveryService:
             self._ask_for_live(self._live)
         if self._delivery is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
+                self._following().poll(0)  # it may be trimmed, however long a failover waits
                 self._try_to_fail_over()
             else:
                 self._following().poll(0 if busy else self._wait_ms())
@@ -261,9 +265,7 @@ class DeliveryService:
             DataMissing: ``error``: they are there, but not as the boundary log says.
         """
         try:
-            progress = read_back.last_progress(
-                self._context.log, self._progress_topic, self._name, self._wait_for
-            )
+            progress = self._last_progress()
         except (Unavailable, _StoppingError):
             return  # the next round tries again
         stage, gone = self._output.stage, self._gone_after(delivery.cursor.bucket - 1)
@@ -360,16 +362,17 @@ class DeliveryService:
 
     def _check_topics(self, admin: LogAdmin) -> int:
         """Make what is missing; the number of partitions of the output topic."""
-        sink, shards = self._output.corrected, self._output.shards
+        sink, processes = self._output.corrected, self._output.processes()
         wanted = self._output.partitions_wanted(self._pipeline.partitions)
         topic = topic_settings("output", self._topic, wanted, BROKERS_OWN)
-        first = self._pipeline.topic_names.progress(self._output.processes()[0])
+        earlier = self._output.earlier_processes() if self._name == processes[0] else []
+        progress = map(
+            self._pipeline.topic_names.progress,
+            dict.fromkeys((self._name, processes[0], *earlier)),
+        )
         ours = [
-            *(
-                topic_settings("progress", each, 1, BROKERS_OWN)
-                for each in dict.fromkeys((self._progress_topic, first))
-            ),
-            topic_settings("rejected", self._rejected_topic, shards, BROKERS_OWN),
+            *(topic_settings("progress", each, 1, BROKERS_OWN) for each in progress),
+            topic_settings("rejected", self._rejected_topic, len(processes), BROKERS_OWN),
         ]
         count, settings = topics.prepare(admin, self._output.name, sink, topic, ours)
         policy = settings.get("cleanup.policy", "delete")
@@ -379,8 +382,9 @@ class DeliveryService:
                 " corrected topic must not be compacted, since recovery compares the ids in it:"
                 " set cleanup.policy=delete"
             )
+        self._earlier.check_runs()
         other_shards.check_strangers(self._context.log, admin, self._pipeline, self._output)
-        other_shards.check_partitions(admin, self._output, count)
+        self._rejected_partitions = other_shards.check_partitions(admin, self._output, count)
         return count
 
     @property
@@ -423,50 +427,54 @@ class DeliveryService:
         self._give_up_writer()
 
     def _fail_over(self) -> CorrectedDelivery:
-        """Fence, then read: the log to its end (so that every id found can be judged), the
-        last progress, the ids after it.
+        """Fence, also the shards of earlier numbers. Then read: the log to its end (so that every
+        id found can be judged), the last progress, the ids after it.
         """
         log, name = self._context.log, self._name
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("delivery.fenced")
+        progress = self._last_progress()
+        inherited = self._earlier.inherited(progress, self._partitions)
         self._following().read_to_end()
-        progress = read_back.last_progress(log, self._progress_topic, name, self._wait_for)
-        left_out, of_all = self._begins_after(progress)
+        left_out, of_all = (0, None) if inherited is not None else self._begins_after(progress)
+        index = self._shard.index
         (starts, stops), (rejected_starts, rejected_stops) = (
             read_back.ends(log, topic, count)
             for topic, count in (
                 (self._topic, self._partitions),
-                (self._rejected_topic, self._shard.index + 1),
+                (self._rejected_topic, self._rejected_partitions if inherited else index + 1),
             )
         )
         delivery = CorrectedDelivery(
             name,
             progress,
-            [*starts, rejected_starts[-1]],
-            [*stops, rejected_stops[-1]],
+            [*starts, rejected_starts[index]],
+            [*stops, rejected_stops[index]],
             after=left_out,
             shard=self._shard,
         )
+        if inherited is not None:
+            delivery.inherit(inherited, [*starts, rejected_starts[index]])
         found = 0
 
         def take(ident: RecordId) -> None:
             nonlocal found
             found += delivery.found(ident)
 
-        *read_from, rejected_from = delivery.read_from
+        read_from = delivery.read_from[:REJECTED]
         foreign = read_back.ids(log, self._topic, read_from, stops, take, self._wait_for)
-        before = rejected_stops[:-1]  # partitions of other shards, of which nothing is read
         foreign += read_back.ids(
             log,
             self._rejected_topic,
-            [*before, rejected_from],
+            delivery.rejected_from(rejected_starts, rejected_stops),
             rejected_stops,
             take,
             self._wait_for,
         )
         foreign += delivery.recovered(self._following().log_state.upto)
         self._record_beginning(delivery, of_all)
-        if not has_run(progress) and self._live is not None and not self._live.begun:
+        is_new = not has_run(progress) and inherited is None
+        if is_new and self._live is not None and not self._live.begun:
             raise Unavailable(
                 f"it is not recorded yet where the live topic of output {name} begins"
             )
@@ -484,6 +492,14 @@ class DeliveryService:
             foreign=foreign,
         )
         return delivery
+
+    def _last_progress(self) -> DeliveryProgress | None:
+        """The newest of this process. Raises ConfigurationError: it has ended."""
+        progress = read_back.last_progress(
+            self._context.log, self._progress_topic, self._name, self._wait_for
+        )
+        self._earlier.check_own(progress)
+        return progress
 
     def _begins_after(
         self, progress: DeliveryProgress | None

@@ -48,6 +48,7 @@ class Operation(StrEnum):
     DELETE = "Delete"
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER = "Alter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ class _Instance:
     """What it delivers or reads: an output; and its first process, where that is another name, for
     topics that are no other shard's.
     """
+    hands_over: frozenset[str] = frozenset()
+    """Processes of earlier shards of an output, in whose place it says that they are no more."""
     process: str = ""
     everything: bool = False
 
@@ -120,7 +123,7 @@ class _Instance:
             and (not topic.replica or topic.replica == self.replica)
             and topic.source in ("", self.source)
             and (not topic.output or topic.output in self.outputs)
-            and topic.process in ("", self.process)
+            and (topic.process in ("", self.process) or topic.process in self.hands_over)
         )
 
     def may_read(self, topic: _Topic) -> bool:
@@ -269,14 +272,17 @@ def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
         if output.live is not None and process == output.processes()[0]:
             halves["live"] = output.name
         for half, whose in halves.items():
-            name = f"{pipeline.name}.{whose}.{half}"
-            yield Right(
-                instance.principal,
-                Resource.TRANSACTIONAL_ID,
-                name,
-                Operation.WRITE,
-                f"fencing of the {half} topic",
-            )
+            yield _fencing(pipeline, instance, f"{whose}.{half}", f"fencing of the {half} topic")
+        for earlier in sorted(instance.hands_over):
+            whose = earlier.removeprefix("delivery.")
+            yield _fencing(pipeline, instance, f"{whose}.corrected", "fencing of an earlier shard")
+
+
+def _fencing(pipeline: Pipeline, instance: _Instance, name: str, why: str) -> Right:
+    transactional_id = f"{pipeline.name}.{name}"
+    return Right(
+        instance.principal, Resource.TRANSACTIONAL_ID, transactional_id, Operation.WRITE, why
+    )
 
 
 def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str]) -> Iterator[Right]:
@@ -286,6 +292,9 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
     for topic in topics:
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, topic.name, operation, topic.kind)
+        if topic.kind == "rejected":
+            why = "a partition for each shard"
+            yield Right(principal, Resource.TOPIC, topic.name, Operation.ALTER, why)
         if topic.kind == "placement":
             for operation in (Operation.READ, Operation.WRITE):
                 yield Right(principal, Resource.TOPIC, topic.name, operation, "anabranch move")
@@ -333,7 +342,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 frozenset({stream}),
                 "0",
                 reads=frozenset(source.streams()) - {stream},
-                ends=frozenset(source.earlier_streams()),
+                ends=frozenset(source.earlier_processes()),
                 source=source.name,
                 process=f"ingestion.{stream}",
             )
@@ -363,6 +372,11 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
             f"{before}delivery.{name}",
             reads=frozenset({output.stage}),
             outputs=frozenset({output.name, name}),
+            hands_over=frozenset(
+                f"delivery.{earlier}"
+                for earlier in output.earlier_processes()
+                if name == output.processes()[0]
+            ),
             process=f"delivery.{name}",
         )
     yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
@@ -432,7 +446,7 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
     yield _Topic("placement", names.placement())
     yield _Topic("alarms", names.alarms())
     for name, output in pipeline.outputs.items():
-        for process in output.processes():
+        for process in (*output.earlier_processes(), *output.processes()):
             yield _Topic(
                 "progress", names.progress(process), output=name, process=f"delivery.{process}"
             )

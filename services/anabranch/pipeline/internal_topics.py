@@ -39,7 +39,7 @@ def internal_topics(
     yield "placement", topic_settings("placement", names.placement(), replication=replication)
     yield "alarms", topic_settings("alarms", names.alarms(), replication=replication)
     for output in pipeline.outputs.values():
-        for process in output.processes():
+        for process in (*output.earlier_processes(), *output.processes()):
             yield (
                 "progress",
                 topic_settings("progress", names.progress(process), replication=replication),

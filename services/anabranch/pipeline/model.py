@@ -64,10 +64,40 @@ class IdleTimeout(_Model):
     """A source silent for so long goes on by elapsed time; None: never."""
 
 
-class Source(_Model):
-    """An input stream: user's topics, their record, and the rule for event time."""
+class _Sharded(_Model):
+    """What processes share out among themselves by the partitions of topics
+    (``protocol.edge.shards``).
+    """
 
     name: str
+    shards: int = 1
+    """Processes, each for its part of the partitions."""
+    shards_before: list[int] = []
+    """The numbers that it had before, in their order; 0: nobody needs what one wrote any more."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of shards, by generation; the last one counts."""
+        return [*self.shards_before, self.shards]
+
+    def generation(self, number: int) -> list[str]:
+        """The names of the processes of generation ``number``, by shard."""
+        return members(self.name, self.numbers[number - 1], number)
+
+    def processes(self) -> list[str]:
+        """The names of the processes that run, by shard."""
+        return self.generation(len(self.numbers))
+
+    def earlier_processes(self) -> list[str]:
+        """Those of the numbers that it had before."""
+        return [
+            process for number in range(1, len(self.numbers)) for process in self.generation(number)
+        ]
+
+
+class Source(_Sharded):
+    """An input stream: user's topics, their record, and the rule for event time."""
+
     topics: list[str]
     record: RecordSchema
     format: str = "json"
@@ -89,35 +119,12 @@ class Source(_Model):
     """Where it begins when it has never read anything; a number: with the first record whose
     timestamp is so late, in ms.
     """
-    shards: int = 1
-    """Processes that read it, each its part of the partitions (``protocol.edge.sources``)."""
-    shards_before: list[int] = []
-    """The numbers that it had before, in their order (``protocol.edge.handover``); 0: nobody needs
-    what one wrote any more.
-    """
-
-    @property
-    def numbers(self) -> list[int]:
-        """Of shards, by generation; the last one counts."""
-        return [*self.shards_before, self.shards]
-
-    def generation(self, number: int) -> list[str]:
-        """The streams that generation ``number`` wrote or writes, by shard."""
-        return members(self.name, self.numbers[number - 1], number)
-
-    def processes(self) -> list[str]:
-        """The names of the processes that read it, by shard, which are those of their streams."""
-        return self.generation(len(self.numbers))
-
-    def earlier_streams(self) -> list[str]:
-        """Those of numbers of shards that it had before, as far as somebody needs them."""
-        return [
-            stream for number in range(1, len(self.numbers)) for stream in self.generation(number)
-        ]
 
     def streams(self) -> list[str]:
-        """The streams that it is."""
-        return [*self.earlier_streams(), *self.processes()]
+        """The streams that it is, which have the names of the processes that write them: those of
+        earlier numbers of shards (``protocol.edge.handover``), as far as somebody needs them.
+        """
+        return [*self.earlier_processes(), *self.processes()]
 
     def shard(self, stream: str) -> Shard:
         """Which of the shards of its generation writes ``stream``, one of ``streams``."""
@@ -309,25 +316,18 @@ class LiveSink(Sink):
     """
 
 
-class Output(_Model):
-    """A stage's stream as users get it."""
+class Output(_Sharded):
+    """A stage's stream as users get it. Each shard delivers its part of the corrected topic's
+    partitions (``protocol.edge.delivery``); the first one also writes the live topic.
+    """
 
-    name: str
     stage: str
     corrected: Sink
     live: LiveSink | None = None
-    shards: int = 1
-    """Processes that deliver it, each its part of the corrected topic's partitions
-    (``protocol.edge.delivery``). The first of them also writes the live topic.
-    """
-
-    def processes(self) -> list[str]:
-        """The names of the processes that deliver it, by shard."""
-        return members(self.name, self.shards)
 
     def partitions_wanted(self, usual: int) -> int:
         """Of the corrected topic where it is made. ``usual``: the pipeline's number."""
-        return self.corrected.partitions or max(usual, self.shards)
+        return self.corrected.partitions or max(usual, *self.numbers)
 
     def shard(self, process: str) -> Shard:
         """Which of its shards ``process`` is, one of ``processes``."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 from anabranch.codec.formats import FORMATS
 from anabranch.pipeline.document import MISSING, Document, Place, guess
 from anabranch.pipeline.model import LiveSink, Output, Sink
+from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol import limits
 
@@ -45,14 +46,21 @@ def read_output(
     if corrected.topic:
         uses.topic(f"{corrected.topic}.rejected", (*at, "corrected", "topic"))
     live = _live(document, uses, raw["live"], (*at, "live"), corrected) if "live" in raw else None
-    shards = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.SHARDS_MAX)
-    if corrected.partitions is not None and shards > corrected.partitions:
+    numbers = numbers_of_shards(document, raw.get("shards", 1), (*at, "shards"), "output")
+    if corrected.partitions is not None and max(numbers) > corrected.partitions:
         document.mistake(
             (*at, "shards"),
             f"its topic has {corrected.partitions} partitions, and each shard needs one: write"
             f" shards: {corrected.partitions} at most, or more partitions",
         )
-    return Output(name=name, stage=stage or "", corrected=corrected, live=live, shards=shards)
+    return Output(
+        name=name,
+        stage=stage or "",
+        corrected=corrected,
+        live=live,
+        shards=numbers[-1],
+        shards_before=numbers[:-1],
+    )
 
 
 def _live(

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from anabranch.pipeline.document import Document
+from anabranch.pipeline.document import Document, Place
 from anabranch.pipeline.model import Output, Source, Stage
 from anabranch.protocol.edge.shards import members
-from anabranch.protocol.limits import INPUTS_MAX
+from anabranch.protocol.limits import INPUTS_MAX, SHARDS_MAX
+
+GENERATIONS_MAX: Final = 100
+"""Numbers of shards that a source or output has had, one after the other: each process asks the
+broker for the topics of all that a file could name.
+"""
+
+
+def numbers_of_shards(
+    document: Document, value: object, at: Place, whose: str, *, may_forget: bool = False
+) -> list[int]:
+    """The numbers of shards that a source or output (``whose``) has had, and at last the one that
+    it has. ``may_forget``: the first ones may be 0.
+    """
+    if not isinstance(value, list):
+        return [document.integer(value, at, 1, SHARDS_MAX)]
+    if not 0 < len(value) <= GENERATIONS_MAX:
+        document.mistake(
+            at,
+            f"a list of {len(value)} numbers; write the number of shards, or a list of all numbers"
+            f" that the {whose} has had, at most {GENERATIONS_MAX}, with the one that it is"
+            " to have at its end",
+        )
+        return [1]
+    found: list[int] = []
+    for index, each in enumerate(value):
+        is_needed = not may_forget or index == len(value) - 1 or any(found)
+        found.append(document.integer(each, (*at, index), int(is_needed), SHARDS_MAX))
+    return found
 
 
 def check_shards(
@@ -41,8 +70,10 @@ def check_shards(
 
 def check_output_shards(document: Document, outputs: Mapping[str, Output | None]) -> None:
     """The same of the names of outputs, whose shards have topics, too."""
-    for output in (each for each in outputs.values() if each is not None and each.shards > 1):
-        _check_alike(document, "outputs", output.name, output.processes(), outputs)
+    for output in (each for each in outputs.values() if each is not None):
+        processes = [*output.earlier_processes(), *output.processes()]
+        if processes != [output.name]:
+            _check_alike(document, "outputs", output.name, processes, outputs)
 
 
 def _check_alike(
@@ -51,7 +82,7 @@ def _check_alike(
     """The shards of ``name`` beside the other ``names``."""
     for shard in shards:
         alike = shard.replace(".", "_")
-        if alike in names:
+        if alike != shard and alike in names:
             document.mistake(
                 (section, name, "shards"),
                 f"the topics of its shard {shard} and those of {alike} would have names that"

@@ -12,13 +12,8 @@ from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
 from anabranch.pipeline.model import EventTime, IdleTimeout, Source
 from anabranch.pipeline.named_records import read_record
+from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
-from anabranch.protocol import limits
-
-GENERATIONS_MAX: Final = 100
-"""Numbers of shards that a source has had, one after the other: each process asks the broker for
-the logs of all that a file could name.
-"""
 
 _SOURCE_KEYS: Final = (
     "start",
@@ -80,7 +75,9 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     max_ahead_ms = document.duration(
         raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited"
     )
-    *shards_before, shards = _shards(document, raw.get("shards", 1), (*at, "shards"))
+    *shards_before, shards = numbers_of_shards(
+        document, raw.get("shards", 1), (*at, "shards"), "source", may_forget=True
+    )
     if record is None or event_time is None:
         return None
     return Source(
@@ -100,25 +97,6 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         shards=shards,
         shards_before=shards_before,
     )
-
-
-def _shards(document: Document, value: object, at: Place) -> list[int]:
-    """The numbers of shards that a source has had, and at last the one that it has."""
-    if not isinstance(value, list):
-        return [document.integer(value, at, 1, limits.SHARDS_MAX)]
-    if not 0 < len(value) <= GENERATIONS_MAX:
-        document.mistake(
-            at,
-            f"a list of {len(value)} numbers; write the number of shards, or a list of all numbers"
-            f" that the source has had, at most {GENERATIONS_MAX}, with the one that it is"
-            " to have at its end",
-        )
-        return [1]
-    found: list[int] = []
-    for index, each in enumerate(value):
-        is_needed = index == len(value) - 1 or any(found)
-        found.append(document.integer(each, (*at, index), int(is_needed), limits.SHARDS_MAX))
-    return found
 
 
 def _event_time(

@@ -53,7 +53,7 @@ class TopicUses:
             for output in outputs.values()
             if output is not None
             for topic in (
-                *map(names.progress, output.processes()),
+                *map(names.progress, (*output.earlier_processes(), *output.processes())),
                 names.live_progress(output.name),
             )
         }

@@ -193,6 +193,13 @@ class LogAdmin(Protocol):
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration as the broker applies it."""
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions; it has as many, or more: nothing happens.
+
+        Raises:
+            Unavailable: the broker did not answer or rejected the request.
+        """
+
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets, for good and for everybody. Below a partition's
         start: nothing happens.

@@ -50,6 +50,8 @@ POINTS: Final = {
     "processing.base_appended": "the base record was seen in the log; no batch has run",
     "checkpoint.copying": "half of a copy: the files are linked, it does not have its name",
     "delivery.fenced": "a failover has fenced the older writer; nothing was read back",
+    "delivery.earlier_fenced": "a new shard has fenced an old one; that has not ended",
+    "delivery.earlier_ended": "an old shard has ended; the new one has not begun",
     "delivery.read_back": "a failover knows what there is; nothing was written",
     "delivery.records_sent": "records are in an open transaction, without progress",
     "delivery.progress_sent": "records and progress are in an open transaction",

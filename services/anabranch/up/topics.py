@@ -90,7 +90,8 @@ def topics_of(
 def prepare(
     log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say: Callable[[str], None]
 ) -> list[str]:
-    """Create the topics that are missing; their names. ``say`` gets what existing ones give less
+    """Create the topics that are missing, and partitions of rejected results; the names of new
+    topics. ``say`` gets what existing ones give less
     than they must, with what to do.
 
     Raises:
@@ -126,11 +127,24 @@ def prepare(
             if topic.owner != "internal" and topic.settings.name in existing
         ]
         ours = [topic.settings for topic in topics if topic.settings not in theirs]
+        for narrow in _too_narrow(topics, existing):
+            admin.grow(narrow.name, narrow.partitions)
         for difference in [*admin.create(ours), *_of_users(admin, theirs, existing)]:
             say(f"note: {difference}")
     finally:
         admin.close()
     return [topic.settings.name for topic in topics if topic.settings.name not in existing]
+
+
+def _too_narrow(topics: Iterable[Topic], existing: Mapping[str, int]) -> Iterator[TopicSettings]:
+    """Topics of rejected results that lack a partition for a shard."""
+    for topic in topics:
+        wanted = topic.settings
+        if (
+            topic.kind == "rejected"
+            and existing.get(wanted.name, wanted.partitions) < wanted.partitions
+        ):
+            yield wanted
 
 
 def _of_users(

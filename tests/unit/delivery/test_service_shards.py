@@ -9,67 +9,17 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
-from anabranch.codec import control_records
+from anabranch.adapters.memory.log import Operation
 from anabranch.codec.catalog import TopicSettings
-from anabranch.delivery.service import DeliveryService
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import DeliveryProgress, Heartbeat
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import ConfigurationError, Fenced
 from anabranch.protocol.identifiers import RecordId
 from harness import outputs
 from harness.control_topics import all_control_records
-from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+from harness.output_world import World
+from harness.outputs import delivered, drain, ids, rows
 from harness.sources import everything
-
-
-class World:
-    """One output with shards and what feeds it."""
-
-    def __init__(self, shards: int = 2, partitions: int = 5, **facts: object) -> None:
-        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
-        self.log = LocalEventLog(self.clock)
-        self.facts = {"partitions": partitions, **facts}
-        self.reshard(shards)
-        create_topics(self.log, self.pipeline)
-        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
-        self.sizes: dict[int, int] = {}
-
-    def reshard(self, shards: int) -> None:
-        """The pipeline file has another number."""
-        self.pipeline = outputs.pipeline("p", shards=shards, **self.facts)  # type: ignore[arg-type]
-
-    def feed(self, upto: int, sizes: dict[int, int]) -> None:
-        self.replica.close_buckets(upto, {bucket: rows(bucket, n) for bucket, n in sizes.items()})
-        self.sizes |= sizes
-
-    def service(self, name: str) -> DeliveryService:
-        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy, name)
-        made.start()
-        return made
-
-    def services(self) -> list[DeliveryService]:
-        return [self.service(name) for name in self.pipeline.deliveries()]
-
-    def check(self) -> None:
-        found = delivered(self.log, self.pipeline)
-        assert sorted(ident for _, ident, _, _ in found) == ids(self.sizes)
-        for partition in {p for p, _, _, _ in found}:
-            mine = [ident for p, ident, _, _ in found if p == partition]
-            assert mine == sorted(mine)
-
-    def progress(self, process: str) -> list[DeliveryProgress]:
-        values = (
-            value
-            for chunk in everything(self.log, self.pipeline.topic_names.progress(process))
-            for value in chunk.values
-        )
-        return [
-            entry
-            for entry in map(control_records.decode, values)
-            if isinstance(entry, DeliveryProgress) and entry.output == process
-        ]
 
 
 @pytest.fixture
@@ -282,7 +232,7 @@ def test_another_number_is_rejected_by_every_shard_that_would_write(
     rejecting = 0
     for name in world.pipeline.deliveries():
         service = outputs.service(world.log, world.pipeline, world.clock, world.entropy, name)
-        with pytest.raises(ConfigurationError, match="put that number of `shards` back"):
+        with pytest.raises(ConfigurationError, match="write all numbers that it has had"):
             service.start()
         rejecting += 1
     assert rejecting == after
@@ -296,7 +246,7 @@ def test_a_number_counts_once_the_first_shard_has_begun(
     restarted_with(world, before, after, first_starts)
     for name in world.pipeline.deliveries():
         service = outputs.service(world.log, world.pipeline, world.clock, world.entropy, name)
-        with pytest.raises(ConfigurationError, match="put that number of `shards` back"):
+        with pytest.raises(ConfigurationError, match="write all numbers that it has had"):
             service.start()
 
 

@@ -152,7 +152,7 @@ def test_a_source_has_the_streams_of_all_numbers_that_it_had_and_processes_of_th
     source = pipeline.sources["cars"]
     earlier, now = ["cars.2-0", "cars.2-1", "cars.3-0"], ["cars.4-0", "cars.4-1", "cars.4-2"]
     assert (source.shards, source.numbers) == (3, [0, 2, 1, 3])
-    assert (source.earlier_streams(), source.processes()) == (earlier, now)
+    assert (source.earlier_processes(), source.processes()) == (earlier, now)
     assert pipeline.inputs("first") == [*earlier, *now]
     assert pipeline.stream_writers("cars.2-1") == ["0"]
     assert source.shard("cars.2-1") == Shard(1, 2)
@@ -332,3 +332,61 @@ def test_each_shard_of_an_output_is_a_process(tmp_path: Path) -> None:
     ]
     output = pipeline.deliveries()["out.2"]
     assert (output.name, output.shard("out.2").index, output.shard("out.2").count) == ("out", 2, 3)
+
+
+def test_an_output_has_processes_of_the_last_number_and_topics_of_all(tmp_path: Path) -> None:
+    pipeline = output_in(tmp_path, "[1, 3, 2]", more="    live: {topic: live}\n")
+    output, names = pipeline.outputs["out"], pipeline.topic_names
+    earlier, now = ["out", "out.2-0", "out.2-1", "out.2-2"], ["out.3-0", "out.3-1"]
+    assert (output.shards, output.numbers) == (2, [1, 3, 2])
+    assert (output.earlier_processes(), output.processes()) == (earlier, now)
+    assert list(pipeline.deliveries()) == now
+    assert output.shard("out.3-1") == Shard(1, 2)
+    topics = {topic.settings.name: topic for topic in topics_of(pipeline)}
+    assert {names.progress(each) for each in (*earlier, *now)} <= topics.keys()
+    assert names.control("delivery", "out") not in topics
+    assert topics["out"].settings.partitions == 3
+
+
+def test_the_first_shard_alone_may_end_those_before(tmp_path: Path) -> None:
+    pipeline = output_in(tmp_path, "[2, 2]")
+    name = pipeline.name
+
+    def of(process: str) -> set[tuple[str, Operation]]:
+        return {
+            (right.name, right.operation)
+            for right in rights(pipeline)
+            if right.principal == f"{name}.delivery.{process}"
+        }
+
+    ids = {(f"{name}.out.{shard}.corrected", Operation.WRITE) for shard in (0, 1)}
+    writes = {(f"{name}.out.{shard}.progress", Operation.WRITE) for shard in (0, 1)}
+    reads = {(f"{name}.out.{shard}.progress", Operation.READ) for shard in (0, 1)}
+    assert ids | writes | reads <= of("out.2-0")
+    assert reads <= of("out.2-1")
+    assert not (ids | writes) & of("out.2-1")
+    alters = {right.name for right in rights(pipeline) if right.operation is Operation.ALTER}
+    assert alters == {"out.rejected"}
+
+
+@pytest.mark.parametrize(
+    ("shards", "what"),
+    [
+        ("[]", "a list of 0 numbers; write the number of shards, or a list of all numbers that"),
+        ("[0, 2]", "an integer from 1 to 16 is wanted, not 0"),
+        ("[2, 0]", "an integer from 1 to 16 is wanted, not 0"),
+        ("[3, 17]", "an integer from 1 to 16 is wanted, not 17"),
+    ],
+)
+def test_numbers_that_an_output_cannot_have_had(tmp_path: Path, shards: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(what)):
+        output_in(tmp_path, shards)
+
+
+def test_each_number_of_shards_needs_its_partitions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"outputs\.out\.shards: its topic has 2"):
+        output_in(tmp_path, "[3, 2]", corrected=", partitions: 2")
+
+
+def test_a_source_may_have_had_no_shards_at_first(tmp_path: Path) -> None:
+    assert source_in(tmp_path, "[1, 3]").sources["cars"].streams()[:2] == ["cars", "cars.2-0"]

@@ -32,6 +32,9 @@ class _Admin:
             self.topics.setdefault(topic.name, topic.partitions)
         return ["topic x has a=1 instead of 2"]
 
+    def grow(self, topic: str, partitions: int) -> None:
+        self.topics[topic] = partitions
+
     def settings(self, topic: str) -> dict[str, str]:
         if topic == "reports.0":
             raise Unavailable("not allowed")
@@ -134,6 +137,15 @@ def test_a_missing_input_on_a_given_broker_is_an_error_that_says_so(pipeline: Pi
         "input topic reports.2",
     ]
     assert admin.requested == []
+
+
+def test_each_shard_of_an_output_gets_a_partition_of_rejected_results(pipeline: Pipeline) -> None:
+    output = pipeline.outputs["tolls"].model_copy(update={"shards": 3, "shards_before": [1]})
+    several = pipeline.model_copy(update={"outputs": {"tolls": output}})
+    for there, then in ((1, 3), (3, 3), (7, 7)):
+        log, admin = _log(**{"tolls.rejected": there})
+        prepare(log, topics_of(several), create_inputs=True, say=lambda _: None)
+        assert admin.topics["tolls.rejected"] == then
 
 
 def test_missing_topics_are_created_and_existing_users_topics_left_alone(

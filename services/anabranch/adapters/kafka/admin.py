@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     AdminClient,
     ClusterMetadata,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -125,6 +126,28 @@ class KafkaLogAdmin:
             Unavailable: no answer, or no such topic.
         """
         return self._configurations([topic])[topic]
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions, and wait until these have leaders; it has as many, or
+        more: nothing happens.
+
+        Raises:
+            Unavailable: the broker did not answer or rejected the request, or they did not appear
+                in time.
+        """
+        if self.partitions([topic]).get(topic, 0) >= partitions:
+            return
+        futures = self._open().create_partitions(
+            [NewPartitions(topic, partitions)],
+            operation_timeout=self._timeout_s,
+            request_timeout=self._timeout_s,
+        )
+        self._result(futures[topic], f"give topic {topic} {partitions} partitions")
+        deadline = time.monotonic() + self._timeout_s
+        while self._metadata().get(topic, 0) < partitions:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"new partitions of topic {topic} have no leader yet")
+            time.sleep(_APPEAR_PAUSE_S)
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets, for good and for everybody.

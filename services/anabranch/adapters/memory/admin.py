@@ -70,6 +70,17 @@ class LocalLogAdmin:
         with self._log.changed:
             return self._settings(topic)
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic so many partitions, unless it has more.
+
+        Raises:
+            Unavailable: no such topic.
+        """
+        with self._log.changed:
+            self._settings(topic)
+            _, there = self._log.topics[topic]
+            there += [Partition() for _ in range(len(there), partitions)]
+
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets.
 

@@ -152,6 +152,14 @@ class DeliveryProgress:
     written_ms: int
     first_position: int = 0
     next_position: int = 0
+    heirs: int = 0
+    """The output has so many other shards now, and this one writes nothing more
+    (``protocol.edge.output_handover``). 0: it goes on.
+    """
+    inherited: tuple[tuple[int, int], ...] = ()
+    """(partition, offset) of the topic of rejected results: what shards of an earlier number wrote
+    is still compared, and stands there or after. Empty: it is passed.
+    """
 
 
 @dataclass(frozen=True, slots=True)

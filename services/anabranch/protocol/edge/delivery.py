@@ -40,7 +40,10 @@ All shards begin at the same bucket: the first of them decides it and records it
 no records under the output's own name, and the others wait for that. The number of shards, and that
 of partitions, is part of what progress records say: under another number a partition would be
 written by a shard that does not know what stands there. So a shard stops (code 2) where its own
-progress, or the beginning of all, says another.
+progress, or the beginning of all, says another. How the number changes all the same is in
+``protocol.edge.output_handover``: a shard may have *inherited* its partitions. Then ids before a
+bound, one for each partition, count as written, and progress records say so until all that was
+found is passed.
 
 Invariants:
     DE1 an id that is in the topic at or after the last progress record's positions is not
@@ -64,6 +67,7 @@ Invariants:
     DE11 a shard counts, compares and records only its own partitions (MB1); the positions of the
         others in its progress records are OTHERS.
     DE12 all shards of an output begin at the same bucket. Once it is recorded, it never changes.
+    DE13 an id before the bound of its partition is not written.
 """
 
 from __future__ import annotations
@@ -106,6 +110,10 @@ REJECTED: Final = -1
 # The position of a partition that another shard writes.
 OTHERS: Final = -1
 ALONE: Final = Shard()
+ALL_NUMBERS: Final = (
+    "write all numbers that it has had, in their order, and last the one that it is to have,"
+    " `shards: [BEFORE, NOW]`"
+)
 
 
 def rows_bound(bytes_per_row: float) -> int:
@@ -123,6 +131,41 @@ def begin_of(progress: DeliveryProgress) -> RecordId:
 def end_of(progress: DeliveryProgress) -> RecordId:
     """The record after the last of the run that ``progress`` records."""
     return RecordId(progress.last_bucket + 1, progress.next_position)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What earlier shards left of a partition."""
+
+    written: RecordId
+    """Ids before it stand there, or did, wherever."""
+    position: int
+    """What they wrote of the others stands there or after."""
+    runs: tuple[tuple[int, RecordId], ...]
+    """Where runs of theirs stand at the earliest, and the id after each."""
+
+    def bound(self, start: int) -> RecordId:
+        """Ids before it count as written (DE13) where retention has removed what stood before
+        ``start``.
+        """
+        return max(self.written, *(upto for at, upto in self.runs if start > at), BEGINNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a shard has from earlier ones."""
+
+    partitions: Mapping[int, Left]
+    """Of each that it has."""
+    rejected: Mapping[int, int]
+    """By partition of the topic of rejected results: what they and this one wrote, and may be of
+    these partitions, stands there or after.
+    """
+
+    @property
+    def begin(self) -> RecordId:
+        """Where the shard begins."""
+        return min(left.written for left in self.partitions.values())
 
 
 def has_run(progress: DeliveryProgress | None) -> bool:
@@ -154,32 +197,54 @@ def shard_begins_after(
             message = f"{first} has not recorded yet where output {output} begins"
             raise Unavailable(message)
         return None
-    positions = dict(beginning.positions)
-    positions.pop(REJECTED, None)
-    _check_partitions(output, positions, partitions)
-    _check_shard(output, positions, Shard(0, shard.count))
+    check_progress(output, beginning, partitions, Shard(0, shard.count))
     return begin_of(beginning).bucket - 1
 
 
-def _check_partitions(output: str, positions: Mapping[int, int], partitions: int) -> None:
+def check_progress(
+    output: str, progress: DeliveryProgress, partitions: int, shard: Shard
+) -> dict[int, int]:
+    """The positions of its partitions, none of other shards.
+
+    Raises:
+        ConfigurationError: it is not that of ``shard``, or of a topic with so many ``partitions``.
+    """
+    positions = dict(progress.positions)
+    positions.pop(REJECTED, None)
     if sorted(positions) != list(range(partitions)):
         raise ConfigurationError(
             f"output {output}: its topic has {partitions} partitions, delivery began with"
             f" {len(positions)}; records of a key would move to another partition: deliver to a"
             " new topic, under a new output name"
         )
-
-
-def _check_shard(output: str, positions: Mapping[int, int], shard: Shard) -> None:
-    """Raises ConfigurationError unless the shard of this number had the same partitions."""
     for partition, position in positions.items():
         had = position != OTHERS
         if had != shard.has(partition):
-            raise ConfigurationError(
-                f"{another_number(f'output {output}', shard.count)}: partition {partition} was"
-                f" {'' if had else 'not '}written by shard {shard.index}: put that number of"
-                " `shards` back, or deliver to a new topic, under a new output name"
+            what = (
+                f"partition {partition} was {'' if had else 'not '}written by shard {shard.index}"
             )
+            raise had_another_number(output, shard.count, what)
+    return {partition: at for partition, at in positions.items() if at != OTHERS}
+
+
+def had_another_number(output: str, shards: int, what: str) -> ConfigurationError:
+    """``what`` is there, which is not so with the number that the file says."""
+    return ConfigurationError(
+        f"{another_number(f'output {output}', shards)}: {what}: {ALL_NUMBERS}; or deliver to a new"
+        " topic, under a new output name"
+    )
+
+
+def check_end(output: str, partition: int, position: int, end: int) -> None:
+    """Raises ConfigurationError where a partition of its topic ends before a ``position`` that
+    progress names.
+    """
+    if position > end:
+        raise ConfigurationError(
+            f"output {output}: partition {partition} of its topic ends at {end}, delivery has"
+            f" written it up to {position}: the topic was cut or made anew; use a new output name"
+            " to deliver everything again"
+        )
 
 
 def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
@@ -252,8 +317,9 @@ class CorrectedDelivery:
     """One failover of an output: made after the older writer was fenced, given up when the outcome
     of a transaction is unknown.
 
-    Order of calls: ``found`` for every id between ``read_from`` and the topics' ends,
-    ``recovered``, then ``plan``, and ``advance`` or ``rejected``, for ever.
+    Order of calls: ``inherit`` where there are earlier shards, ``found`` for every id between
+    ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
+    ``rejected``, for ever.
     """
 
     def __init__(
@@ -285,7 +351,9 @@ class CorrectedDelivery:
         self._recovered = False
         self._rejected_rows: int | None = None
         self._form = Form.RECORDS
-        self._cut: frozenset[int] = frozenset()
+        self._inherited: Inherited | None = None
+        self._bounds: dict[int, RecordId] = {}
+        """By partition, where ids count as written that are not to be found (DE13)."""
         self._cursor = self._confirmed = BEGINNING
         self._read_from = [
             start if shard.has(place) else self._ends[place]
@@ -294,32 +362,43 @@ class CorrectedDelivery:
         if progress is not None:
             self._go_on(progress, starts)
         self._recorded = BEGINNING if progress is None else self._cursor
+        self._is_new = progress is None
         self._has_run = has_run(progress)
         if not self._has_run:
             self._cursor = self._confirmed = max(self._cursor, RecordId(after + 1, 0))
         self._passed = self._cursor.bucket - 1
 
     def _go_on(self, progress: DeliveryProgress, starts: Sequence[int]) -> None:
-        positions = dict(progress.positions)
-        rejected = min(
-            positions.pop(REJECTED, starts[REJECTED]), self._ends[REJECTED]
-        )  # the topic may be new, or made anew by a person
-        partitions = len(starts) - 1
-        _check_partitions(self._output, positions, partitions)
-        _check_shard(self._output, positions, self._shard)
-        own = {partition: at for partition, at in positions.items() if at != OTHERS}
-        for partition, position in own.items():
-            if position > self._ends[partition]:
-                raise ConfigurationError(
-                    f"output {self._output}: partition {partition} of its topic ends at"
-                    f" {self._ends[partition]}, delivery has written it up to {position}: the topic"
-                    " was cut or made anew; use a new output name to deliver everything again"
-                )
+        own = check_progress(self._output, progress, len(starts) - 1, self._shard)
         self._cursor, self._confirmed = begin_of(progress), end_of(progress)
-        self._cut = frozenset(p for p, position in own.items() if starts[p] > position)
         for partition, position in own.items():
+            check_end(self._output, partition, position, self._ends[partition])
+            if starts[partition] > position:
+                self._bounds[partition] = self._confirmed
             self._read_from[partition] = max(position, starts[partition])
-        self._read_from[REJECTED] = max(rejected, starts[REJECTED])
+        rejected = dict(progress.positions).get(REJECTED, starts[REJECTED])
+        self._read_from[REJECTED] = max(
+            min(rejected, self._ends[REJECTED]), starts[REJECTED]
+        )  # the topic may be new, or made anew by a person
+
+    def inherit(self, inherited: Inherited, starts: Sequence[int]) -> None:
+        """What earlier shards have left may be ahead. ``starts``: as at first.
+
+        Raises:
+            ConfigurationError: the topic was cut or made anew.
+        """
+        self._inherited = inherited
+        for partition, left in inherited.partitions.items():
+            bound = self._bounds.get(partition, BEGINNING)
+            self._bounds[partition] = max(bound, left.bound(starts[partition]))
+            if self._is_new:
+                check_end(self._output, partition, left.position, self._ends[partition])
+                self._read_from[partition] = max(left.position, starts[partition])
+        if self._is_new:
+            rejected = min(inherited.rejected[self._shard.index], self._ends[REJECTED])
+            self._read_from[REJECTED] = max(rejected, starts[REJECTED])
+            self._cursor = self._confirmed = inherited.begin
+            self._passed = self._cursor.bucket - 1
 
     @property
     def cursor(self) -> RecordId:
@@ -357,18 +436,26 @@ class CorrectedDelivery:
             return Lack.REPLACED
         if gone is None:
             return Lack.DAMAGED
-        has_delivered = live_has_any or has_run(progress) or self._shard.count > 1
+        has_delivered = (
+            live_has_any
+            or has_run(progress)
+            or self._shard.count > 1
+            or self._inherited is not None
+        )
         begins_after = output_begins_after(gone_upto, has_delivered=has_delivered)
         return Lack.LEFT_OUT if begins_after >= self._cursor.bucket else Lack.AWAITED
 
     def beginning(self, of_all: DeliveryProgress | None = None) -> Run | None:
         """What is recorded before anything is delivered, so that it is known where the output
         begins (DE9); None: that is recorded, or it begins at the beginning. Of an output with
-        shards the first of them records it, wherever that is, and no other (DE12).
+        shards the first of them records it, wherever that is, and no other (DE12). Of one that is
+        inherited it is known.
 
         ``of_all``: what is recorded of all shards.
         """
-        if self._shard.count == 1:
+        if self._inherited is not None:
+            is_new = False
+        elif self._shard.count == 1:
             is_new = self._cursor > self._recorded
         else:
             is_new = self._shard.index == 0 and of_all is None and not self._has_run
@@ -378,6 +465,17 @@ class CorrectedDelivery:
     def read_from(self) -> tuple[int, ...]:
         """Where to read back from, by partition."""
         return tuple(self._read_from)
+
+    def rejected_from(self, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """Where to read the topic of rejected results back from, by partition; its end: nothing of
+        it. ``starts``, ``ends``: its offsets.
+        """
+        looks = {} if self._inherited is None else dict(self._inherited.rejected)
+        looks[self._shard.index] = self._read_from[REJECTED]
+        return [
+            max(start, min(end, looks.get(partition, end)))
+            for partition, (start, end) in enumerate(zip(starts, ends, strict=True))
+        ]
 
     def found(self, ident: RecordId) -> bool:
         """An id was read back from the topic; whether it is new.
@@ -416,14 +514,14 @@ class CorrectedDelivery:
     def comparing(self) -> bool:
         """Some of what is ahead may be in the topic: ask ``there`` about every record."""
         return (self._found_last is not None and self._cursor <= self._found_last) or (
-            bool(self._cut) and self._cursor < self._confirmed
+            self._cursor < max(self._bounds.values(), default=BEGINNING)
         )
 
     def there(self, ident: RecordId, partition: int) -> bool:
-        """Whether this record, which belongs into ``partition``, stands in the topic (DE1)."""
+        """Whether this record, which belongs into ``partition``, is written (DE1, DE13)."""
         if ident.position in self._found.get(ident.bucket, ()):
             return True
-        return partition in self._cut and ident < self._confirmed
+        return ident < self._bounds.get(partition, BEGINNING)
 
     def plan(self, upto: int, sizes: Iterable[tuple[int, int]], rows_max: int) -> Run | None:
         """The next run (DE6); None when nothing is stable that was not gone through.
@@ -470,7 +568,9 @@ class CorrectedDelivery:
         begins where that began.
         """
         end = max(run.next, self._confirmed)
-        positions = self._read_from if self.comparing else self._ends
+        comparing = self.comparing
+        positions = self._read_from if comparing else self._ends
+        inherited = self._inherited.rejected if self._inherited and comparing else {}
         return DeliveryProgress(
             output=self._output,
             first_bucket=run.first.bucket,
@@ -485,6 +585,7 @@ class CorrectedDelivery:
             written_ms=written_ms,
             first_position=run.first.position,
             next_position=end.position,
+            inherited=tuple(sorted(inherited.items())),
         )
 
     @property

@@ -1,19 +1,20 @@
 """Delivery against a topic whose transactions end in any way: every id once (DE2), in order
-where nothing was torn (DE3).
+where nothing was torn (DE3), also where the number of shards changes meanwhile (OH3 to OH5).
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec.partitions import partition_of
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.edge.delivery import REJECTED, CorrectedDelivery, Form
+from anabranch.protocol.edge.output_handover import EndedShards, end, inherited, inherits
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
@@ -36,13 +37,21 @@ class Topic:
 
     partitions: list[list[RecordId | None]]
     """Those of the topic, then one of rejected results for each shard."""
-    progress: dict[int, list[DeliveryProgress]] = field(default_factory=dict)
+    count: int
+    """Those of the topic."""
+    progress: dict[tuple[int, int], list[DeliveryProgress]] = field(default_factory=dict)
+    """By number and shard."""
+    beginnings: dict[int, DeliveryProgress] = field(default_factory=dict)
+    """By number of shards, where all began."""
+    ended: list[EndedShards] = field(default_factory=list)
+    upto: int = 0
+    """What was stable for some process: others see it when they begin."""
     torn: bool = False
 
     def apply(
         self,
         batch: list[tuple[int, RecordId]],
-        shard: int,
+        place: tuple[int, int],
         record: DeliveryProgress,
         outcome: str,
         rng: random.Random,
@@ -59,24 +68,41 @@ class Topic:
         for p in {p for p, _ in batch}:
             self.partitions[p].append(None)
         if outcome in ("committed", "applied, unknown", "torn"):
-            self.progress.setdefault(shard, []).append(record)
+            self.progress.setdefault(place, []).append(record)
+
+    def last(self, place: tuple[int, int]) -> DeliveryProgress | None:
+        """The newest progress of a shard."""
+        return self.progress[place][-1] if self.progress.get(place) else None
+
+    def end(self, shards: int, heirs: int) -> None:
+        """The shards of the number that is now end."""
+        number = len(self.ended)
+        ends = (end("out", self.last((number, index)), heirs, 0) for index in range(shards))
+        self.ended.append(EndedShards(tuple(ends), self.beginnings.get(number)))
 
 
 def fail_over(topic: Topic, upto: int, shard: Shard) -> CorrectedDelivery:
-    count = len(topic.partitions) - shard.count
+    count, number = topic.count, len(topic.ended)
     places = [*range(count), count + shard.index]
-    machine = CorrectedDelivery(
-        "out",
-        topic.progress[shard.index][-1] if topic.progress.get(shard.index) else None,
-        [0] * len(places),
-        [len(topic.partitions[p]) for p in places],
-        shard=shard,
-    )
-    for p, start in zip(places, machine.read_from, strict=True):
-        for ident in topic.partitions[p][start:]:
+    progress = topic.last((number, shard.index))
+    starts = [0] * len(places)
+    ends = [len(topic.partitions[p]) for p in places]
+    machine = CorrectedDelivery("out", progress, starts, ends, shard=shard)
+    if inherits(progress):
+        before = inherited("out", shard, count, topic.ended, progress)
+        if before is not None:
+            machine.inherit(before, starts)
+    rejected = topic.partitions[count:]
+    rejected_from = machine.rejected_from([0] * len(rejected), [len(each) for each in rejected])
+    read_from = [*machine.read_from[:-1], *rejected_from]
+    for records, start in zip(topic.partitions, read_from, strict=True):
+        for ident in records[start:]:
             if ident is not None:
                 machine.found(ident)
     machine.recovered(upto)
+    if run := machine.beginning(topic.beginnings.get(number)):
+        topic.beginnings[number] = machine.progress(run, 0)
+        topic.progress.setdefault((number, shard.index), []).append(machine.progress(run, 0))
     return machine
 
 
@@ -93,8 +119,10 @@ class Process:
 
     def __post_init__(self) -> None:
         self.last = max(self.sizes, default=1)
-        self.upto = self.rng.randint(0, self.last)
-        self.partitions = len(self.topic.partitions) - self.shard.count
+        self.upto = self.rng.randint(self.topic.upto, self.last)
+        self.topic.upto = self.upto
+        self.partitions = self.topic.count
+        self.number = len(self.topic.ended)
         self.machine = fail_over(self.topic, self.upto, self.shard)
 
     def fail_over(self) -> None:
@@ -114,6 +142,7 @@ class Process:
             if self.upto == self.last:
                 return False
             self.upto = rng.randint(self.upto + 1, self.last)
+            self.topic.upto = max(self.topic.upto, self.upto)
             return True
         ids = [RecordId(s.bucket, i) for s in run.slices for i in range(s.start, s.stop)]
         placed = [(p, i) for i in ids if self.shard.has(p := self.place(i))]
@@ -129,7 +158,8 @@ class Process:
             assert [i in self.rejected for _, i in batch] == [True], "nothing else is rejected"
             batch = [(self.partitions + self.shard.index, i) for _, i in batch]
         outcome = self.outcomes.pop(0) if self.outcomes else "committed"
-        self.topic.apply(batch, self.shard.index, machine.progress(run, 0), outcome, rng)
+        place = self.number, self.shard.index
+        self.topic.apply(batch, place, machine.progress(run, 0), outcome, rng)
         if outcome != "committed":
             self.fail_over()
             return True
@@ -150,25 +180,36 @@ def deliver(
     partitions: int,
     outcomes: list[str],
     large: float = 0.0,
-    shards: int = 1,
+    numbers: Sequence[int] = (1,),
 ) -> Topic:
     """Deliver everything, with these outcomes first and good ones afterwards. So many results
-    are larger than the topic takes: ``large``.
+    are larger than the topic takes: ``large``. ``numbers``: of shards, one after the other.
     """
     rng = random.Random(seed)
-    topic = Topic([[None] * rng.randint(0, 2) for _ in range(partitions + shards)])
+    topic = Topic(
+        [[None] * rng.randint(0, 2) for _ in range(partitions + max(numbers))], partitions
+    )
     rejected = {RecordId(b, i) for b, n in sizes.items() for i in range(n) if rng.random() < large}
-    processes = [
-        Process(topic, Shard(index, shards), sizes, rejected, list(outcomes[index::shards]), rng)
-        for index in range(shards)
-    ]
-    for _ in range(2_000):
-        one = rng.choice(processes)
-        if not one.step():
-            processes.remove(one)
-        if not processes:
-            return topic
-    pytest.fail("no progress")
+    for number, shards in enumerate(numbers):
+        is_last = number == len(numbers) - 1
+        waiting = list(range(shards))
+        processes: list[Process] = []
+        for _ in range(2_000 if is_last else rng.randint(0, 12)):
+            if waiting and (len(waiting) == shards or rng.random() < 0.4):
+                shard = Shard(waiting.pop(0), shards)
+                own = list(outcomes[shard.index :: shards])
+                processes.append(Process(topic, shard, sizes, rejected, own, rng))
+            elif processes:
+                one = rng.choice(processes)
+                if not one.step():
+                    processes.remove(one)
+            elif not waiting:
+                break
+        else:
+            assert not is_last, "no progress"
+        if not is_last:
+            topic.end(shards, numbers[number + 1])
+    return topic
 
 
 @examples(400)
@@ -178,7 +219,7 @@ def deliver(
     outcomes=st.lists(st.sampled_from(OUTCOMES), max_size=8),
     sizes=st.dictionaries(st.integers(1, 30), st.integers(1, 9), max_size=8),
     large=st.sampled_from([0.0, 0.1, 1.0]),
-    shards=st.integers(1, 4),
+    numbers=st.lists(st.integers(1, 4), min_size=1, max_size=4),
 )
 def test_every_id_once_whatever_becomes_of_transactions(
     seed: int,
@@ -186,14 +227,16 @@ def test_every_id_once_whatever_becomes_of_transactions(
     outcomes: list[str],
     sizes: dict[int, int],
     large: float,
-    shards: int,
+    numbers: list[int],
 ) -> None:
-    """With shards, each fails by itself, at any place between the transactions of the others."""
-    shards = min(shards, partitions)
-    topic = deliver(seed, sizes, partitions, outcomes, large, shards)
+    """With shards, each fails by itself, at any place between the transactions of the others, and
+    another number comes at any time.
+    """
+    numbers = [min(each, partitions) for each in numbers]
+    topic = deliver(seed, sizes, partitions, outcomes, large, numbers)
     found = [ident for p in topic.partitions for ident in p if ident is not None]
     assert sorted(found) == [RecordId(b, i) for b in sorted(sizes) for i in range(sizes[b])]
     if not topic.torn:
-        for p in topic.partitions:
+        for p in topic.partitions[:partitions]:
             ids = [ident for ident in p if ident is not None]
             assert ids == sorted(ids)

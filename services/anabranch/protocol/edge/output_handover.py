@@ -1,0 +1,171 @@
+"""How an output gets another number of shards: what ends the work of those that it had, and where
+those that it gets begin.
+
+Theory of operation. The shards of a number are a *generation* (``protocol.edge.shards``): processes
+with transactional ids and progress topics of their own. A change is one step in the progress topic
+of each old shard: the *end*, the run and the positions of its last progress record once more, and
+how many heirs there are. The first shard of the new number writes it, in a transaction of the old
+shard's id: that fences the old process, and settles what it had open. An old process that comes
+back fences in turn, and then the heir begins anew with it; or it reads the end, and stops before it
+writes anything. So what an end says is final. A shard that never recorded anything gets an end
+without positions.
+
+Ends are written in the order of numbers, and of shards in each, each one after all before it were
+seen to name the heirs that the file says. So of two files that differ one goes on at most. The
+other new shards wait for the ends. What they and their replacements do follows from the ends alone:
+
+Of each partition the last shard that recorded anything of it says up to where its ids are written
+(DE2), and from which position on to look for others (DE4). Both may stand in different partitions
+of the new shard at different places, so it begins at the least one, and has a bound for each
+partition (DE13). It goes through what it inherits as through a torn transaction: ids that it
+finds, or that are before the bound, are not written again. It looks for them in the partitions of
+the topic of rejected results of the old shards, too.
+
+As long as some of what it inherits is ahead, its own progress says so (``inherited``). If it ends
+meanwhile, its heirs need that, too, and read the ends before it. After that nobody
+does.
+
+The live topic has one transactional id for all numbers. Its writer looks for an end of its shard
+after it has fenced, and a new one fences after the end is to be seen. So one of the two notices.
+
+Invariants:
+    OH1 an end has the run and the positions of the shard's last progress record.
+    OH2 no shard begins before all shards of earlier numbers have ended with the number of heirs
+        that its file says.
+    OH3 an id that an earlier shard wrote is before the bound of its partition, or stands at or
+        after a position from which its heir reads back.
+    OH4 an id before the bound of its partition was written, or left out by the output's beginning
+        (DE9), or counts as written since retention has removed what a progress record names.
+    OH5 as long as an id that an earlier shard wrote may be ahead, the progress of its heir says
+        that it inherits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.edge.delivery import (
+    BEGINNING,
+    REJECTED,
+    Inherited,
+    Left,
+    begin_of,
+    check_progress,
+    end_of,
+)
+from anabranch.protocol.edge.shards import Shard
+from anabranch.protocol.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class EndedShards:
+    """A number of shards that an output had."""
+
+    ends: tuple[DeliveryProgress, ...]
+    """By shard."""
+    beginning: DeliveryProgress | None = None
+    """What is recorded of where they all began (DE12)."""
+
+
+def end(process: str, last: DeliveryProgress | None, heirs: int, now_ms: int) -> DeliveryProgress:
+    """What ends a shard (OH1). ``last``: its newest progress."""
+    if last is None:
+        last = DeliveryProgress(process, BEGINNING.bucket, BEGINNING.bucket - 1, (), now_ms)
+    return replace(last, heirs=heirs, written_ms=now_ms)
+
+
+def has_ended(
+    output: str, numbers: Sequence[int], generation: int, progress: DeliveryProgress | None
+) -> bool:
+    """Whether a shard of ``generation`` has ended, whose newest ``progress`` this is.
+
+    Raises:
+        ConfigurationError: with other heirs than the file's ``numbers`` say (OH2).
+    """
+    heirs = 0 if progress is None else progress.heirs
+    if heirs not in (0, *numbers[generation : generation + 1]):
+        known = [*numbers[:generation], heirs]
+        raise ConfigurationError(
+            f"output {output} has {heirs} shards by now, and the pipeline file says"
+            f" {numbers[0] if len(numbers) == 1 else list(numbers)}: write `shards: {known}`, and"
+            " behind them each number that it is to have after that"
+        )
+    return heirs > 0
+
+
+def inherits(progress: DeliveryProgress | None) -> bool:
+    """Whether a shard with this ``progress`` of its own needs what earlier ones left (OH5)."""
+    return progress is None or bool(progress.inherited)
+
+
+def inherited(
+    output: str,
+    shard: Shard,
+    partitions: int,
+    before: Sequence[EndedShards],
+    own: DeliveryProgress | None = None,
+) -> Inherited | None:
+    """What ``shard`` inherits (OH3, OH4); None: nothing was ever delivered.
+
+    Args:
+        output: Its name, for messages.
+        shard: Of the newest number.
+        partitions: Of the corrected topic.
+        before: The earlier numbers, in their order.
+        own: The newest progress of ``shard`` itself.
+
+    Raises:
+        ConfigurationError: they are not those of the progress records, or some of these are lost.
+    """
+    left: dict[int, Left] = {}
+    rejected: dict[int, dict[int, int]] = {}
+    own_rejected = 0
+    for ended in before:
+        count = len(ended.ends)
+        if shard.index < count:
+            at = dict(ended.ends[shard.index].positions).get(REJECTED, 0)
+            own_rejected = max(own_rejected, at)
+        for partition in filter(shard.has, range(partitions)):
+            index = partition % count
+            last = ended.ends[index]
+            if last.positions:
+                at = check_progress(output, last, partitions, Shard(index, count))[partition]
+                if last.inherited and partition not in left:
+                    raise _lost(output)
+                looks = rejected[partition] if last.inherited else {}
+                left[partition] = _after(left.get(partition) if last.inherited else None, last, at)
+                mine = dict(last.positions).get(REJECTED, 0)
+                rejected[partition] = {**looks, index: min(mine, looks.get(index, mine))}
+            elif partition in left:  # what it may have written nevertheless
+                rejected[partition].setdefault(index, 0)
+            elif ended.beginning is not None:
+                left[partition] = Left(begin_of(ended.beginning), 0, ())
+                rejected[partition] = {index: 0}
+    if not left and own is None:
+        return None
+    if not left:
+        raise _lost(output)
+    together = {shard.index: own_rejected}
+    for looks in rejected.values():
+        for index, at in looks.items():
+            together[index] = min(at, together.get(index, at))
+    return Inherited(left, together)
+
+
+def _lost(output: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"output {output}: shards have begun with what earlier ones left, and the progress topics"
+        " of these are empty: restore them, or use a new output name to deliver everything again"
+    )
+
+
+def _after(before: Left | None, last: DeliveryProgress, position: int) -> Left:
+    """What is left of a partition by a shard that ended with ``last``. ``before``: what it had
+    inherited itself, and not passed.
+    """
+    run = (position, end_of(last))
+    if before is None:
+        return Left(begin_of(last), position, (run,))
+    return Left(max(before.written, begin_of(last)), position, (*before.runs, run))

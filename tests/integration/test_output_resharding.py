@@ -1,0 +1,132 @@
+"""An output gets another number of shards on a real broker, while results go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from anabranch.codec.partitions import partition_of
+from anabranch.delivery.service import DeliveryService
+from anabranch.protocol.errors import ConfigurationError, Fenced
+from anabranch.up.topics import prepare, topics_of
+from harness import outputs
+from harness.crash_world import World
+from harness.outputs import Replica, delivered, ids, rows
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 60
+PARTITIONS = 4
+ROUNDS = 12
+"""Of results under each number of shards."""
+
+
+class Deployment:
+    """The results, and the processes that deliver them: those of the newest number, and older ones,
+    which nobody stops.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._first = world
+        self._replica = Replica(world.log, world.pipeline, world.clock, world.entropy)
+        self.sizes: dict[int, int] = {}
+        self.running: dict[str, DeliveryService] = {}
+        self.ended: dict[str, type[Exception]] = {}
+
+    def start(self, world: World, name: str) -> None:
+        """``name``, with the file of ``world``; it runs with what runs, or it has ended."""
+        service = outputs.service(world.log, world.pipeline, world.clock, world.entropy, name)
+        self.ended.pop(name, None)
+        self.running[name] = service
+        self._do(name, service.start)
+
+    def go_on(self) -> None:
+        """More results come, and all deliver that still may."""
+        bucket = 1 + len(self.sizes)
+        self.sizes[bucket] = 5 + bucket % 23
+        self._replica.close_buckets(bucket, {bucket: rows(bucket, self.sizes[bucket])})
+        for name, service in list(self.running.items()):
+            self._do(name, service.step)
+
+    def _do(self, name: str, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except (ConfigurationError, Fenced) as error:
+            self.ended[name] = type(error)
+            self.running.pop(name).stop()
+
+    def killed(self, world: World, crash_point: str) -> None:
+        """A process of the first new shard, which dies there; meanwhile all go on."""
+        with world.run("delivery", world.pipeline.outputs["out"].processes()[0], crash_point) as it:
+            self.until(lambda: it.process.poll() is not None, crash_point)
+            it.wait_killed()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        def goes_on() -> bool:
+            self.go_on()
+            return condition()
+
+        wait_until(goes_on, DEADLINE_S, what, every_s=0)
+
+    def close(self) -> None:
+        for service in self.running.values():
+            service.stop()
+        self._replica.close()
+
+
+def with_numbers(first: World, folder: Path, *numbers: int) -> World:
+    """The file has other numbers, and its topics are there."""
+    world = World(first.kafka, first.name, folder, shards=str(list(numbers)), partitions=PARTITIONS)
+    prepare(world.log, topics_of(world.pipeline), create_inputs=True, say=print)
+    return world
+
+
+def test_from_one_to_three_and_to_two_under_load_every_result_is_there_once(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    one = World(kafka, topic_prefix, tmp_path / "1", partitions=PARTITIONS)
+    here = Deployment(one)
+    here.start(one, "out")
+    here.until(lambda: len(here.sizes) >= ROUNDS, "the first results")
+
+    three = with_numbers(one, tmp_path / "2", 1, 3)
+    here.killed(three, "delivery.earlier_fenced")
+    here.until(lambda: here.ended == {"out": Fenced}, "the old process is fenced")
+    here.start(one, "out")
+    here.until(lambda: "out" in here.running and len(here.sizes) % ROUNDS == 0, "it has come back")
+    here.killed(three, "delivery.earlier_ended")
+    here.until(lambda: here.ended == {"out": Fenced}, "it is fenced again")
+    here.start(one, "out")
+    assert here.ended == {"out": ConfigurationError}, "it reads that it has ended"
+    for name in ("out.2-1", "out.2-2", "out.2-0"):
+        here.go_on()
+        here.start(three, name)
+    here.until(lambda: len(here.sizes) % ROUNDS == 0, "more results")
+
+    two = with_numbers(one, tmp_path / "3", 1, 3, 2)
+    for name in ("out.3-0", "out.3-1"):
+        here.go_on()
+        here.start(two, name)
+    here.until(lambda: sorted(here.running) == ["out.3-0", "out.3-1"], "the old ones are fenced")
+    here.start(three, "out.2-1")
+    assert here.ended["out.2-1"] is ConfigurationError
+    last = len(here.sizes)
+
+    def is_delivered() -> bool:
+        done_ms = (service.status.last_bucket_ms or 0 for service in here.running.values())
+        return min(done_ms) >= last * outputs.WIDTH_MS
+
+    here.until(is_delivered, f"bucket {last} is delivered")
+    here.close()
+    found = [each for each in delivered(one.log, one.pipeline) if each[1].bucket <= last]
+    assert sorted(ident for _, ident, _, _ in found) == ids(
+        {bucket: size for bucket, size in here.sizes.items() if bucket <= last}
+    )
+    for partition in range(PARTITIONS):
+        mine = [(ident, key) for p, ident, key, _ in found if p == partition]
+        assert mine
+        assert [ident for ident, _ in mine] == sorted(ident for ident, _ in mine)
+        assert all(partition_of(key, ident, PARTITIONS) == partition for ident, key in mine)
