@@ -105,7 +105,7 @@ def check_trimmed(run: Run) -> list[str]:
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)
     if _manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
-        own = {stream: those for stream, those in readers.items() if stream not in kept}
+        own = {stream: those for stream, those in readers.items() if those and stream not in kept}
         wrong += trimming.check_goes_on(claims, points, own, until_ms)
     return wrong
 
@@ -123,7 +123,9 @@ def _manager_runs_since(run: Run) -> float:
 
 
 def _readers(options: Options) -> dict[str, list[str]]:
-    """Who reads each stream, as their heartbeats name them."""
+    """Who reads each stream, as their heartbeats name them. Where the output has other processes
+    from some time on, it is not among them.
+    """
     found: dict[str, list[str]] = {}
     for stage in options.stages:
         numbers = range(stage.replicas)
@@ -133,7 +135,7 @@ def _readers(options: Options) -> dict[str, list[str]]:
         for stream in stage.reads:
             found.setdefault(stream, []).extend(mine)
     for output in options.outputs:
-        mine = [f"delivery {process}.0" for process in output.processes]
+        mine = [f"delivery {process}.0" for process in output.processes if len(output.numbers) == 1]
         found.setdefault(output.stream, []).extend(mine)
     return found
 

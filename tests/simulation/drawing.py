@@ -439,6 +439,23 @@ def _other_numbers(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _other_output_numbers(options: Options, rng: random.Random) -> Options:
+    """An output with one to three shards at first, and others after that."""
+    numbers = [rng.choice((1, 1, 2, 3))]
+    numbers += rng.choices((1, 2, 3), k=rng.choice((1, 1, 2, 3)))
+    return replace(
+        options,
+        stages=_chain(options, rng, 1, (1, 2), ("process", "process", "delay")),
+        output_shards=numbers[0],
+        output_changes=tuple(numbers[1:]),
+        output_partitions=max(numbers) + rng.choice((0, 1, 2)),
+        is_live=rng.random() < 0.6,
+        run_bytes_max=rng.choice((100, 300, None)),
+        buckets=rng.randint(14, 28),
+        rows_max=rng.choice((2, 4)),
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -460,6 +477,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "added late": _added_late,
     "pushed back": _small_buffers,
     "resharded": _other_numbers,
+    "output resharded": _other_output_numbers,
 }
 
 

@@ -61,7 +61,7 @@ deleted under those who read them, or of which they get other rows; a death betw
 Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
 replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
 file with another version of the stage, with which the process is restarted now, or when it ends; a
-file with another number of shards of the sources.
+file with another number of shards of the sources, or of the output.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -263,7 +263,7 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _end_is_missed(options, rng)
     if options.scenario == "added late":
         found += _stage_is_added(options, replicas, rng)
-    if options.scenario == "resharded":
+    if options.scenario in ("resharded", "output resharded"):
         found += _numbers_change(options, targets, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
@@ -553,18 +553,20 @@ def _function_changes(options: Options, replicas: Sequence[str], rng: random.Ran
 
 def _numbers_change(options: Options, targets: Sequence[str], rng: random.Random) -> list[Fault]:
     """Each change at its time, sometimes before the one before is over; and what befalls those who
-    read the sources then, or anybody.
+    read the sources, or deliver the output, then, or anybody.
     """
     at_ms = rng.randint(600, options.heal_ms // 2)
     found: list[Fault] = []
-    ingestion = [target for target in targets if target.startswith("ingestion/")]
-    for _ in options.changes:
+    service = "ingestion/" if options.changes else "delivery/"
+    those = [target for target in targets if target.startswith(service)]
+    kinds = [*PROCESS_KINDS, *(WRITER_KINDS if options.changes else 3 * DELIVERY_KINDS)]
+    for _ in range(options.files - 1):
         found.append(Fault(at_ms, "reshard", EVERYTHING, 0, 0))
         for _ in range(rng.choice((0, 1, 2, 4))):
-            kind = rng.choice((*PROCESS_KINDS, *WRITER_KINDS, "twins", "twins"))
+            kind = rng.choice((*kinds, "twins", "twins"))
             struck_ms, duration_ms = at_ms + rng.randint(-300, 4_000), rng.randint(20, 2_500)
             value = rng.randrange(24) if kind != "clock" else rng.choice((-400, 400, 3_000))
-            found.append(Fault(struck_ms, kind, rng.choice(ingestion), value, duration_ms))
+            found.append(Fault(struck_ms, kind, rng.choice(those), value, duration_ms))
         at_ms += rng.choice((rng.randint(0, 1_000), rng.randint(2_000, 5_000)))
     if rng.random() < 0.5:
         found += _any(options, targets)

@@ -164,5 +164,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "added late": _reached("results given up"),
     "pushed back": _reached("log the source reads again"),
     "resharded": _reached("log a stream has ended"),
+    "output resharded": _reached("log a shard has ended"),
 }
 """Of each of ``scenarios.CHANCES``."""

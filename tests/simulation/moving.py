@@ -43,6 +43,8 @@ def same(key: str, options: Options) -> list[str]:
     service, _, name = key.partition("/")
     if options.changes and service == "ingestion":
         return [f"ingestion/{each}" for each in options.streams_of(name.partition(".")[0])]
+    if options.output_changes and service == "delivery":
+        return [f"delivery/{each}" for of in options.outputs for each in of.every_process]
     passive = [
         f"processing/{stage.name}.{process}"
         for stage in options.stages

@@ -63,14 +63,18 @@ class OutputOptions:
     partitions: int
     is_live: bool
     is_upsert: bool
-    shards: int = 1
+    numbers: tuple[int, ...] = (1,)
+    """Of processes, one after the other."""
 
     @property
     def processes(self) -> list[str]:
-        """Who delivers it; the first also writes the live topic."""
-        if self.shards == 1:
-            return [self.name]
-        return [f"{self.name}.{shard}" for shard in range(self.shards)]
+        """Who delivers it at last; the first also writes the live topic."""
+        return self.every_process[-self.numbers[-1] :]
+
+    @property
+    def every_process(self) -> list[str]:
+        """Those of all numbers."""
+        return _members(self.name, self.numbers)
 
     @property
     def live_topic(self) -> str:
@@ -163,7 +167,9 @@ class Options:
     changes: tuple[int, ...] = ()
     """The numbers of processes that each source gets after that, one after the other."""
     output_shards: int = 1
-    """Processes of the output."""
+    """Processes of the output, at first."""
+    output_changes: tuple[int, ...] = ()
+    """The numbers of processes that the output gets after that, one after the other."""
     rush: tuple[int, int, int] = (0, 0, 1)
     """From the first of these buckets on, and before the second, there are up to so many times as
     many rows; counted from the beginning.
@@ -179,15 +185,14 @@ class Options:
         """Of processes of each source, one after the other."""
         return (self.shards, *self.changes)
 
+    @property
+    def files(self) -> int:
+        """How many files the pipeline has, one after the other."""
+        return 1 + max(len(self.changes), len(self.output_changes))
+
     def streams_of(self, source: str) -> list[str]:
         """Its streams, with all numbers."""
-        first = [f"{source}.{shard}" for shard in range(self.shards)]
-        later = [
-            f"{source}.{number}-{shard}"
-            for number, count in enumerate(self.changes, 2)
-            for shard in range(count)
-        ]
-        return [*(first if self.shards > 1 else [source]), *later]
+        return _members(source, self.numbers)
 
     def shard_of(self, stream: str) -> tuple[int, int, int]:
         """(which of the numbers, which shard, of how many) a stream is."""
@@ -277,7 +282,7 @@ class Options:
             self.output_partitions,
             self.is_live,
             self.is_upsert,
-            self.output_shards,
+            (self.output_shards, *self.output_changes),
         )
         return (first,) if self.second is None else (first, self.second)
 
@@ -288,3 +293,14 @@ class Options:
             if stage.name == stream or stage.name in found:
                 found.update(stage.reads)
         return found
+
+
+def _members(name: str, numbers: tuple[int, ...]) -> list[str]:
+    """The shards of a source or output, with all numbers that it has, one after the other."""
+    count, *changes = numbers
+    later = [
+        f"{name}.{number}-{shard}"
+        for number, many in enumerate(changes, 2)
+        for shard in range(many)
+    ]
+    return [*([name] if count == 1 else [f"{name}.{shard}" for shard in range(count)]), *later]

@@ -35,7 +35,8 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
     """The pipeline that a file with these options would give, after so many ``changes`` of the
     number of shards; None: after all.
     """
-    numbers = options.numbers if changes is None else options.numbers[: changes + 1]
+    files = options.files if changes is None else changes + 1
+    numbers = options.numbers[:files]
     sources = {
         name: Source(
             name=name,
@@ -77,13 +78,14 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
         partitions=options.partitions,
         sources=sources,
         stages=stages,
-        outputs={each.name: _output(each) for each in options.outputs},
+        outputs={each.name: _output(each, files) for each in options.outputs},
         named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
         federation=options.federation,
     )
 
 
-def _output(of: OutputOptions) -> Output:
+def _output(of: OutputOptions, files: int) -> Output:
+    *before, shards = of.numbers[:files]
     live = LiveSink(topic=of.live_topic, key=["key"], partitions=of.partitions, upsert=of.is_upsert)
     sink = Sink(topic=of.name, key=["key"], partitions=of.partitions)
     return Output(
@@ -91,7 +93,8 @@ def _output(of: OutputOptions) -> Output:
         stage=of.stream,
         corrected=sink,
         live=live if of.is_live else None,
-        shards=of.shards,
+        shards=shards,
+        shards_before=before,
     )
 
 
@@ -105,7 +108,7 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
             topic_settings("fences" if speaker.fences else "control", topic)
             for topic, speaker in {
                 topic: speaker
-                for changes in range(len(options.numbers))
+                for changes in range(options.files)
                 for topic, speaker in speakers(pipeline(options, changes)).items()
             }.items()
         ),
@@ -122,6 +125,10 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
             topic_settings("blocks", names.blocks(stream, r), of.partitions)
             for r in of.stream_writers(stream)
         ]
+    specs += [
+        topic_settings("rejected", f"{each.name}.rejected", max(each.numbers))
+        for each in options.outputs
+    ]
     if options.output_bytes_max is not None:
         config = {"max.message.bytes": str(options.output_bytes_max)}
         specs += [

@@ -1,5 +1,5 @@
-"""An operator gives the sources another number of shards while a run goes on: the file changes, and
-every process gets the new one at a time of its own.
+"""An operator gives the sources, or the output, another number of shards while a run goes on: the
+file changes, and every process gets the new one at a time of its own.
 
 The processes of the old number are stopped, or forgotten, sooner or later. Those that are forgotten
 run on until the log tells them; those that die before that begin again with the old file. Other
@@ -40,7 +40,7 @@ class Resharding:
         start: Callable[[str], None],
     ) -> None:
         """``epochs``: of each writer the newest, as they begin."""
-        self.files = [pipeline(options, changes) for changes in range(len(options.changes) + 1)]
+        self.files = [pipeline(options, changes) for changes in range(options.files)]
         self._options = options
         self._runs = runs
         self._epochs = epochs
@@ -55,12 +55,14 @@ class Resharding:
     @property
     def is_over(self) -> bool:
         """Whether all changes have begun."""
-        return self._changes == len(self._options.changes)
+        return self._changes == self._options.files - 1
 
     def runs_now(self, key: str) -> bool:
         """Whether the file that is there names the process ``key``."""
         service, name = key.split("/")
-        return service != "ingestion" or name in self.files[self._changes].source_processes()
+        file = self.files[self._changes]
+        named = {"ingestion": file.source_processes(), "delivery": list(file.deliveries())}
+        return name in named.get(service, [name])
 
     def file_of(self, process: Process) -> Pipeline:
         """What ``process`` reads when it begins."""

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
+from anabranch.codec import control_records
+from anabranch.protocol.control.records import DeliveryProgress
 from checkers import upsert
 from checkers.corrected import Delivered
 from demo.oracle import murmur2
@@ -20,14 +22,17 @@ others have the numbers before it.
 
 
 def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
-    """The corrected topic, and as more partitions those of rejected results."""
+    """The corrected topic, and as more partitions those of rejected results: where shards change,
+    only those of one partition of the corrected topic are in order.
+    """
     there = [
         (partition, offset, record, partition)
         for partition, offset, record in records(run, output.name)
     ]
     there += [
-        (place, offset, record, _partition_of(record.key or b"", output.partitions))
+        (place - 100 * partition * (len(output.numbers) > 1), offset, record, partition)
         for place, offset, record in _rejected(run, output)
+        for partition in [_partition_of(record.key or b"", output.partitions)]
     ]
     return [
         Delivered(
@@ -47,6 +52,32 @@ def _rejected(run: Run, output: OutputOptions) -> list[tuple[int, int, Record]]:
         if topic in run.log.topics
         else []
     )
+
+
+def check_ended(run: Run, output: OutputOptions) -> list[str]:
+    """The shards of earlier numbers have ended, each for the number after its own, and have said
+    nothing after that.
+    """
+    if len(output.numbers) == 1:
+        return []
+    wrong = []
+    due = [
+        heirs
+        for count, heirs in zip(output.numbers, (*output.numbers[1:], 0), strict=True)
+        for _ in range(count)
+    ]
+    for process, heirs in zip(output.every_process, due, strict=True):
+        named = [
+            entry.heirs
+            for _, _, record in records(run, run.pipeline.topic_names.progress(process))
+            if isinstance(entry := control_records.decode(record.value), DeliveryProgress)
+            and entry.output == process
+        ]
+        if any(named[:-1]) or (named and named[-1] not in (0, heirs)):
+            wrong.append(f"{process} has {named} heirs, due are {heirs} at its end")
+        if run.is_complete and heirs and (not named or not named[-1]):
+            wrong.append(f"{process} has not ended")
+    return wrong
 
 
 def check_rejected(run: Run, output: OutputOptions) -> list[str]:

@@ -35,6 +35,7 @@ CHANCES: Final[dict[str, int]] = {
     "added late": 12,
     "pushed back": 12,
     "resharded": 20,
+    "output resharded": 20,
 }
 """So many of 1 000 seeds are one of
 
@@ -72,7 +73,7 @@ of the inputs are deleted before the processes of a stage begin for the first ti
 is struck when it has; pushed back: a source may keep few blocks, and who reads it is away for so
 long that it has to leave its input unread; resharded: the sources get another number of shards,
 once or twice, and every process gets the file that says so at a time of its own, while something
-else is wrong, too.
+else is wrong, too; output resharded: the same of the output.
 """
 
 

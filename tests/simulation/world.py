@@ -705,7 +705,8 @@ def keys(options: Options) -> list[str]:
         for replica in range(stage.replicas)
     ]
     found += [f"processing/{options.moved}{new}" for new in options.new_nodes if options.moved]
-    found += [f"delivery/{process}" for output in options.outputs for process in output.processes]
+    for output in options.outputs:
+        found += [f"delivery/{process}" for process in output.every_process]
     if options.has_manager:
         found.append("consistency_manager/sim")
     for trader in options.traders:
