@@ -26,8 +26,8 @@ change check choose clean close collect compare compute configure connect conver
 cover create cut date decide declare decode define delay delete derive describe detect document
 drain draw drop encode end enforce ensure exclude expect explain expose extend extract fail feed
 fetch filter find fix follow forbid fork free freeze generate give group guard halve hand handle
-hash hide hold hunt ignore import include index initialise insert install join judge keep key land
-lay leave let limit link list load lock log look lower make map mark match measure mend merge
+hash hide hold hunt ignore import include index initialise insert install join judge keep key know
+land lay leave let limit link list load lock log look lower make map mark match measure mend merge
 migrate model move name narrow note number omit open order pack parse pass pause permit pin place
 plan plant prefer prepare print process profile prove publish put quote raise read rebuild record
 recover reduce refer regroup reject relax release reload remove rename repair repeat replace report

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def limits_in(
     body = ast.parse(source).body
     values: dict[str, float] = {}
     found = []
-    for node, after in zip(body, [*body[1:], None], strict=True):
+    for node, after in pairwise([*body, None]):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_PACKAGE):
             values |= _imported(node, numbers_of)
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
