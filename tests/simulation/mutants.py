@@ -179,6 +179,11 @@ FOUND_BY: Final[dict[str, int]] = {
     "owners_node_is_paid_for": 30064,
     "sold_on_is_not_metered": 30028,
     "sold_on_is_not_audited": 30016,
+    "no_end_is_written": 1247,
+    "an_old_shard_ignores_its_end": 1116,
+    "an_heir_begins_at_the_farthest": 962,
+    "an_heir_forgets_what_it_inherits": 1972,
+    "rejected_results_of_earlier_shards_are_not_read": 1507,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
