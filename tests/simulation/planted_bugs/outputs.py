@@ -319,8 +319,8 @@ OUTPUTS: Final = (
     Mutant(
         "outputs_fence_each_other",
         "delivery.service:DeliveryService.__init__",
-        'f"{self._pipeline.name}.{process}.corrected"',
-        'f"{self._pipeline.name}.corrected"',
+        "transactional_id(self._pipeline.name, process)",
+        'transactional_id(self._pipeline.name, "any")',
         "rule 19",
         scenario="two outputs",
         by=("ends",),
