@@ -68,6 +68,8 @@ Invariants:
         others in its progress records are OTHERS.
     DE12 all shards of an output begin at the same bucket. Once it is recorded, it never changes.
     DE13 an id before the bound of its partition is not written.
+    DE14 as long as ids that retention has removed count as written, progress records keep the
+        position that says so, and name nothing beyond those ids: a second crash finds the same.
 """
 
 from __future__ import annotations
@@ -354,6 +356,8 @@ class CorrectedDelivery:
         self._inherited: Inherited | None = None
         self._bounds: dict[int, RecordId] = {}
         """By partition, where ids count as written that are not to be found (DE13)."""
+        self._cut: dict[int, int] = {}
+        """Of partitions above whose position retention has removed records, that position."""
         self._cursor = self._confirmed = BEGINNING
         self._read_from = [
             start if shard.has(place) else self._ends[place]
@@ -374,7 +378,7 @@ class CorrectedDelivery:
         for partition, position in own.items():
             check_end(self._output, partition, position, self._ends[partition])
             if starts[partition] > position:
-                self._bounds[partition] = self._confirmed
+                self._bounds[partition], self._cut[partition] = self._confirmed, position
             self._read_from[partition] = max(position, starts[partition])
         rejected = dict(progress.positions).get(REJECTED, starts[REJECTED])
         self._read_from[REJECTED] = max(
@@ -536,6 +540,11 @@ class CorrectedDelivery:
             LocalProtocolError: called before ``recovered``.
             RemoteProtocolError: a bucket has fewer records than were written of it.
         """
+        run = self._whole(upto, sizes, rows_max)
+        return None if run is None else self._up_to_bounds(run)
+
+    def _whole(self, upto: int, sizes: Iterable[tuple[int, int]], rows_max: int) -> Run | None:
+        """DE6."""
         if not self._recovered:
             raise LocalProtocolError("delivery plans before it has read back")
         if upto < self._cursor.bucket:
@@ -561,6 +570,18 @@ class CorrectedDelivery:
             )
         return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
 
+    def _up_to_bounds(self, run: Run) -> Run:
+        """``run``, which ends where what counts as written does (DE14)."""
+        bound = max(self._bounds.values(), default=BEGINNING)
+        if not self._cursor < bound < run.next:
+            return run
+        slices = (
+            Slice(s.bucket, s.start, s.stop if s.bucket < bound.bucket else bound.position)
+            for s in run.slices
+            if RecordId(s.bucket, s.start) < bound
+        )
+        return Run(run.first, bound, tuple(slices))
+
     def progress(self, run: Run, written_ms: int) -> DeliveryProgress:
         """The progress record of ``run``, which is the next (DE4).
 
@@ -569,7 +590,10 @@ class CorrectedDelivery:
         """
         end = max(run.next, self._confirmed)
         comparing = self.comparing
-        positions = self._read_from if comparing else self._ends
+        positions = list(self._read_from if comparing else self._ends)
+        for partition, position in self._cut.items():
+            if run.first < self._bounds[partition]:
+                positions[partition] = position
         inherited = self._inherited.rejected if self._inherited and comparing else {}
         return DeliveryProgress(
             output=self._output,

@@ -284,6 +284,30 @@ def test_what_retention_removed_counts_as_written_if_a_progress_record_names_it(
     assert not comparing(machine)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5, 100])
+def test_de14_after_another_crash_the_same_counts_as_written_and_not_one_id_more(rows: int) -> None:
+    """Up to the second row of bucket 3 all is in partition 1, and removed; each process crashes
+    after two runs, of which every third time the second one leaves its progress record alone.
+    """
+    newest, written = progress(last_bucket=2, next_position=2), list[RecordId]()
+    for life in range(20):
+        machine = CorrectedDelivery("out", newest, [0, 8, 3], [9, 9 + len(written), 9])
+        for ident in written[max(0, machine.read_from[1] - 9) :]:
+            machine.found(ident)
+        machine.recovered(9)
+        for is_second in (False, True):
+            sizes = [each for each in SIZES if each[0] >= machine.cursor.bucket]
+            run = machine.plan(9, sizes, rows)
+            if run is None:
+                break
+            idents = [RecordId(s.bucket, at) for s in run.slices for at in range(s.start, s.stop)]
+            new = [ident for ident in idents if not machine.there(ident, 1)]
+            written += [] if is_second and life % 3 == 0 else new
+            newest = machine.progress(run, 1)
+            machine.advance(run, {1: 9 + len(written)})
+    assert written == [RecordId(3, 2), RecordId(3, 3), RecordId(7, 0), RecordId(7, 1)]
+
+
 def test_ids_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "RECOVERY_IDS_MAX", 2)
     machine = CorrectedDelivery("out", None, [0, 0], [9, 9])
