@@ -37,7 +37,7 @@ Invariants:
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ from anabranch.protocol.control.fencing import outvoted
 from anabranch.protocol.control.records import Alarm, Vote
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHAIN_RECORDS_MAX
-from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.boundary_log import LogState, Outcome, contents
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -78,7 +78,6 @@ ones would cost the manager more than they show.
 MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
 REJECTED: Final = "result_rejected"
-_MODULUS: Final = 1 << 64
 _EMPTY: Final = (0, 0)
 
 
@@ -150,9 +149,8 @@ class _Replica:
     closed: int = 0
     base: int = 0
     fingerprint: str = ""
-    open: set[int] = field(default_factory=set)
-    """Buckets with named parts that were not closed; some of them may have been dropped again."""
     order: list[int] = field(default_factory=list)
+    """Ascending."""
     digests: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
     points: dict[BatchId, _Point] = field(default_factory=dict)
@@ -219,7 +217,6 @@ class StreamAudit:
         stated = {r.replica: r for r in log_snapshot.replicas}
         for name, replica in self._replicas.items():
             replica.closed = replica.base = log_state.closed(name)
-            replica.open = {part.bucket for part in log_state.pending(name)}
             replica.fingerprint = log_state.fingerprint(name)
             if name in stated and (last := stated[name].last) is not None:
                 history = stated[name].history
@@ -273,23 +270,13 @@ class StreamAudit:
     def _closed(
         self, log_state: LogState, name: str, replica: _Replica, record: BoundaryRecord
     ) -> list[Mismatch]:
-        replica.open.update(part.bucket for part in record.parts if part.bucket > replica.closed)
         if record.base is not None:
             replica.base = max(replica.base, record.base)
-            replica.open.clear()
         before, replica.closed = replica.closed, log_state.closed(name)
-        closing = sorted(b for b in replica.open if b <= replica.closed)
-        replica.open.difference_update(closing)
+        closing = log_state.replica_filled(name, before + 1, replica.closed)
+        replica.order += closing
         for bucket in closing:
-            parts = log_state.replica_bucket(name, bucket)
-            if (
-                parts
-            ):  # none: they were cut off the chain, or the bucket is forgotten or not its own
-                insort(replica.order, bucket)
-                replica.digests[bucket] = (
-                    sum(p.rows for p in parts),
-                    sum(p.digest for p in parts) % _MODULUS,
-                )
+            replica.digests[bucket] = contents(log_state.replica_bucket(name, bucket) or ())
         after = max(before, replica.base, self.floor)
         return [
             m

@@ -431,6 +431,13 @@ class LogState:
             return None
         return writer.closed_parts.get(bucket) or ()
 
+    def replica_filled(self, replica: str, first: int, last: int) -> list[int]:
+        """The buckets in ``first..last`` that the writer closed, that are its own and not empty,
+        ascending; less those that are forgotten.
+        """
+        writer = self._writers[replica]
+        return writer.closed_parts.between(max(first, writer.base + 1), last)
+
     def alike(
         self, bucket: int, writer: str, parts: tuple[Part, ...]
     ) -> list[tuple[str, tuple[Part, ...]]]:

@@ -359,6 +359,25 @@ def test_buckets_that_are_not_its_own_are_not_compared(log: Log) -> None:
     assert len(log.close("0", 9, {9: 2})) == 1
 
 
+def test_what_a_base_record_names_itself_is_the_replicas_own(log: Log) -> None:
+    """It drops what was open before. Its own parts of later buckets are open after it."""
+    log.close("0", 5, {3: 3, 4: 4, 5: 5})
+    assert log.close("1", 2, {3: 9, 4: 9}) == []
+    assert log.close("1", 3, {4: 4, 5: 6}, base=3) == []
+    (found,) = log.close("1", 5, {})
+    assert found == Mismatch("s", 5, ("0", 10, 5), ("1", 10, 6), "0")
+    assert (log.audit.compared, log.audit.uncompared) == (2, 0)
+
+
+def test_votes_count_what_a_base_record_names() -> None:
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+    log.close("0", 3, {})
+    log.close("1", 3, {2: 2, 3: 3}, base=1)
+    assert [m.outvoted for m in log.close("2", 3, {2: 2, 3: 3})] == [("0",), ("0",)]
+
+
 def test_rejected_records_say_nothing(log: Log) -> None:
     log.close("0", 2, {1: 3})
     old = log.epochs["1"]
@@ -451,6 +470,21 @@ def after_another_plan(log: Log) -> str:
     """What the whole log says."""
     log.close("1", 5, {5: 2})
     return log.audit.history("1")
+
+
+def test_cn4_what_a_base_record_names_is_known_with_and_without_a_snapshot_after_it() -> None:
+    """Found by LS1 (``test_log_snapshots_properties``): the reader of the whole log knew less."""
+    log = Log()
+    log.begin("0", "plan of 0")
+    log.begin("1", "plan of 1")
+    log.close("0", 1, {})
+    log.close("0", 1, {2: 7}, base=0)
+    readers = log, restarted(log)
+    for reader in readers:
+        reader.close("0", 2, {})
+    assert [reader.close("1", 2, {}) for reader in readers] == [
+        [Mismatch("s", 2, ("0", 10, 7), ("1", 0, 0), "0", is_of_one_plan=False)] for _ in readers
+    ]
 
 
 def test_cn4_what_a_snapshot_has_forgotten_is_not_counted(log: Log) -> None:

@@ -385,6 +385,19 @@ def test_rule_6_a_base_resets_pending_parts_and_leaves_a_hole_to_its_peer() -> N
     ]
 
 
+def test_which_buckets_of_a_writer_are_filled() -> None:
+    log_state = state_after(
+        started(),
+        record(0, 0, 5, (part(2), part(4), part(7))),
+        record(0, 1, 5, (part(5), part(6), part(8), part(9)), base=5),
+        record(0, 2, 8),
+    )
+    assert log_state.replica_filled("0", 1, 8) == [6, 8]
+    assert log_state.replica_filled("0", 7, 7) == []
+    log_state.forget(6)
+    assert log_state.replica_filled("0", 1, 9) == [8]
+
+
 def test_what_is_not_a_stable_record_of_a_known_writer_changes_nothing() -> None:
     log_state = state_after(started())
     assert log_state.apply(1, started("stranger")).reason == "unknown_writer"

@@ -33,7 +33,12 @@ class Listening:
 
     def hear(self, log_state: LogState, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         self.points.seen(log_state, entry, outcome)
-        self.mismatches += self.audit.seen(log_state, entry, outcome)
+        found = self.audit.seen(log_state, entry, outcome)
+        for mismatch in found:
+            for replica, rows, digest in (mismatch.first, mismatch.second):
+                parts = log_state.replica_bucket(replica, mismatch.bucket)
+                assert parts is None or contents(parts) == (rows, digest), "CN1: its own"
+        self.mismatches += found
         if not isinstance(entry, LogSnapshot):
             self.outcomes[offset] = outcome
 
