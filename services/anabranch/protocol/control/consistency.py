@@ -14,7 +14,8 @@ bucket at which each plan replaced the previous one. This is its *history*: a re
 of the record that it continues, unless another plan made it. Two replicas are compared if their
 histories are equal: they always ran the same plan, or each change found them at the same place, as
 when a pipeline at rest is stopped and changed as a whole. A replica that copies a peer's checkpoint
-has the peer's history, if all peers that it can have copied from have the same one.
+has the peer's history, if all peers that it can have copied from have the same one, and went on
+from there by the plan of the copy.
 
 Other plans are other functions, and may make other rows. If a stage has a new version, that is the
 purpose. Two plans of the same version are a mistake of the person who changed the function, and
@@ -142,6 +143,22 @@ class _Point:
     place: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """How one replica made its buckets from ``first`` on."""
+
+    first: int
+    fingerprint: str
+    """Of the plan."""
+    history: str
+    """Empty: not known."""
+    epoch: int
+    """Of the process; -1: not known."""
+
+
+_UNKNOWN: Final = _Span(0, "", "", -1)
+
+
 @dataclass(slots=True)
 class _Replica:
     """What one writer has closed, as far as it is still to be compared."""
@@ -155,18 +172,12 @@ class _Replica:
     """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
     points: dict[BatchId, _Point] = field(default_factory=dict)
     """Of the newest CHAIN_RECORDS_MAX records."""
-    spans: list[tuple[int, str, int]] = field(default_factory=list)
-    """(first bucket, history with which it and later ones were made, epoch that closed them)."""
+    spans: list[_Span] = field(default_factory=list)
 
-    def history_of(self, bucket: int) -> str:
-        """Empty: not known."""
-        at = bisect_right(self.spans, bucket, key=lambda span: span[0])
-        return self.spans[at - 1][1] if at else ""
-
-    def epoch_of(self, bucket: int) -> int:
-        """Of the process that closed a bucket; -1: not known."""
-        at = bisect_right(self.spans, bucket, key=lambda span: span[0])
-        return self.spans[at - 1][2] if at else -1
+    def span(self, bucket: int) -> _Span:
+        """How ``bucket`` was made, or will be."""
+        at = bisect_right(self.spans, bucket, key=lambda span: span.first)
+        return self.spans[at - 1] if at else _UNKNOWN
 
 
 class StreamAudit:
@@ -210,7 +221,7 @@ class StreamAudit:
     def history(self, replica: str) -> str:
         """By which plans the replica's chain was made, for a log snapshot; empty: not known."""
         spans = self._replicas[replica].spans
-        return spans[-1][1] if spans else ""
+        return spans[-1].history if spans else ""
 
     def _adopt(self, log_state: LogState, log_snapshot: LogSnapshot) -> None:
         """CN4."""
@@ -219,11 +230,9 @@ class StreamAudit:
             replica.closed = replica.base = log_state.closed(name)
             replica.fingerprint = log_state.fingerprint(name)
             if name in stated and (last := stated[name].last) is not None:
-                history = stated[name].history
-                replica.points = {
-                    last.id: _Point(log_state.origin(name).tip_by, history, _place(last))
-                }
-                replica.spans = [(replica.closed + 1, history, last.epoch)]
+                plan, history = log_state.origin(name).tip_by, stated[name].history
+                replica.points = {last.id: _Point(plan, history, _place(last))}
+                replica.spans = [_Span(replica.closed + 1, plan, history, last.epoch)]
         self.floor = max(r.closed for r in self._replicas.values())
         slowest = min(r.closed for r in self._replicas.values())
         self.uncompared += (
@@ -252,18 +261,20 @@ class StreamAudit:
         replica.points[record.id] = _Point(plan, history, _place(record))
         if len(replica.points) > CHAIN_RECORDS_MAX:
             del replica.points[next(iter(replica.points))]
-        if not replica.spans or replica.spans[-1][1:] != (history, record.epoch):
+        latest = replica.spans[-1] if replica.spans else _UNKNOWN
+        if (latest.history, latest.epoch) != (history, record.epoch):
             first = max(replica.closed, record.base or 0) + 1
-            replica.spans.append((first, history, record.epoch))
+            replica.spans.append(_Span(first, plan, history, record.epoch))
 
     def _copied(self, replica: _Replica, base: int) -> str:
-        """The history of a peer's checkpoint that holds everything up to ``base``; empty: it
-        depends on whose it is.
+        """The history of a peer's checkpoint that holds everything up to ``base``, from which the
+        peer went on by the same plan; empty: it did not, or it depends on whose it is.
         """
         able = {
-            other.history_of(base + 1) if other.fingerprint == replica.fingerprint else ""
+            span.history if span.fingerprint == other.fingerprint == replica.fingerprint else ""
             for other in self._replicas.values()
             if other is not replica and other.spans
+            for span in (other.span(base + 1),)
         }
         return able.pop() if len(able) == 1 else ""
 
@@ -298,8 +309,8 @@ class StreamAudit:
         }
         found = []
         for bucket in sorted(buckets):
-            history = mine.history_of(bucket)
-            is_of_one_plan = bool(history) and history == theirs.history_of(bucket)
+            history = mine.span(bucket).history
+            is_of_one_plan = bool(history) and history == theirs.span(bucket).history
             self.compared += is_of_one_plan
             self.uncompared += not is_of_one_plan
             one, two = theirs.digests.get(bucket, _EMPTY), mine.digests.get(bucket, _EMPTY)
@@ -330,7 +341,7 @@ class StreamAudit:
         plan than that of ``name``, of the same version.
         """
         return (
-            self._replicas[other].epoch_of(bucket) == log_state.epoch(other)
+            self._replicas[other].span(bucket).epoch == log_state.epoch(other)
             and self._replicas[name].fingerprint != self._replicas[other].fingerprint
             and log_state.version_of(name) == log_state.version_of(other)
         )
@@ -338,9 +349,9 @@ class StreamAudit:
     def _votes(self, bucket: int, history: str) -> tuple[Vote, ...]:
         """What the replicas that closed ``bucket`` with ``history`` made of it."""
         return tuple(
-            Vote(name, replica.epoch_of(bucket), *replica.digests.get(bucket, _EMPTY))
+            Vote(name, replica.span(bucket).epoch, *replica.digests.get(bucket, _EMPTY))
             for name, replica in self._replicas.items()
-            if replica.base < bucket <= replica.closed and replica.history_of(bucket) == history
+            if replica.base < bucket <= replica.closed and replica.span(bucket).history == history
         )
 
     def _forget(self) -> None:
@@ -360,7 +371,7 @@ class StreamAudit:
             for bucket in replica.order[:cut]:
                 del replica.digests[bucket]
             del replica.order[:cut]
-            while len(replica.spans) > 1 and replica.spans[1][0] <= floor:
+            while len(replica.spans) > 1 and replica.spans[1].first <= floor:
                 del replica.spans[0]
 
 

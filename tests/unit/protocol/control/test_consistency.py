@@ -316,6 +316,33 @@ def test_who_copies_a_peer_is_compared_with_it_again() -> None:
     assert log.close("1", 10, {10: 2}) == [], "it copied what another plan had made"
 
 
+def test_who_copies_a_peer_that_has_written_nothing_by_its_new_plan_is_not_compared() -> None:
+    """What the peer closed after the checkpoint it made by the plan before."""
+    log = Log(("0", "1", "2"))
+    for writer in "012":
+        log.begin(writer)
+        log.close(writer, 5, {})
+    for writer in "02":
+        log.close(writer, 8, {7: 1, 8: 1})
+    for writer in "012":
+        log.begin(writer, "newer", version=2)
+    assert log.close("1", 6, {}, base=6) == []
+    assert log.close("1", 8, {7: 2, 8: 2}) == [], "nobody is wrong, nobody is outvoted"
+
+
+def test_who_copies_a_peer_that_went_back_with_another_plan_is_not_compared(log: Log) -> None:
+    """The checkpoint is perhaps the other plan's, though the bucket after it is not."""
+    log.close("1", 5, {})
+    log.close("0", 6, {})
+    older = log.tips["0"]
+    log.close("0", 8, {8: 1})
+    log.begin("0", "newer")
+    log.tips["0"] = older
+    log.close("0", 9, {})
+    assert log.close("1", 7, {}, base=7) == []
+    assert log.close("1", 8, {8: 2}) == []
+
+
 def test_whose_copy_it_is_must_be_known() -> None:
     log = Log(("0", "1", "2", "3"))
     for writer in "012":
