@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 
-_WRITERS_AHEAD: Final = 2
-"""Who becomes the primary writes to its boundary log, then blocks."""
+_WRITERS_AHEAD: Final = 3
+"""Who becomes the primary writes to its boundary log, heartbeats and blocks. One that is not
+connected takes half a second for its first record.
+"""
 
 
 class StandingBy:
