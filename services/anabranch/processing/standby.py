@@ -141,15 +141,14 @@ class Standby:
         newest = (
             None if self._is_moved else disk.newest()
         )  # of one that is moved the running one's, in which nothing may be mended
+        batches = (
+            []
+            if newest is None
+            else [b for b in disk.batches(newest.name) if b >= max(0, newest.lowest)]
+        )  # looked for before the sync: whoever was replaced and does not know it may go on there
         if newest is not None:
             disk.sync(newest.name)  # a primary that was killed had not; trimming counts on it
-        whole = (
-            None
-            if newest is None
-            else disk.whole(
-                newest.name, [b for b in disk.batches(newest.name) if b >= max(0, newest.lowest)]
-            )
-        )
+        whole = None if newest is None else disk.whole(newest.name, batches)
         self.bucket = 0 if newest is None or whole is None else disk.bucket(newest.name, whole)
         """The checkpoint from which it would go on holds the inputs up to here; 0: there is
         none.

@@ -142,6 +142,22 @@ def test_what_it_finds_is_durable_before_it_counts(
     assert synced == [FIRST.name]
 
 
+def test_what_is_committed_after_the_sync_does_not_count(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process that was replaced and does not know it, in the same directory."""
+    made = world.disk("1", "0")
+    spark_files.fill(made.directory(FIRST.name), 3)
+    made.write(FIRST)
+
+    def synced(_: ReplicaDisk, name: str) -> None:
+        shutil.rmtree(made.directory(name))
+        spark_files.fill(made.directory(name), 4)
+
+    monkeypatch.setattr(ReplicaDisk, "sync", synced)
+    assert world.standby().bucket == 30
+
+
 def test_a_copy_goes_on_as_the_primary_would(world: World) -> None:
     """The record that it continues is that of the batch, whoever has made it."""
     world.run(Timeline(timeline_name(7, 0), 2, BatchId("before", 2), floor=2), 3)
