@@ -50,6 +50,7 @@ _OPERATIONS = {
     Operation.DELETE: AclOperation.DELETE,
     Operation.DESCRIBE: AclOperation.DESCRIBE,
     Operation.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+    Operation.ALTER: AclOperation.ALTER,
 }
 
 
