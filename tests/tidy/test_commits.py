@@ -22,21 +22,21 @@ IMPERATIVE_SINCE: Final = "ec8de13131d75bc03555394604f8d72b6f1c4af0"
 
 _VERBS: Final = """
 accept add adopt align allow answer apply ask assert avoid begin bind bound break build call catch
-change check choose clean close collect compare compute configure connect convert copy correct count
-cover create cut date decide declare decode define delay delete derive describe detect document
-drain draw drop encode end enforce ensure exclude expect explain expose extend extract fail feed
-fetch filter find fix follow forbid fork free freeze generate give group guard halve hand handle
-hash hide hold hunt ignore import include index initialise insert install join judge keep key know
-land lay leave let limit link list load lock log look lower make map mark match measure mend merge
-migrate model move name narrow note number omit open order pack parse pass pause permit pin place
-plan plant prefer prepare print process profile prove publish put quote raise read rebuild record
-recover reduce refer regroup reject relax release reload remove rename repair repeat replace report
-reproduce request require reset resolve respect restart restore restrict retry return reuse revert
-review rewrite round run sample save say schedule scope see select send separate serve set share
-shorten show shrink sign simplify skip slow sort speed split start state stop store strengthen
-stress strip support survive switch take teach tell test tighten time trace track translate treat
-trigger trim trust try tune turn type undo unify update upgrade use validate verify wait wake walk
-want warm warn weigh widen wire withdraw wrap write
+change check choose clean close collect compare compute configure connect convert copy correct
+count cover create cut date decide declare decode define delay delete derive describe detect
+document drain draw drop encode end enforce ensure exclude expect explain expose extend extract
+fail feed fetch filter find fix follow forbid fork free freeze generate give grant group guard
+halve hand handle hash hide hold hunt ignore import include index initialise insert install join
+judge keep key know land lay leave let limit link list load lock log look lower make map mark
+match measure mend merge migrate model move name narrow note number omit open order pack parse
+pass pause permit pin place plan plant prefer prepare print process profile prove publish put
+quote raise read rebuild record recover reduce refer regroup reject relax release reload remove
+rename repair repeat replace report reproduce request require reset resolve respect restart
+restore restrict retry return reuse revert review rewrite round run sample save say schedule scope
+see select send separate serve set share shorten show shrink sign simplify skip slow sort speed
+split start state stop store strengthen stress strip support survive switch take teach tell test
+tighten time trace track translate treat trigger trim trust try tune turn type undo unify update
+upgrade use validate verify wait wake walk want warm warn weigh widen wire withdraw wrap write
 """
 VERBS: Final = frozenset(_VERBS.split())
 """With which a subject may begin; add what is missing."""
