@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -97,7 +97,14 @@ class KafkaLogAdmin:
                 self._result(futures[topic.name], f"create topic {topic.name}")
             except _AlreadyThereError:
                 existing.append(topic)
-        self._await(topics)
+        # until then a writer would get the error that the topic is unknown
+        names = [topic.name for topic in topics]
+        self._await(
+            lambda known: _listed(
+                "topics were created but have no leader yet",
+                [name for name in names if name not in known],
+            )
+        )
         old = {topic.name for topic in existing}
         made = {topic.name: self._copies[topic.name] for topic in topics if topic.name not in old}
         return [*too_few_copies(made, self._brokers), *self._differences(existing)]
@@ -143,11 +150,13 @@ class KafkaLogAdmin:
             request_timeout=self._timeout_s,
         )
         self._result(futures[topic], f"give topic {topic} {partitions} partitions")
-        deadline = time.monotonic() + self._timeout_s
-        while self._metadata().get(topic, 0) < partitions:
-            if time.monotonic() > deadline:
-                raise Unavailable(f"new partitions of topic {topic} have no leader yet")
-            time.sleep(_APPEAR_PAUSE_S)
+        self._await(
+            lambda known: (
+                f"new partitions of topic {topic} have no leader yet"
+                if known.get(topic, 0) < partitions
+                else ""
+            )
+        )
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets, for good and for everybody.
@@ -188,11 +197,9 @@ class KafkaLogAdmin:
         )
         for topic, future in futures.items():
             self._result(future, f"delete topic {topic}")
-        deadline = time.monotonic() + self._timeout_s
-        while left := self._metadata().keys() & set(there):
-            if time.monotonic() > deadline:
-                raise Unavailable(f"deleted topics are still there: {', '.join(sorted(left))}")
-            time.sleep(_APPEAR_PAUSE_S)
+        self._await(
+            lambda known: _listed("deleted topics are still there", known.keys() & set(there))
+        )
 
     def close(self) -> None:
         """Idempotent."""
@@ -262,19 +269,17 @@ class KafkaLogAdmin:
                 message = f"leaders of {topic}: not every partition has one"
                 raise Unavailable(message)
 
-    def _await(self, topics: Sequence[TopicSettings]) -> None:
-        """Return when every topic has leaders: until then a writer would get the error that the
-        topic is unknown.
+    def _await(self, lacks: Callable[[Mapping[str, int]], str]) -> None:
+        """Return when the cluster knows what it was told to do. ``lacks``: what is not so yet, by
+        the partitions of all topics that have leaders; empty: nothing.
+
+        Raises:
+            Unavailable: some of it is not so in time.
         """
         deadline = time.monotonic() + self._timeout_s
-        while True:
-            known = self._metadata()
-            absent = [topic.name for topic in topics if topic.name not in known]
-            if not absent:
-                return
+        while text := lacks(self._metadata()):
             if time.monotonic() >= deadline:
-                message = f"topics were created but have no leader yet: {', '.join(absent)}"
-                raise Unavailable(message)
+                raise Unavailable(text)
             time.sleep(_APPEAR_PAUSE_S)
 
     def _configurations(self, topics: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -299,6 +304,12 @@ class KafkaLogAdmin:
             for t in topics
             for line in differences(t, known.get(t.name), self._copies.get(t.name), applied[t.name])
         ]
+
+
+def _listed(what: str, topics: Iterable[str]) -> str:
+    """``what``, and of which topics; empty: of none."""
+    names = ", ".join(sorted(topics))
+    return f"{what}: {names}" if names else ""
 
 
 def _led(answer: ClusterMetadata) -> dict[str, int]:
