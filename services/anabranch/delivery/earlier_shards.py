@@ -14,6 +14,7 @@ from anabranch.protocol.edge.delivery import check_progress
 from anabranch.protocol.edge.output_handover import (
     EndedShards,
     end,
+    ends_earlier,
     has_ended,
     inherited,
     inherits,
@@ -60,8 +61,7 @@ class EarlierShards:
 
     def check_runs(self) -> None:
         """The same by what is to be seen now, whatever is under way."""
-        topic = self._names.progress(self._process)
-        self.check_own(read_back.last_progress(self._log, topic, self._process))
+        self.check_own(self._look(self._process))
 
     def check_live(self) -> None:
         """Before and after it has fenced whoever wrote the live topic, which is that of all
@@ -121,7 +121,7 @@ class EarlierShards:
         """The end of ``process``, as readers see it."""
         found = self._look(process)
         if not has_ended(self._output.name, self._output.numbers, generation, found):
-            if self._shard.index:
+            if not ends_earlier(self._shard):
                 first = self._output.processes()[0]
                 raise Unavailable(f"{first} has not ended {process} yet")
             found = self._end(process, generation)

@@ -38,6 +38,7 @@ Invariants:
         (DE9), or counts as written since retention has removed what a progress record names.
     OH5 as long as an id that an earlier shard wrote may be ahead, the progress of its heir says
         that it inherits.
+    OH6 one shard of a number ends those of the numbers before, so heirs do not fence one another.
 """
 
 from __future__ import annotations
@@ -74,6 +75,11 @@ def end(process: str, last: DeliveryProgress | None, heirs: int, now_ms: int) ->
     if last is None:
         last = DeliveryProgress(process, BEGINNING.bucket, BEGINNING.bucket - 1, (), now_ms)
     return replace(last, heirs=heirs, written_ms=now_ms)
+
+
+def ends_earlier(shard: Shard) -> bool:
+    """Whether it is ``shard``, of the newest number, that ends those of earlier ones (OH6)."""
+    return shard.index == 0
 
 
 def has_ended(

@@ -20,6 +20,7 @@ from anabranch.protocol.edge.delivery import (
 from anabranch.protocol.edge.output_handover import (
     EndedShards,
     end,
+    ends_earlier,
     has_ended,
     inherited,
     inherits,
@@ -238,3 +239,7 @@ def test_positions_of_another_number_are_rejected() -> None:
 def test_a_topic_that_was_cut_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="partition 3 of its topic ends at 19"):
         heir(found(ALONE, TWO), ALONE, ends=(50, 50, 50, 19, 50))
+
+
+def test_oh6_one_shard_ends_those_before() -> None:
+    assert [ends_earlier(Shard(index, 3)) for index in range(3)] == [True, False, False]

@@ -39,7 +39,8 @@ class PlannerFork:
     def __init__(self, scratch: Scratch) -> None:
         """Start it, without waiting. ``scratch``: of this process."""
         path = scratch.socket_path("planners")
-        launch, python = (shlex.quote(each) for each in (_launch(), sys.executable))
+        launch = shlex.quote(str(Path(__file__).with_name("launch.py")))
+        python = shlex.quote(sys.executable)
         self.python = scratch.path / "python"
         """What Spark is to start as Python."""
         self.python.write_text(
@@ -66,7 +67,3 @@ class PlannerFork:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-def _launch() -> str:
-    return str(Path(__file__).with_name("launch.py"))
