@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -190,6 +191,22 @@ class TestDigest:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(blocks, "_TEXT_BYTES", slice_bytes)
             assert row_hashes(texts).tolist() == expected
+
+    @given(st.lists(st.text(max_size=9) | st.text("xy", min_size=60, max_size=80), max_size=20))
+    @example(["x" * 70_000, "y" * 70_000, "", "z" * 140_000])
+    def test_a_text_counts_each_octet_with_the_power_of_its_position(
+        self, values: list[str]
+    ) -> None:
+        def expected(octets: bytes) -> int:
+            power, total = 1, len(octets)
+            for octet in octets:
+                power = power * 0x100000001B3 % 2**64
+                total += (octet + 1) * power
+            return total % 2**64
+
+        with np.errstate(over="ignore"):
+            found = blocks._hash_bytes(pa.array(values, pa.string())).tolist()
+        assert found == [expected(value.encode()) for value in values]
 
     def test_hashing_much_text_takes_little_memory(self) -> None:
         texts = pa.table({"c": ["x" * 100_000, "y" * 200_000] * 50})
