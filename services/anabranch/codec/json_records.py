@@ -17,7 +17,7 @@ Decisions, all the strict way round unless JSON leaves no choice:
 - UTF-8, no byte order mark, nothing after the object but white space.
 
 One decoder decides about every record: a class made from the schema, whose instances are built in
-C. Records that are written alike take a shorter way to the same columns (``json_alike``).
+C.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from anabranch.codec.field_types import (
     Field,
 )
 from anabranch.codec.guards import Rejected
-from anabranch.codec.json_alike import AlikeDecoder
 from anabranch.codec.logical_types import TIMESTAMPS, UnfitError
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
@@ -78,8 +77,6 @@ _ROWS_AT_ONCE: Final = 8_192
 """Records that are decoded before their columns are made: their objects stay in the
 processor's cache until then.
 """
-_ALIKE_AT_ONCE: Final = 16_384
-"""Records of which one that is unlike the others sends all to be decoded one by one."""
 
 
 class _Anything(type):
@@ -102,7 +99,6 @@ class JsonDecoder:
             self._decode = self._counted(self._decode)
         self._schema = record.arrow_schema()
         self._columns = [_column(_part(index), field) for index, field in enumerate(record.fields)]
-        self._alike = AlikeDecoder(record.fields, ignores_others=extra_fields == "ignore")
 
     def _struct(self, fields: Sequence[Field]) -> type:
         """The class of a record of ``fields``."""
@@ -159,16 +155,9 @@ class JsonDecoder:
         ``guards.admit``.
         """
         rejected: Rejected = []
-        tables = []
-        for start in range(0, len(values), _ALIKE_AT_ONCE):
-            stop = min(start + _ALIKE_AT_ONCE, len(values))
-            columns = self._alike.decode(values[start:stop])
-            if columns is not None:
-                tables.append(pa.Table.from_arrays(columns, schema=self._schema))
-                continue
-            tables += [
-                self._piece(values, first, rejected) for first in range(start, stop, _ROWS_AT_ONCE)
-            ]
+        tables = [
+            self._piece(values, start, rejected) for start in range(0, len(values), _ROWS_AT_ONCE)
+        ]
         return pa.concat_tables(
             tables
         ).combine_chunks() if tables else self._schema.empty_table(), rejected

@@ -8,11 +8,6 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 
-RECORD_BYTES_MAX: Final = 1 * MIB
-"""A user's record: larger ones are dead letters before they are decoded, so that one record
-cannot exhaust a decoder's memory.
-"""
-
 RECORD_DEPTH_MAX: Final = 16
 """Nesting of a JSON value: deeper ones can exhaust a parser's stack."""
 

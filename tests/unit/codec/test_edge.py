@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec.edge import Decoder, Encoder
+from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
-from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 RECORD = from_avro(
     {

@@ -17,16 +17,13 @@ from typing import Any
 import fastavro
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from anabranch.codec import json_alike
 from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.blocks import canonical_sort, decode_block, digest, encode_block
 from anabranch.codec.edge import Decoder, Encoder
 from anabranch.codec.field_types import FLOAT_MAX, KINDS, Field
-from anabranch.codec.json_records import JsonDecoder
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import RecordRejected
 from harness.examples import examples
@@ -304,52 +301,6 @@ def test_what_is_not_in_the_record_is_ignored(values: list[bytes]) -> None:
     assert same(
         decoder.decode(clear).table.to_pylist(), [row for row in expected if row is not None]
     )
-
-
-TEXTS = ['"x"', '""', '"', '"\u00fc,"', '"}"', '"\\u00e9"', '"null"', '"a\nb"', "null", "x", "{}"]
-NUMBERS = ["0", "-0", "-1", "01", "+1", "1.0", "1.5", "1e3", "1E-400", "1e400", ".5", "1.", "0x1F"]
-NUMBERS += ["2147483647", "2147483648", "-9223372036854775808", "9223372036854775808", "1" * 40]
-NUMBERS += ["3.5e38", "NaN", "Infinity", "true", "false", "null", " 1", "1 ", "1_0", '"1"', "[1]"]
-AT_ALL = ["i", "l", "f", "d", "b", "s"]
-
-
-@st.composite
-def alike(draw: st.DrawFn) -> list[bytes]:
-    """Records that one program wrote, mostly: the same fields with the same spaces."""
-    names = draw(st.permutations(AT_ALL))
-    if draw(st.booleans()):
-        names = [*names, draw(st.sampled_from(["x", "i", "y"]))]
-    comma, colon = draw(st.sampled_from([(",", ":"), (", ", ": "), (",", " : ")]))
-    good = {"i": "1", "l": "2", "f": "0.5", "d": "2.5", "b": "true", "s": '"x"', "x": "1"}
-    bad = draw(st.integers(0, 3))
-    values = []
-    for _ in range(draw(st.integers(1, 5))):
-        texts = {name: good.get(name, '"y"') for name in names}
-        for name in draw(st.lists(st.sampled_from(names), max_size=bad)):
-            texts[name] = draw(
-                st.sampled_from(TEXTS)
-                | st.sampled_from(NUMBERS)
-                | st.integers().map(str)
-                | st.floats().map(repr)
-                | st.text(max_size=4).map(json.dumps)
-            )
-        inner = comma.join(f'"{name}"{colon}{texts[name]}' for name in names)
-        value = f"{{{inner}}}".encode(errors="replace")
-        values.append(draw(mutated(value)) if bad == 3 else value)
-    return [value for value in values if value]
-
-
-@EXAMPLES
-@given(alike(), st.sampled_from(["ignore", "reject"]))
-@example([b'{"i":1,"l":2,"f":1,"d":1,"b":true,"s":"}', b'{"x"}'], "ignore")
-@example([b'{"i":1,"l":2,"f":1,"d":1,"b":true,"s":"x"}\n', b'{"i":1}'], "ignore")
-def test_records_that_are_alike_are_what_each_is_alone(values: list[bytes], others: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_alike, "_WORTH", 1)
-        table, rejected = JsonDecoder(JSON_RECORD, others).decode(values)
-    rows, expected = decoded_one_by_one(Decoder(JSON_RECORD, "json", others), values)
-    assert same(table.to_pylist(), rows)
-    assert [(index, error.reason) for index, error in rejected] == expected
 
 
 @EXAMPLES

@@ -133,9 +133,9 @@ def test_the_command_prints_them_whole_and_as_json() -> None:
     every = json.loads(CliRunner().invoke(app, ["limits", "--json"]).output)
     assert [each["name"] for each in every] == [each.name for each in limits()]
     assert every[0] == {
-        "name": "RECORD_BYTES_MAX",
-        "value": protocol_limits.RECORD_BYTES_MAX,
-        "unit": "bytes",
+        "name": "RECORD_DEPTH_MAX",
+        "value": protocol_limits.RECORD_DEPTH_MAX,
+        "unit": "",
         "module": "protocol.limits",
         "text": limits()[0].text,
     }
