@@ -30,6 +30,7 @@ PART = Part(
     offset_next=15,
     rows=99,
     digest=2**64 - 1,
+    size_bytes=7_000,
 )
 SMALL = BoundaryRecord(replica="0", epoch=5, id=BatchId("l", 0), prev=None, closed=0)
 FULL = BoundaryRecord(

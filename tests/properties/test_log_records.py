@@ -74,6 +74,7 @@ def parts(draw: st.DrawFn, of: st.SearchStrategy[int] = buckets) -> Part:
         first + span,
         draw(counts),
         draw(st.integers(0, 2**64 - 1)),
+        draw(counts),
     )
 
 

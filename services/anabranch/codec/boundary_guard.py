@@ -207,6 +207,7 @@ def check_part(part: Part) -> None:
         0 <= part.offset_first <= part.offset_next
         and 0 <= part.blocks <= part.offset_next - part.offset_first
         and part.rows >= 0
+        and part.size_bytes >= 0
         and 0 <= part.bucket <= limits.BUCKET_MAX
         and 0 <= part.partition < limits.PARTITIONS_MAX
         and len(part.attempt) <= limits.NAME_CHARACTERS_MAX

@@ -145,6 +145,7 @@ def _part_value(part: Part) -> dict[str, Any]:
         "offset_next": part.offset_next,
         "rows": part.rows,
         "digest": (part.digest & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "big"),
+        "size_bytes": part.size_bytes,
     }
 
 
@@ -263,8 +264,8 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
 def _parts_of(items: Iterable[tuple[Any, ...]]) -> tuple[Part, ...]:
     return tuple(
         [
-            Part(b, p, a, n, first, end, rows, int.from_bytes(digest, "big"))
-            for b, p, a, n, first, end, rows, digest in items
+            Part(b, p, a, n, first, end, rows, int.from_bytes(digest, "big"), size)
+            for b, p, a, n, first, end, rows, digest, size in items
         ]
     )
 

@@ -29,6 +29,7 @@ def parts_to_json(parts: Iterable[Part]) -> list[list[Any]]:
             p.offset_next,
             p.rows,
             f"{p.digest:x}",
+            p.size_bytes,
         ]
         for p in parts
     ]
@@ -47,8 +48,8 @@ def parts_from_json(value: object) -> tuple[Part, ...]:
         attempts, *rows = cast("list[list[Any]]", value)
         parts = tuple(
             [
-                Part(b, p, attempts[a], n, first, end, count, int(digest, 16))
-                for b, p, a, n, first, end, count, digest in rows
+                Part(b, p, attempts[a], n, first, end, count, int(digest, 16), size)
+                for b, p, a, n, first, end, count, digest, size in rows
             ]
         )
         for part in parts:

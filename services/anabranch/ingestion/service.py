@@ -102,6 +102,8 @@ before: bounds its memory where records are large.
 REPLICA: Final = "0"
 """A source has one writer; a standby replaces it by a newer epoch."""
 _FETCH_WAIT_MS: Final = 50
+_RECORD_BYTES_AT_FIRST: Final = 64 * 1024
+"""Before one was seen: a process that starts fetches so few that large ones do no harm."""
 _DECODED_AT_ONCE: Final = 16_384
 """Records that are decoded before more are fetched: so they are still in the processor's cache."""
 _BACKLOG_RECORDS: Final = 5_000
@@ -169,7 +171,8 @@ class IngestionService:
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
         schema_of = None if registry is None else partial(self._schema_of, registry)
         self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
-        self._records_max = self._sparse_max = SOURCE_BATCH_RECORDS
+        self._records_max = SOURCE_BATCH_RECORDS
+        self._record_bytes = _RECORD_BYTES_AT_FIRST
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0
         self._backlog = False
@@ -337,9 +340,14 @@ class IngestionService:
     def _read(self) -> None:
         pieces: list[tuple[Batch, Decoded]] = []
         taken = wanted = 0
+        size_bytes = 0
         broken = False
-        while taken == wanted < self._records_max:
-            at_most = min(_DECODED_AT_ONCE, self._records_max - taken)
+        while taken == wanted < self._records_max and size_bytes < SOURCE_BATCH_BYTES:
+            at_most = min(
+                _DECODED_AT_ONCE,
+                self._records_max - taken,
+                max(1, (SOURCE_BATCH_BYTES - size_bytes) // self._record_bytes),
+            )
             try:
                 chunks = self._reader.fetch(at_most, 0 if pieces else _FETCH_WAIT_MS)
             except AnabranchError:
@@ -350,8 +358,10 @@ class IngestionService:
             piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
             if piece.records:
                 pieces.append((piece, self._decoder.decode(piece.values())))
+                size_bytes += pieces[-1][1].size_bytes
+                self._record_bytes = max(1, pieces[-1][1].size_bytes // piece.records)
             taken, wanted = taken + piece.records, wanted + at_most
-        self._backlog = not broken and taken >= min(_BACKLOG_RECORDS, self._records_max)
+        self._backlog = not broken and (taken == wanted or taken >= _BACKLOG_RECORDS)
         if pieces:
             crash_point("ingestion.fetched")
             self._take(*joined(pieces))
@@ -387,7 +397,7 @@ class IngestionService:
             judged.buckets + judged.table.num_rows // 1_000 > PARTS_PER_RECORD_MAX
             and batch.records > 1
         ):
-            self._sparse_max = max(1_000, batch.records // 2)
+            self._records_max = max(1_000, batch.records // 2)
             for half in batch.halves():
                 self._take(half, self._decoder.decode(half.values()))
             return
@@ -402,7 +412,7 @@ class IngestionService:
         self._blocks.begin(slices(judged.table, bucket_ms, self._topics.blocks))
         crash_point("ingestion.blocks_begun")
         if judged.buckets < PARTS_PER_RECORD_MAX // 4:
-            self._sparse_max = SOURCE_BATCH_RECORDS
+            self._records_max = SOURCE_BATCH_RECORDS
         self._count(batch, judged)
 
     def _decided(self) -> BoundaryRecord:
@@ -590,11 +600,7 @@ class IngestionService:
 
     def _count(self, batch: Batch, judged: Judged) -> None:
         metrics, labels = self._context.metrics, (self._pipeline.name, self._stream)
-        size = judged.size_bytes
-        self._records_max = min(
-            self._sparse_max, max(1, SOURCE_BATCH_BYTES * batch.records // max(1, size))
-        )
-        metrics.count_in(batch.records, size)
+        metrics.count_in(batch.records, judged.size_bytes)
         metrics.count_out(judged.table.num_rows, judged.table.nbytes)
         if judged.late:
             self._late.labels(*labels).inc(judged.late)

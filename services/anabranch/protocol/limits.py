@@ -84,6 +84,11 @@ BATCH_ROWS_MAX: Final = 1_000_000
 while a backlog is drained.
 """
 
+ROW_BYTES_WEIGHED: Final = 256
+"""Where rows stand for memory or work, one of more bytes counts as several: so a batch of
+BATCH_ROWS_MAX has 256 MB at most.
+"""
+
 CHAIN_RECORDS_MAX: Final = 4_096
 """Records of a writer's chain that the log state remembers, the deepest rewind (rule 4). Spark
 retains fewer batches than this. The parts that older records named stay, while their buckets are

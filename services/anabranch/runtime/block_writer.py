@@ -26,6 +26,8 @@ class _Attempt:
     """Of each slice."""
     digests: list[int]
     """Of each slice."""
+    sizes: list[int]
+    """Bytes of the blocks of each slice."""
 
 
 class BlockWriter:
@@ -120,8 +122,9 @@ class BlockWriter:
         if self._writer is None:
             self._writer = self._log.writer()
         attempt, number = self._entropy.token(), 0
-        counts = []
+        counts, sizes = [], []
         for partition, bucket, table in slices:
+            size = 0
             at, blocks = TopicPartition(self._topic, partition), pieces(table)
             for block in blocks:
                 headers = BlockHeaders(
@@ -131,19 +134,22 @@ class BlockWriter:
                     replica=self._replica,
                     attempt=attempt,
                 )
-                self._writer.send(at, encode_block(block), headers=headers.encode())
+                value = encode_block(block)
+                self._writer.send(at, value, headers=headers.encode())
+                size += len(value)
                 number += 1
             counts.append(len(blocks))
+            sizes.append(size)
         sums = digests([table for _, _, table in slices])  # while the blocks are under way
-        return _Attempt(attempt, counts, sums)
+        return _Attempt(attempt, counts, sums, sizes)
 
     def _named(self, attempt: _Attempt) -> tuple[Part, ...]:
         assert self._writer is not None  # noqa: S101 - ``_sent`` opened it
         places = self._writer.flush()
         parts = []
         start = 0
-        for (partition, bucket, table), count, total in zip(
-            self._begun, attempt.blocks, attempt.digests, strict=True
+        for (partition, bucket, table), count, total, size in zip(
+            self._begun, attempt.blocks, attempt.digests, attempt.sizes, strict=True
         ):
             offsets = [place.offset for place in places[start : start + count]]
             start += count
@@ -157,6 +163,7 @@ class BlockWriter:
                     offset_next=max(offsets) + 1,
                     rows=table.num_rows,
                     digest=total,
+                    size_bytes=size,
                 )
             )
         return tuple(parts)

@@ -40,6 +40,7 @@ WRONG: list[LogEntry] = [
         for change in (
             {"offset_first": -1},
             {"offset_next": 9},
+            {"size_bytes": -1},
             {"blocks": -1},
             {"blocks": 6},
             {"rows": -1},

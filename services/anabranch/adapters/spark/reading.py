@@ -19,6 +19,7 @@ from anabranch.adapters.spark.machines import machine_named
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
 from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.limits import MIB
 from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 QUERIES_MAX: Final = 2
 """Queries of a replica at a time: the stable one and a branch, or a range that is made again."""
 _ARROW_ROWS: Final = 65_536
+_ARROW_BYTES: Final = 8 * MIB
+"""About so many bytes, or so many rows, are handed to Java at a time, which holds them whole."""
 _EVENT_TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -66,8 +69,10 @@ def rows(
         table = found[0] if len(found) == 1 else pa.concat_tables(found)
         if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
             table = table.take(pc.sort_indices(table, [(EVENT_TIME, "ascending")]))
-        for first in range(0, table.num_rows, _ARROW_ROWS):  # a copy of the whole would double it
-            yield from table.slice(first, _ARROW_ROWS).combine_chunks().to_batches()
+        size_bytes = sum(part.size_bytes for _, _, parts in taken for part in parts)
+        each = min(_ARROW_ROWS, max(1, _ARROW_BYTES * table.num_rows // max(1, size_bytes)))
+        for first in range(0, table.num_rows, each):  # a copy of the whole would double it
+            yield from table.slice(first, each).combine_chunks().to_batches()
 
 
 def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:

@@ -31,6 +31,7 @@ from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
 from anabranch.protocol.errors import AnabranchError, StageFunctionError
+from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
 from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
@@ -49,7 +50,8 @@ _ROWS_REMEMBERED: Final = 1_000_000
 """What a stage gives for a row that it reads is taken from about so many of its last rows."""
 
 _TASK_ROWS_MAX: Final = 200_000
-"""A task writes what it has gathered at this many rows: bounds its memory."""
+"""A task writes what it has gathered at this many rows, or _TASK_BYTES_MAX: bounds its memory."""
+_TASK_BYTES_MAX: Final = _TASK_ROWS_MAX * ROW_BYTES_WEIGHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +134,18 @@ class TaskWrite:
             else UnwrittenBlocks()
         )
         gathered: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size_bytes = 0
         parts: list[Part] = []
         for batch in batches:
             gathered.append(batch)
             rows += batch.num_rows
-            if rows >= _TASK_ROWS_MAX:
+            size_bytes += batch.nbytes
+            if rows >= _TASK_ROWS_MAX or size_bytes >= _TASK_BYTES_MAX:
                 parts += writer.write(
                     slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
                 )
-                gathered, rows = [], 0
+                gathered = []
+                rows = size_bytes = 0
         if rows:
             parts += writer.write(
                 slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
@@ -201,13 +205,11 @@ class ResultsExpected:
         self._read = self._made = 0
 
     def of(self, rows: int) -> float:
-        """Of ``rows`` that are read: as many as before of so many, one for each at most. A
-        join that gives more costs time only.
-        """
-        return rows if self._read == 0 else rows * min(1.0, self._made / self._read)
+        """Of ``rows`` that are read: as many as before of so many."""
+        return rows if self._read == 0 else rows * self._made / self._read
 
     def remember(self, rows: int, made: int) -> None:
-        """A batch read ``rows`` and gave ``made`` results."""
+        """A batch read ``rows`` and gave results that weigh ``made`` (``Part.weight``)."""
         read, made = self._read + rows, self._made + made
         if read > _ROWS_REMEMBERED:
             read, made = read // 2, made // 2
@@ -279,7 +281,7 @@ class StageSink:
         if self._reached is None:
             self._query.check_state(self._query.checkpoint)
         made = sum(part.rows for part in parts)
-        self._expected.remember(start.rows, made)
+        self._expected.remember(start.rows, sum(part.weight for part in parts))
         self._crash_point("processing.blocks_written")
         self._query.driver.finish(self._query.name, batch, parts)
         self._crash_point(

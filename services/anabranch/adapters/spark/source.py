@@ -136,11 +136,11 @@ class PlannedReader(DataSourceStreamReader):
             for _, replica, parts in buckets
             for part in parts
         ]
-        rows = sum(part.rows for _, _, part in taken)
+        weight = sum(part.weight for _, _, part in taken)
         count = (
             1
             if self._options.ordered
-            else max(1, min(self._options.splits_max, rows // _ROWS_PER_SPLIT))
+            else max(1, min(self._options.splits_max, weight // _ROWS_PER_SPLIT))
         )
         split_of = _shared(((stream, part) for stream, _, part in taken), count)
         groups: list[dict[tuple[str, str], list[Part]]] = [{} for _ in range(count)]
@@ -173,16 +173,16 @@ class PlannedReader(DataSourceStreamReader):
 
 def _shared(parts: Iterable[tuple[str, Part]], count: int) -> dict[tuple[str, int], int]:
     """Which of ``count`` tasks reads which partition of which stream: the largest first, each to
-    the task that has the fewest rows.
+    the task that has the least so far.
     """
-    rows: Counter[tuple[str, int]] = Counter()
+    weights: Counter[tuple[str, int]] = Counter()
     for stream, part in parts:
-        rows[stream, part.partition] += part.rows
-    rows_of, task_of = [0] * count, {}
-    for partition, more in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
-        task = rows_of.index(min(rows_of))
+        weights[stream, part.partition] += part.weight
+    weight_of, task_of = [0] * count, {}
+    for partition, more in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
+        task = weight_of.index(min(weight_of))
         task_of[partition] = task
-        rows_of[task] += more
+        weight_of[task] += more
     return task_of
 
 

@@ -29,6 +29,7 @@ from enum import StrEnum
 from typing import Final
 
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,13 @@ class Part:
     rows: int
     digest: int
     """Sum modulo 2**64 of the 64-bit hashes of the rows."""
+    size_bytes: int = 0
+    """Of its blocks, before compression."""
+
+    @property
+    def weight(self) -> int:
+        """What it takes in memory and work: its rows, or so many of ROW_BYTES_WEIGHED as it has."""
+        return max(self.rows, self.size_bytes // ROW_BYTES_WEIGHED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ Invariants:
     PN3 a query that is not batch-safe takes rows of one bucket per plan, with empty buckets around
         it; one that has timers takes one bucket per plan, empty or not, from the first bucket that
         has data on.
-    PN4 a plan has more rows than ``rows_max`` only if it takes rows of one bucket only.
+    PN4 a plan has more rows than ``rows_max``, each weighed by its bytes (``Part.weight``), only if
+        it takes rows of one bucket only.
     PN5 a query that lacks rows of the buckets that come next, since the file does not name the
         streams that have them (HO6 of ``protocol.edge.handover``), gets no plan.
 
@@ -490,11 +491,11 @@ def _end(
     """(the last bucket of the plan, whether data has been read by then). Each input's buckets
     may be cut after ``buckets_max + 1``.
     """
-    sizes: dict[int, int] = {}
+    weights: dict[int, int] = {}
     for buckets in taken.values():
         for bucket, _, parts in buckets:
-            sizes[bucket] = sizes.get(bucket, 0) + sum(part.rows for part in parts)
-    filled = sorted(sizes)
+            weights[bucket] = weights.get(bucket, 0) + sum(part.weight for part in parts)
+    filled = sorted(weights)
     if traits.has_timers:
         if position.has_rows:
             return position.bucket + 1, True
@@ -507,10 +508,10 @@ def _end(
         )
     if not traits.is_batch_safe:
         buckets_max = 1
-    rows = 0
+    weight = 0
     for count, bucket in enumerate(filled):
-        rows += sizes[bucket]
-        if count and (rows > rows_max or count >= buckets_max):
+        weight += weights[bucket]
+        if count and (weight > rows_max or count >= buckets_max):
             return bucket - 1, True
     return last, position.has_rows or bool(filled)
 

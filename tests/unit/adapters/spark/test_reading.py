@@ -81,6 +81,12 @@ class TestRows:
             "event_time": at(110),
         }
 
+    def test_wide_rows_are_handed_to_java_a_few_at_a_time(self, log: Log) -> None:
+        part = log.write(0, 2, *((n, "x" * 3_000_000, 110 + n) for n in range(5)))
+        batches = list(PlannedReader(options()).read(Split([("a", "0", (part,))])))
+        assert [batch.num_rows for batch in batches] == [2, 2, 1]
+        assert [n for batch in batches for n in batch.column("n").to_pylist()] == [*range(5)]
+
     def test_a_split_without_parts_has_no_rows(self, log: Log) -> None:
         del log
         assert rows(options(), Split([])) == []

@@ -269,6 +269,16 @@ class TestBatch:
         bench.run(0, result(450_000))
         assert bench.by_tasks == 0
 
+    def test_tasks_write_wide_results_however_few(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "DRIVER_ROWS_MAX", 1_000)
+        wide = result(150_000).append_column("text", pa.array(["x" * 10_000_000]))
+        for batch in range(2):
+            bench.logged(batch, 5 + batch)
+            bench.run(batch, wide if batch == 0 else result(650_000))
+        assert bench.by_tasks == 1, "not the first, of which nothing was known"
+
     def test_what_a_stage_gives_now_counts_more_than_what_it_gave_long_ago(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -288,10 +298,11 @@ class TestBatch:
             )
         assert bench.by_tasks == 2, "the first, of which nothing was known, and the last"
 
-    def test_a_task_with_many_rows_writes_in_several_attempts(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(("bound", "value"), [("_TASK_ROWS_MAX", 2), ("_TASK_BYTES_MAX", 20)])
+    def test_a_task_with_much_to_write_writes_in_several_attempts(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
     ) -> None:
-        monkeypatch.setattr(module, "_TASK_ROWS_MAX", 2)
+        monkeypatch.setattr(module, bound, value)
         frame: Any = Frame([pa.concat_tables([result(150_000), result(150_000), result(450_000)])])
         written = (
             frame.mapInArrow(TaskWrite(OUT, 0), "parts string")
@@ -299,11 +310,9 @@ class TestBatch:
             .column("parts")
             .to_pylist()
         )
-        attempts, *parts = json.loads(written[0])
-        assert (len(attempts), [(bucket, rows) for bucket, *_, rows, _ in parts]) == (
-            2,
-            [(2, 2), (5, 1)],
-        )
+        parts = parts_from_json(json.loads(written[0]))
+        assert len({part.attempt for part in parts}) == 2
+        assert [(part.bucket, part.rows) for part in parts] == [(2, 2), (5, 1)]
 
     def test_only_what_is_wanted_is_written_by_driver_and_tasks_alike(self, bench: Bench) -> None:
         """A query that makes buckets again begins long before them."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import (
     NODE_CHANGES_MAX,
     BoundaryRecord,
@@ -68,6 +69,13 @@ def test_records_are_values() -> None:
     assert part == Part(1, 0, "a", 1, 0, 1, 2, 3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         part.rows = 5  # type: ignore[misc]
+
+
+def test_a_part_weighs_as_much_as_its_rows_or_more_where_they_are_wide() -> None:
+    part = Part(1, 0, "a", 1, 0, 1, 2, 3)
+    assert part.weight == 2
+    assert replace(part, size_bytes=2 * ROW_BYTES_WEIGHED).weight == 2
+    assert replace(part, size_bytes=3 * ROW_BYTES_WEIGHED).weight == 3
 
 
 FIRST = BoundaryRecord("0", 0, BatchId("l", 0), None, 7)

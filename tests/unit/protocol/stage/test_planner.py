@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, StageFunctionError
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage import planner
@@ -172,9 +173,11 @@ class Stream:
         self._branch_tip: BatchId | None = None
         self._stable_tip: BatchId | None = None
 
-    def close(self, upto: int, rows: dict[int, int] | None = None) -> Stream:
+    def close(self, upto: int, rows: dict[int, int] | None = None, *, row_bytes: int = 0) -> Stream:
         self._offset += 1
-        parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
+        parts = tuple(
+            Part(b, 0, "a", 1, 0, 1, n, 0, n * row_bytes) for b, n in (rows or {}).items()
+        )
         ident, prev = BatchId("l", self._offset), self._stable_tip
         assert self.log_state.apply(
             self._offset, BoundaryRecord("0", 0, ident, prev, upto, parts)
@@ -290,6 +293,19 @@ def test_pn4_rows_bound_a_plan_but_never_below_one_bucket() -> None:
     assert buckets(next_plan(QueryPosition(), log_states, STATELESS, buckets_max=2)) == {
         "a": [2, 4]
     }
+
+
+def test_pn4_wide_rows_count_as_several() -> None:
+    rows = dict.fromkeys((2, 4, 6, 8), 100)
+    wide = {"a": Stream().close(9, rows, row_bytes=3 * ROW_BYTES_WEIGHED).log_state}
+    assert buckets(next_plan(QueryPosition(), wide, STATELESS, rows_max=600)) == {"a": [2, 4]}
+    assert buckets(next_plan(QueryPosition(), wide, STATELESS, rows_max=599)) == {"a": [2]}
+    assert buckets(next_plan(QueryPosition(), wide, STATELESS, rows_max=1)) == {"a": [2]}
+    narrow = {"a": Stream().close(9, rows, row_bytes=ROW_BYTES_WEIGHED // 3).log_state}
+    plan = next_plan(QueryPosition(), narrow, STATELESS, rows_max=200)
+    assert buckets(plan) == {"a": [2, 4]}
+    assert plan is not None
+    assert plan.rows == 200
 
 
 def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
