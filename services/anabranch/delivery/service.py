@@ -137,7 +137,6 @@ class DeliveryService:
         self._writer: TransactionalWriter | None = None
         self._delivery: CorrectedDelivery | None = None
         self._partitions = self._rejected_partitions = 0
-        self._bytes_per_row = 0.0
         self._unknown_in_a_row = 0
         self._retry_at_ms = 0
         self._ask_at_ms = 0
@@ -571,7 +570,7 @@ class DeliveryService:
         # plan sees where it does not end.
         stable = log_state.stable(delivery.cursor.bucket, log_state.upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
-        rows_max = rows_bound(self._bytes_per_row)
+        rows_max = rows_bound([part for _, _, parts in stable for part in parts])
         if self._live is not None:
             rows_max = min(rows_max, BESIDE_LIVE_ROWS_MAX)
         return delivery.plan(log_state.upto, sizes, rows_max), stable
@@ -585,8 +584,6 @@ class DeliveryService:
         records = Records.joined(
             [self._renderer.render(each.slices, each.table, lacks) for each in some]
         )
-        size_bytes = records.size_bytes
-        self._bytes_per_row = size_bytes / run.rows
         self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))
         wanted = self._unwritten(delivery, records) if delivery.comparing else None
         if wanted is not None:
@@ -594,7 +591,6 @@ class DeliveryService:
                 delivery.advance(run, None)
                 return
             records = records.only(wanted)
-            size_bytes = records.size_bytes
         try:
             ends = self._transact(delivery, run, records)
         except RecordTooLarge:
@@ -609,7 +605,7 @@ class DeliveryService:
                 self._tell_rejected(ident)
         delivery.advance(run, ends)
         self._counters.transactions.inc()
-        self._context.metrics.count_out(len(records.values), size_bytes)
+        self._context.metrics.count_out(len(records.values), records.size_bytes)
         self._following().log_state.forget(self._passed)
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:

@@ -89,6 +89,7 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX, MIB
+from anabranch.protocol.log.records import Part
 
 DELIVERY_ROWS_MAX: Final = 100_000
 """Rows of one transaction of delivery: bounds its memory, its time (well below the
@@ -96,8 +97,8 @@ transaction time-out) and what a recovery reads back.
 """
 
 DELIVERY_BYTES_MAX: Final = 64 * MIB
-"""Keys and values of one transaction of delivery, by the mean of what was written before:
-bounds memory where records are large.
+"""Blocks that one transaction of delivery is made of, by the mean size of the rows that come
+next: bounds memory where records are large.
 """
 
 RECOVERY_IDS_MAX: Final = 5_000_000
@@ -118,11 +119,11 @@ ALL_NUMBERS: Final = (
 )
 
 
-def rows_bound(bytes_per_row: float) -> int:
-    """How many records a run may have when the records written last had so many bytes on
-    average (DE6).
-    """
-    return max(1, min(DELIVERY_ROWS_MAX, int(DELIVERY_BYTES_MAX / max(1.0, bytes_per_row))))
+def rows_bound(parts: Sequence[Part]) -> int:
+    """How many records a run may have that comes from ``parts`` (DE6)."""
+    rows = sum(part.rows for part in parts)
+    size_bytes = sum(part.size_bytes for part in parts)
+    return max(1, min(DELIVERY_ROWS_MAX, DELIVERY_BYTES_MAX * rows // max(1, size_bytes)))
 
 
 def begin_of(progress: DeliveryProgress) -> RecordId:

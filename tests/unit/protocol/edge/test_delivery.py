@@ -25,6 +25,7 @@ from anabranch.protocol.edge.delivery import (
 )
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
+from anabranch.protocol.log.records import Part
 
 SIZES = [(2, 3), (3, 4), (7, 2)]
 
@@ -56,10 +57,14 @@ def progress(
     )
 
 
-def test_rows_bound_follows_the_size_of_records() -> None:
-    assert rows_bound(0) == DELIVERY_ROWS_MAX
-    assert rows_bound(DELIVERY_BYTES_MAX / 10) == 10
-    assert rows_bound(DELIVERY_BYTES_MAX * 10) == 1
+def test_rows_bound_follows_the_size_of_rows() -> None:
+    def of(rows: int, size_bytes: int) -> Part:
+        return Part(2, 0, "a", 1, 0, 1, rows, 7, size_bytes)
+
+    assert rows_bound([of(10, 700), of(30, 2_000)]) == DELIVERY_ROWS_MAX
+    assert rows_bound([of(3, DELIVERY_BYTES_MAX // 4), of(7, DELIVERY_BYTES_MAX // 4)]) == 20
+    assert rows_bound([of(1, DELIVERY_BYTES_MAX * 10)]) == 1
+    assert rows_bound([]) == 1
 
 
 def test_a_run_takes_whole_buckets_up_to_its_rows() -> None:
