@@ -26,8 +26,6 @@ class _Attempt:
     """Of each slice."""
     digests: list[int]
     """Of each slice."""
-    sizes: list[int]
-    """Bytes of the blocks of each slice."""
 
 
 class BlockWriter:
@@ -122,9 +120,8 @@ class BlockWriter:
         if self._writer is None:
             self._writer = self._log.writer()
         attempt, number = self._entropy.token(), 0
-        counts, sizes = [], []
+        counts = []
         for partition, bucket, table in slices:
-            size = 0
             at, blocks = TopicPartition(self._topic, partition), pieces(table)
             for block in blocks:
                 headers = BlockHeaders(
@@ -134,22 +131,19 @@ class BlockWriter:
                     replica=self._replica,
                     attempt=attempt,
                 )
-                value = encode_block(block)
-                self._writer.send(at, value, headers=headers.encode())
-                size += len(value)
+                self._writer.send(at, encode_block(block), headers=headers.encode())
                 number += 1
             counts.append(len(blocks))
-            sizes.append(size)
         sums = digests([table for _, _, table in slices])  # while the blocks are under way
-        return _Attempt(attempt, counts, sums, sizes)
+        return _Attempt(attempt, counts, sums)
 
     def _named(self, attempt: _Attempt) -> tuple[Part, ...]:
         assert self._writer is not None  # noqa: S101 - ``_sent`` opened it
         places = self._writer.flush()
         parts = []
         start = 0
-        for (partition, bucket, table), count, total, size in zip(
-            self._begun, attempt.blocks, attempt.digests, attempt.sizes, strict=True
+        for (partition, bucket, table), count, total in zip(
+            self._begun, attempt.blocks, attempt.digests, strict=True
         ):
             offsets = [place.offset for place in places[start : start + count]]
             start += count
@@ -163,7 +157,7 @@ class BlockWriter:
                     offset_next=max(offsets) + 1,
                     rows=table.num_rows,
                     digest=total,
-                    size_bytes=size,
+                    size_bytes=table.nbytes,
                 )
             )
         return tuple(parts)
@@ -177,7 +171,7 @@ class UnwrittenBlocks:
         merged = _merged(slices)
         sums = digests([table for _, _, table in merged])
         return tuple(
-            Part(bucket, partition, "unwritten", 1, 0, 1, table.num_rows, total)
+            Part(bucket, partition, "unwritten", 1, 0, 1, table.num_rows, total, table.nbytes)
             for (partition, bucket, table), total in zip(merged, sums, strict=True)
         )
 

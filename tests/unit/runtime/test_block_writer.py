@@ -40,11 +40,11 @@ def writer(log: LocalEventLog) -> Iterator[BlockWriter]:
     writer.close()
 
 
-def stored(log: LocalEventLog, partition: int) -> list[tuple[int, BlockHeaders, pa.Table, int]]:
+def stored(log: LocalEventLog, partition: int) -> list[tuple[int, BlockHeaders, pa.Table]]:
     reader = log.reader(committed=False)
     reader.assign({TopicPartition(TOPIC, partition): 0})
     return [
-        (o, BlockHeaders.decode(h), decode_block(v), len(v or b""))
+        (o, BlockHeaders.decode(h), decode_block(v))
         for c in reader.fetch(1_000, 0)
         for o, v, h in zip(c.offsets, c.values, c.headers, strict=True)
     ]
@@ -52,15 +52,15 @@ def stored(log: LocalEventLog, partition: int) -> list[tuple[int, BlockHeaders, 
 
 def check(log: LocalEventLog, part: Part, expected: pa.Table) -> None:
     mine = [
-        (offset, table, size)
-        for offset, head, table, size in stored(log, part.partition)
+        (offset, table)
+        for offset, head, table in stored(log, part.partition)
         if (head.attempt, head.bucket, head.epoch, head.replica)
         == (part.attempt, part.bucket, 12, "0")
     ]
-    assert [offset for offset, _, _ in mine] == list(range(part.offset_first, part.offset_next))
-    assert pa.concat_tables([table for _, table, _ in mine]).equals(expected)
+    assert [offset for offset, _ in mine] == list(range(part.offset_first, part.offset_next))
+    assert pa.concat_tables([table for _, table in mine]).equals(expected)
     assert (part.blocks, part.rows, part.digest) == (len(mine), expected.num_rows, digest(expected))
-    assert part.size_bytes == sum(size for _, _, size in mine)
+    assert part.size_bytes == expected.nbytes
 
 
 def test_a_part_per_partition_and_bucket_of_one_attempt(
@@ -107,7 +107,7 @@ def test_large_tables_are_several_blocks(log: LocalEventLog, writer: BlockWriter
     assert (first.blocks, second.blocks) == (3, 1)
     check(log, first, big)
     check(log, second, rows(0, 1))
-    assert [head.number for _, head, _, _ in stored(log, 0)] == [0, 1, 2, 3]
+    assert [head.number for _, head, _ in stored(log, 0)] == [0, 1, 2, 3]
 
 
 def test_what_is_begun_is_waited_for_later(log: LocalEventLog, writer: BlockWriter) -> None:
@@ -161,7 +161,7 @@ def test_after_an_unknown_outcome_all_is_written_again_as_another_attempt(
     check(log, before, rows(9, 1))
     garbage = [
         head.attempt
-        for _, head, _, _ in stored(log, 0)
+        for _, head, _ in stored(log, 0)
         if head.attempt not in {before.attempt, parts[0].attempt}
     ]
     assert len(garbage) == (2 if applied is None else applied)

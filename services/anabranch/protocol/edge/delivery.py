@@ -97,8 +97,8 @@ transaction time-out) and what a recovery reads back.
 """
 
 DELIVERY_BYTES_MAX: Final = 64 * MIB
-"""Blocks that one transaction of delivery is made of, by the mean size of the rows that come
-next: bounds memory where records are large.
+"""Of the rows that one transaction of delivery writes, by the mean of those that come next:
+bounds memory where records are large.
 """
 
 RECOVERY_IDS_MAX: Final = 5_000_000

@@ -50,7 +50,7 @@ class Part:
     digest: int
     """Sum modulo 2**64 of the 64-bit hashes of the rows."""
     size_bytes: int = 0
-    """Of its blocks, before compression."""
+    """Of its rows, as columns in memory."""
 
     @property
     def weight(self) -> int:
