@@ -86,14 +86,16 @@ class ChildProcess:
         return self._process.pid
 
     def yield_cores(self, niceness: int) -> None:
-        """Let the others come first on busy cores, by so much. What it starts later does the same.
+        """Let the others come first on busy cores, by so much. What it has started does the same,
+        and what it starts later.
 
         Linux shares the cores among sessions where it groups processes by them, and each child has
         a session of its own: there the group's niceness counts, and that of processes does not.
         """
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            own = os.getpriority(os.PRIO_PROCESS, 0)  # it began with
-            os.setpriority(os.PRIO_PGRP, self.pid, own + niceness)
+        own = os.getpriority(os.PRIO_PROCESS, 0)  # it began with
+        for group_id in {self.pid, *_groups_of_session(self.pid)}:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.setpriority(os.PRIO_PGRP, group_id, own + niceness)
         group = Path(f"/proc/{self.pid}/autogroup")
         for _ in range(_GROUP_TRIES):
             try:
@@ -141,3 +143,14 @@ class ChildProcess:
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def _groups_of_session(session_id: int) -> set[int]:
+    """The process groups of a session: Spark gives the daemon of its workers one of its own."""
+    groups = set[int]()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(int(entry.name)) == session_id:
+                    groups.add(os.getpgid(int(entry.name)))
+    return groups

@@ -41,7 +41,7 @@ COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
 SPARK_NICENESS: Final = 5
 """Of nodes: on busy cores they get a third of what ingestion and delivery get. A batch takes what
 has come by then, so it only gets larger; what comes before and after it, and every heartbeat, would
-be late.
+be late. They yield nothing until they are ready: all wait for the node, which takes longest.
 """
 OFF_PATH_NICENESS: Final = 10
 """Of what no result waits for: it gets a third of what nodes get. It may start just when a node
@@ -143,6 +143,7 @@ def specs_of(
                 "auditor": {COMPILERS: spark[COMPILERS]},
             }.get(service, {}),
             NICENESS.get(service, 0),
+            starts_first=service == "processing",
         )
         for service, name in names
     ]

@@ -71,6 +71,10 @@ class ProcessSpec:
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     niceness: int = 0
+    starts_first: bool = False
+    """Whether it yields the cores only when it is ready. Started again it yields them at once: then
+    others have work.
+    """
 
     @property
     def label(self) -> str:
@@ -109,8 +113,12 @@ class ManagedProcess:
             "1"
         )
         self._child = ChildProcess(spec.command, self.log_path, environment=environment)
-        if spec.niceness:
-            self._child.yield_cores(spec.niceness)
+        if spec.niceness and (restarts or not spec.starts_first):
+            self.yield_cores()
+
+    def yield_cores(self) -> None:
+        """Let those of less niceness come first on busy cores, from now on."""
+        self._child.yield_cores(self.spec.niceness)
 
     @property
     def pid(self) -> int:

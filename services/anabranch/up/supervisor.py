@@ -347,6 +347,8 @@ class Supervisor:
             service.state = "running"
             service.error = None
             service.ready_ms = self._clock.monotonic_ms()
+            if service.spec.starts_first:
+                process.yield_cores()
             self._say(f"{service.spec.label} is running (pid {process.pid})")
         elif service.metrics_port is not None:
             self._tell_why_not(service, service.metrics_port)

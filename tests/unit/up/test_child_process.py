@@ -61,6 +61,23 @@ def test_what_yields_the_cores_does_so_as_a_process_and_as_a_session(tmp_path: P
     child.yield_cores(4)  # it has ended: nothing happens
 
 
+def test_so_does_what_it_has_started_in_a_group_of_its_own(tmp_path: Path) -> None:
+    program = """
+import os, subprocess, threading
+print(subprocess.Popen(["sleep", "60"], process_group=0).pid, flush=True)
+threading.Event().wait(60)
+"""
+    child = ChildProcess([sys.executable, "-c", program], tmp_path / "log")
+    try:
+        wait_until(lambda: child.log_tail().endswith("\n"), 20, "it has started another")
+        child.yield_cores(3)
+        there = os.getpriority(os.PRIO_PROCESS, int(child.log_tail()))
+        assert there == os.getpriority(os.PRIO_PROCESS, 0) + 3
+    finally:
+        os.kill(int(child.log_tail()), signal.SIGKILL)
+        child.kill()
+
+
 def test_stops_when_asked_and_twice(tmp_path: Path) -> None:
     child = ChildProcess(SLEEPER, tmp_path / "log")
     wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")

@@ -113,6 +113,7 @@ def test_what_no_result_waits_for_yields_the_cores_to_nodes_and_nodes_to_the_res
     names += [("agent", "north"), ("auditor", "audit"), ("contract_broker", "north")]
     specs = specs_of(names, Path("/x/p.yaml"), Path("/x/state"), "b:1", None)
     assert [spec.niceness for spec in specs] == [0, 5, 10, 10, 10]
+    assert [spec.starts_first for spec in specs] == [False, True, False, False, False]
 
 
 def test_who_runs_what_it_offers_says_so_to_its_node_and_names_the_broker(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,24 @@ def test_sweep_finds_what_another_supervisor_left(tmp_path: Path) -> None:
     assert marked(MARK, str(tmp_path)) == []
     wait_until(lambda: process.exit_code() is not None, 5, "ended")
     assert sweep(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("starts_first", "restarts", "yields"),
+    [(False, 0, True), (False, 1, True), (True, 0, False), (True, 1, True)],
+)
+def test_what_starts_first_yields_the_cores_when_it_is_told(
+    tmp_path: Path, *, starts_first: bool, restarts: int, yields: bool
+) -> None:
+    spec = replace(_spec("input()"), niceness=3, starts_first=starts_first)
+    process = ManagedProcess(spec, tmp_path, restarts)
+    try:
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == own + (3 if yields else 0)
+        process.yield_cores()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == own + 3
+    finally:
+        process.kill()
 
 
 def test_terminate_wakes_a_paused_process(tmp_path: Path) -> None:

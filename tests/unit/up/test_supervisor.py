@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -201,6 +202,10 @@ class _Failing:
 
     def __init__(self) -> None:
         self.code: int | None = None
+        self.times_yielded = 0
+
+    def yield_cores(self) -> None:
+        self.times_yielded += 1
 
     def exit_code(self) -> int | None:
         return self.code
@@ -246,6 +251,33 @@ def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.M
         "again in 1 s",
         "again in 2 s",
     ]
+    supervisor.stop()
+
+
+def test_what_starts_first_yields_the_cores_when_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ManagedProcess", lambda *_: _Failing())
+    monkeypatch.setattr(probe, "metrics_port", lambda *_: 1)
+    monkeypatch.setattr(probe, "ready", lambda _: False)
+    monkeypatch.setattr(probe, "status", lambda _: {})
+    specs = [
+        ProcessSpec("processing", "first", ["x"], starts_first=True),
+        ProcessSpec("ingestion", "beside", ["x"]),
+    ]
+    supervisor = Supervisor(
+        tmp_path, Deployment(os.getpid(), "p", "k", None), specs, SystemClock(), lambda _: None
+    )
+    for service in supervisor._services:
+        supervisor._start(service)
+
+    def times_yielded() -> list[int]:
+        supervisor.step()
+        return [cast("_Failing", each.process).times_yielded for each in supervisor._services]
+
+    assert times_yielded() == [0, 0]
+    monkeypatch.setattr(probe, "ready", lambda _: True)
+    assert times_yielded() == times_yielded() == [1, 0]
     supervisor.stop()
 
 
