@@ -201,7 +201,7 @@ READINGS = {
         timed=False,
     ),
     "record id": Reading(texts, RemoteProtocolError, b"12.34"),
-    "parts": Reading(parts, RemoteProtocolError, b'[["a"],[1,0,0,1,0,1,1,"ff"]]', timed=False),
+    "parts": Reading(parts, RemoteProtocolError, b'[["a"],[1,0,0,1,0,1,1,"ff",9]]', timed=False),
 }
 
 
