@@ -1,4 +1,6 @@
-"""An output gets another number of shards on a real broker, while results go on."""
+"""An output gets another number of shards on a real broker, and its live topic another process, while
+results go on.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,8 @@ class Deployment:
 
 def with_numbers(first: World, folder: Path, *numbers: int) -> World:
     """The file has other numbers, and its topics are there."""
-    world = World(first.kafka, first.name, folder, shards=str(list(numbers)), partitions=PARTITIONS)
+    shards = str(list(numbers))
+    world = World(first.kafka, first.name, folder, live=True, shards=shards, partitions=PARTITIONS)
     prepare(world.log, topics_of(world.pipeline), create_inputs=True, say=print)
     return world
 
@@ -113,7 +116,7 @@ def with_numbers(first: World, folder: Path, *numbers: int) -> World:
 def test_from_one_to_three_and_to_two_under_load_every_result_is_there_once(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    one = World(kafka, topic_prefix, tmp_path / "1", partitions=PARTITIONS)
+    one = World(kafka, topic_prefix, tmp_path / "1", live=True, partitions=PARTITIONS)
     here = Deployment(one)
     here.start(one, "out")
     here.until(lambda: len(here.sizes) >= ROUNDS, "the first results")
@@ -145,11 +148,16 @@ def test_from_one_to_three_and_to_two_under_load_every_result_is_there_once(
         return min(done_ms) >= last * outputs.WIDTH_MS
 
     here.until(is_delivered, f"bucket {last} is delivered")
-    here.close()
-    found = [each for each in delivered(one.log, one.pipeline) if each[1].bucket <= last]
-    assert sorted(ident for _, ident, _, _ in found) == ids(
-        {bucket: size for bucket, size in here.sizes.items() if bucket <= last}
+    here.until(
+        lambda: outputs.live_view(one.log, one.pipeline).stable_upto >= last,
+        f"bucket {last} is on the live topic",
     )
+    here.close()
+    wanted = ids({bucket: size for bucket, size in here.sizes.items() if bucket <= last})
+    shown = [record.id for _, record in outputs.live_records_of(one.log, one.pipeline)]
+    assert sorted(ident for ident in shown if ident and ident.bucket <= last) == wanted
+    found = [each for each in delivered(one.log, one.pipeline) if each[1].bucket <= last]
+    assert sorted(ident for _, ident, _, _ in found) == wanted
     for partition in range(PARTITIONS):
         mine = [(ident, key) for p, ident, key, _ in found if p == partition]
         assert mine

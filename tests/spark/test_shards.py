@@ -1,6 +1,7 @@
 """A source with two shards, on a real broker and real Spark: one is killed under load. The stage
 goes on without its partitions, tentatively, and says which shard is missing; once it runs again all
-is as if nothing had happened.
+is as if nothing had happened. And the source gets another number of shards: the stage goes on from
+its checkpoint.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import signal
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,7 @@ class World:
         admin.close()
         self._writer, self.rows = log.writer(), list[Row]()
         self.tentative: list[BoundaryRecord] = []
+        self.stable: list[BoundaryRecord] = []
         self.output = Output(kafka, self.pipeline, "s")
         self.output.reader.close()
         boundaries = self.pipeline.topic_names.boundaries("s")
@@ -92,9 +95,18 @@ class World:
         path.write_text(path.read_text().replace("    format: json\n", source, 1))
         return load(path)
 
+    def has_shards(self, before: int, now: int) -> None:
+        """The file says so from now on, and its topics are there."""
+        path = self.pipeline.path
+        line = f"    shards: {before}\n"
+        path.write_text(path.read_text().replace(line, f"    shards: [{before}, {now}]\n", 1))
+        self.pipeline = load(path)
+        create_topics(self.kafka, self.pipeline)
+
     def _seen(self, _: int, entry: LogEntry, outcome: Outcome) -> None:
         if outcome.accepted and isinstance(entry, BoundaryRecord):
-            self.tentative += [entry] if entry.kind is BoundaryKind.TENTATIVE else []
+            is_tentative = entry.kind is BoundaryKind.TENTATIVE
+            (self.tentative if is_tentative else self.stable).append(entry)
 
     def produce(self, first_ms: int, last_ms: int) -> None:
         for partition, rows in enumerate(rows_of(first_ms, last_ms)):
@@ -105,9 +117,19 @@ class World:
                 self._writer.send(at, json.dumps(record).encode())
         self._writer.flush()
 
-    def shard(self, index: int) -> ModuleProcess:
-        state = self.folder / f"shard {index}"
-        return service("ingestion", f"a.{index}", self.pipeline.path, self.kafka, state)
+    def shard(self, name: str) -> ModuleProcess:
+        return service("ingestion", name, self.pipeline.path, self.kafka, self.folder / name)
+
+    def stage(self) -> StageProcess:
+        return StageProcess(self.pipeline, "s.0", self.kafka, self.folder / "state")
+
+    def closed(self, bucket: int, stage: StageProcess) -> bool:
+        stage.check()
+        self.output.reader.poll(50)
+        return self.output.reader.log_state.upto >= bucket
+
+    def closes(self, bucket: int, stage: StageProcess) -> None:
+        wait_until(lambda: self.closed(bucket, stage), STARTS_WITHIN_S, f"{bucket} is closed")
 
     def made(self, upto: int) -> Counter[Row]:
         found = self.output.buckets(1, upto)
@@ -122,31 +144,52 @@ def test_a_shard_is_killed_and_nothing_is_lost_or_twice(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     world = World(kafka, topic_prefix, tmp_path)
-    with (
-        world.shard(0) as zero,
-        StageProcess(world.pipeline, "s.0", kafka, tmp_path / "state") as stage,
-    ):
-        with world.shard(1) as one:
+    with world.shard("a.0"), world.stage() as stage:
+        with world.shard("a.1") as one:
             world.produce(1_000, 3_000)
-
-            def closed(bucket: int) -> bool:
-                stage.check()
-                zero.alive()
-                world.output.reader.poll(50)
-                return world.output.reader.log_state.upto >= bucket
-
-            wait_until(lambda: closed(29), STARTS_WITHIN_S, "all is closed that both have read")
+            world.closes(29, stage)
             assert not world.tentative
             world.produce(3_000, 4_000)
             os.kill(one.process.pid, signal.SIGKILL)
             one.process.wait()
         world.produce(4_000, 6_000)
         wait_until(
-            lambda: closed(0) and any("a.1" in each.missing for each in world.tentative),
+            lambda: (
+                world.closed(0, stage) and any("a.1" in each.missing for each in world.tentative)
+            ),
             60,
             "results without the shard that is missing",
         )
-        with world.shard(1):
-            wait_until(lambda: closed(59), 120, "all is corrected")
+        with world.shard("a.1"):
+            world.closes(59, stage)
         assert world.made(59) == expected(world.rows, 5_900)
+    world.close()
+
+
+@pytest.mark.nightly
+def test_another_number_of_shards_and_the_stage_goes_on_from_its_checkpoint(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    world = World(kafka, topic_prefix, tmp_path)
+    with ExitStack() as processes:
+        for name in world.pipeline.source_processes():
+            processes.enter_context(world.shard(name))
+        with world.stage() as stage:
+            world.produce(1_000, 2_000)
+            world.closes(19, stage)
+            world.produce(2_000, 3_000)
+            world.closes(29, stage)  # so what closed 19 is in a checkpoint
+        world.has_shards(2, 3)
+        added = world.pipeline.source_processes()
+        assert len(added) == 3
+        world.produce(3_000, 4_000)
+        with world.stage() as stage:
+            for name in added:
+                processes.enter_context(world.shard(name))
+            world.produce(4_000, 6_000)
+            world.closes(59, stage)
+    assert world.made(59) == expected(world.rows, 5_900)
+    first, *others = world.stable
+    assert first.prev is None
+    assert {each.prev for each in others} <= {each.id for each in world.stable}, "it goes on"
     world.close()
