@@ -1,5 +1,5 @@
-"""An output gets another number of shards on a real broker, and its live topic another process, while
-results go on.
+"""An output gets another number of shards on a real broker, and its live topic another process,
+while results go on.
 """
 
 from __future__ import annotations
