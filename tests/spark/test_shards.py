@@ -123,13 +123,25 @@ class World:
     def stage(self) -> StageProcess:
         return StageProcess(self.pipeline, "s.0", self.kafka, self.folder / "state")
 
-    def closed(self, bucket: int, stage: StageProcess) -> bool:
+    def closed(self, bucket: int, stage: StageProcess, *shards: ModuleProcess) -> bool:
+        """Whether it is stable; all of these still run."""
         stage.check()
+        for shard in shards:
+            shard.alive()
         self.output.reader.poll(50)
         return self.output.reader.log_state.upto >= bucket
 
-    def closes(self, bucket: int, stage: StageProcess) -> None:
-        wait_until(lambda: self.closed(bucket, stage), STARTS_WITHIN_S, f"{bucket} is closed")
+    def closes(
+        self,
+        bucket: int,
+        stage: StageProcess,
+        *shards: ModuleProcess,
+        deadline_s: float = STARTS_WITHIN_S,
+    ) -> None:
+        """Wait for that."""
+        wait_until(
+            lambda: self.closed(bucket, stage, *shards), deadline_s, f"bucket {bucket} is closed"
+        )
 
     def made(self, upto: int) -> Counter[Row]:
         found = self.output.buckets(1, upto)
@@ -144,10 +156,10 @@ def test_a_shard_is_killed_and_nothing_is_lost_or_twice(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     world = World(kafka, topic_prefix, tmp_path)
-    with world.shard("a.0"), world.stage() as stage:
+    with world.shard("a.0") as zero, world.stage() as stage:
         with world.shard("a.1") as one:
             world.produce(1_000, 3_000)
-            world.closes(29, stage)
+            world.closes(29, stage, zero)
             assert not world.tentative
             world.produce(3_000, 4_000)
             os.kill(one.process.pid, signal.SIGKILL)
@@ -155,13 +167,14 @@ def test_a_shard_is_killed_and_nothing_is_lost_or_twice(
         world.produce(4_000, 6_000)
         wait_until(
             lambda: (
-                world.closed(0, stage) and any("a.1" in each.missing for each in world.tentative)
+                world.closed(0, stage, zero)
+                and any("a.1" in each.missing for each in world.tentative)
             ),
             60,
             "results without the shard that is missing",
         )
         with world.shard("a.1"):
-            world.closes(59, stage)
+            world.closes(59, stage, zero, deadline_s=120)
         assert world.made(59) == expected(world.rows, 5_900)
     world.close()
 
@@ -184,10 +197,9 @@ def test_another_number_of_shards_and_the_stage_goes_on_from_its_checkpoint(
         assert len(added) == 3
         world.produce(3_000, 4_000)
         with world.stage() as stage:
-            for name in added:
-                processes.enter_context(world.shard(name))
+            shards = [processes.enter_context(world.shard(name)) for name in added]
             world.produce(4_000, 6_000)
-            world.closes(59, stage)
+            world.closes(59, stage, *shards)
     assert world.made(59) == expected(world.rows, 5_900)
     first, *others = world.stable
     assert first.prev is None
