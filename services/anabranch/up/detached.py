@@ -17,7 +17,7 @@ from typing import Final
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.up import state_file
 from anabranch.up.processes import bound_log, log_path
-from anabranch.up.supervisor import SERVER_STOP_ORDER
+from anabranch.up.supervisor import READY, SERVER_STOP_ORDER
 
 _PAUSE_S: Final = 0.1
 _STOP_WAIT_S: Final = 20.0
@@ -58,10 +58,11 @@ def start(
             ended = process.poll()
             known = state_file.read(state_dir)
             own = known if known is not None and known.pid == process.pid else None
-            ready = own is not None and own.ready
+            ready = False
             for line in stated:
                 say(line.rstrip("\n"))
-            if own is not None and not ready:
+                ready |= line.startswith(READY)
+            if own is not None and not own.ready:
                 services = [row for row in own.processes if row.service not in SERVER_STOP_ORDER]
                 running = sum(row.state == "running" for row in services)
                 progress("processes ready", running, len(services))

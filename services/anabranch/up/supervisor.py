@@ -40,6 +40,8 @@ STOP_ORDER: Final = (
     "auditor",
 )
 SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
+READY: Final = "ready  kafka"
+"""With this the line begins that says once that all services are ready."""
 
 _ROUND_S: Final = 0.1
 _GROUP_PATIENCE_MS: Final = {
@@ -221,7 +223,7 @@ class Supervisor:
         if became_ready:  # after the file: who has read this line finds everything ready in it
             redis = self._deployed.redis
             index = f"  redis {redis}" if redis else "  without redis"
-            self._say(f"ready  kafka {self._deployed.kafka}{index}  state {self._state_dir}")
+            self._say(f"{READY} {self._deployed.kafka}{index}  state {self._state_dir}")
 
     def stop(self, stop_now: threading.Event | None = None, progress: Progress = unwatched) -> None:
         """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill

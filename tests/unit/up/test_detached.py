@@ -16,8 +16,10 @@ _BEGIN = (
     "state = Path(sys.argv[1]); print('starting Kafka', flush=True)\n"
 )
 _READY = (
-    "s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None, True, ())); time.sleep(600)"
+    "s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None, True, ())); time.sleep(0.5);"
+    " print('ready  kafka k:1', flush=True); time.sleep(600)"
 )
+"""As the supervisor does it: what it says comes after the file."""
 
 
 def start(
@@ -41,13 +43,13 @@ def start(
 def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -> None:
     state_file.write(tmp_path, state_file.Deployment(1, "p.yaml", "old:1", None, True, ()))
     code, lines = start(tmp_path, "time.sleep(0.5); " + _READY)
-    assert (code, lines) == (0, ["starting Kafka"])
+    assert (code, lines) == (0, ["starting Kafka", "ready  kafka k:1"])
     known = state_file.read(tmp_path)
     assert known is not None
     assert known.pid != 1, "that of the run before does not count"
     assert os.getsid(known.pid) == known.pid, "a closed terminal does not end it"
     os.kill(known.pid, signal.SIGKILL)
-    assert (tmp_path / "logs" / "up.log").read_text() == "starting Kafka\n"
+    assert (tmp_path / "logs" / "up.log").read_text() == "starting Kafka\nready  kafka k:1\n"
 
 
 def test_how_many_of_its_services_run_is_counted(tmp_path: Path) -> None:
@@ -63,10 +65,16 @@ def test_how_many_of_its_services_run_is_counted(tmp_path: Path) -> None:
         f"rows = tuple(s.ProcessRow(*row) for row in {[[r.service, r.name] for r in rows]});"
         " rows = tuple(s.ProcessRow(r.service, r.name, state='running') for r in rows[:2])"
         " + rows[2:]; s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None,"
-        " False, rows)); time.sleep(2); "
+        " False, rows))\nend_s = time.monotonic() + 60\n"
+        "while not (state / 'seen').exists() and time.monotonic() < end_s: time.sleep(0.01)\n"
     )
     steps: list[Step] = []
-    code, _ = start(tmp_path, started + _READY, progress=lambda *step: steps.append(Step(*step)))
+
+    def count(what: str, done: int, total: int) -> None:
+        steps.append(Step(what, done, total))
+        (tmp_path / "seen").touch()  # before that it is not ready
+
+    code, _ = start(tmp_path, started + _READY, progress=count)
     assert code == 0
     assert set(steps) == {Step("processes ready", 1, 2)}
     known = state_file.read(tmp_path)
