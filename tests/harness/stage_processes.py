@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -81,6 +81,17 @@ class StageProcess:
             lambda: f"the end of {self.process.args!r}:\n{self.log()}",
         )
         return self.process.wait()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within the block it stands still, and so do those that it started in its group: Java, but
+        not Spark's Python workers.
+        """
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL to it and to what it started. Idempotent."""
