@@ -88,9 +88,13 @@ def processor_s(process: Process) -> float:
 class TreeMeter(threading.Thread):
     """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, *, sees_memory: bool = True) -> None:
+        """``sees_memory``: the system looks through each process's pages for it, and meanwhile the
+        process gets no new ones.
+        """
         super().__init__(name="tree", daemon=True)
         self._root = root
+        self._sees_memory = sees_memory
         self._stopping = threading.Event()
         self._processor_s: dict[Process, float] = {}
         self.peak_bytes = 0
@@ -113,8 +117,9 @@ class TreeMeter(threading.Thread):
             for process in processes:
                 took_s = processor_s(process)
                 self._processor_s[process] = max(took_s, self._processor_s.get(process, 0.0))
-            self.last_bytes = proportional_bytes(processes)
-            self.peak_bytes = max(self.peak_bytes, self.last_bytes)
+            if self._sees_memory:
+                self.last_bytes = proportional_bytes(processes)
+                self.peak_bytes = max(self.peak_bytes, self.last_bytes)
             self._stopping.wait(1.0)
 
     def stop(self) -> None:

@@ -150,7 +150,7 @@ class Run:
 
     def _under_load(self) -> Verdict:
         owners, kafka = self._owners, self._owners.kafka
-        meters = [TreeMeter(pid) for pid in owners.supervisors()]
+        meters = [TreeMeter(pid, sees_memory=False) for pid in owners.supervisors()]
         reader = TopicReader(kafka, OUTPUT, self._take)
         traffic = Traffic(kafka, self._seed, self._pipeline.partitions)
         traffic.at_once = RUSH

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from demo.process_tree import (
     Process,
     TreeMeter,
@@ -32,11 +34,12 @@ def test_a_child_is_found_with_its_memory_until_it_ends() -> None:
     assert not is_running(Process(process.pid, process.started + 1)), (
         "another process with the same id"
     )
-    child.communicate(b"\n", timeout=10)
+    child.communicate(b"\n", timeout=60)
     assert not is_running(process)
 
 
-def test_what_a_tree_took_counts_after_its_end() -> None:
+@pytest.mark.parametrize("sees_memory", [True, False])
+def test_what_a_tree_took_counts_after_its_end(*, sees_memory: bool) -> None:
     code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -44,10 +47,15 @@ def test_what_a_tree_took_counts_after_its_end() -> None:
         process = find(child.pid)
         assert child.stdout is not None
         child.stdout.readline()
-        meter = TreeMeter(child.pid)
+        meter = TreeMeter(child.pid, sees_memory=sees_memory)
         meter.start()
-        wait_until(lambda: meter.processor_s, 10, "it was looked at")
-        child.communicate(b"\n", timeout=10)
+        wait_until(
+            lambda: meter.processor_s and (meter.peak_bytes or not sees_memory),
+            60,
+            "it was looked at",
+        )
+        child.communicate(b"\n", timeout=60)
     meter.stop()
     assert meter.seen == {process}
     assert 0.2 < meter.processor_s < 10
+    assert (meter.peak_bytes > 100_000) == sees_memory
