@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from anabranch.adapters.system.clock import SystemClock
@@ -14,26 +14,55 @@ Rows = list[tuple[int, ...]]
 
 
 class LiveFeed:
-    """Closes one bucket of a source every ``period_ms``; while cut it holds back what it has,
-    as a network that lost its packets.
+    """One of the sources; while cut it holds back what it has, as a network that lost its
+    packets.
     """
 
-    def __init__(
-        self, feed: Feed, rows_of: Callable[[int], Rows], period_ms: int, *, first: int = 1
-    ) -> None:
+    def __init__(self, feed: Feed, rows_of: Callable[[int], Rows]) -> None:
         """``rows_of(bucket)``: the rows (event time, key, value) of a bucket."""
         self._feed = feed
         self._rows_of = rows_of
+        self._cut = threading.Event()
+        self._sending = threading.Lock()
+        self.sent = 0
+        """The last bucket that the source has closed."""
+
+    def cut(self) -> None:
+        """Nothing of it arrives from now on; ``sent`` is what has arrived."""
+        with self._sending:
+            self._cut.set()
+
+    def heal(self) -> None:
+        """What was held back arrives at once, with the next bucket."""
+        self._cut.clear()
+
+    def send(self, upto: int) -> None:
+        """Close all up to this bucket, unless it is cut."""
+        with self._sending:
+            if self._cut.is_set():
+                return
+            due = [
+                row for bucket in range(self.sent + 1, upto + 1) for row in self._rows_of(bucket)
+            ]
+            self._feed.append(readings(due) if due else None, upto)
+            self.sent = upto
+
+
+class LiveFeeds:
+    """Closes one bucket of all sources every ``period_ms``, or as fast as it can. One thread does
+    it, source by source: none gets ahead of the others, however slow the machine is.
+    """
+
+    def __init__(self, feeds: Sequence[LiveFeed], period_ms: int) -> None:
+        self._feeds = feeds
         self._period_ms = period_ms
         self._clock = SystemClock()
         self._stopping = threading.Event()
-        self._cut = threading.Event()
-        self._sending = threading.Lock()
+        self._counting = threading.Lock()
+        self._last: int | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.bucket = first - 1
+        self.bucket = 0
         """The last bucket whose time has come."""
-        self.sent = first - 1
-        """The last bucket that the source has closed."""
         self.due_ms: dict[int, int] = {}
         """When each bucket's time had come, by the clock of ``waiting.given_s``."""
         self.error: BaseException | None = None
@@ -44,36 +73,27 @@ class LiveFeed:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join(30)
+        if self._thread.ident is not None:
+            self._thread.join(30)
 
-    def cut(self) -> None:
-        """Nothing of it arrives from now on; ``sent`` is what has arrived."""
-        with self._sending:
-            self._cut.set()
-
-    def heal(self) -> None:
-        """What was held back arrives at once."""
-        self._cut.clear()
+    def end_after(self, buckets: int) -> int:
+        """All sources end with the same bucket, so many later: none lacks it. Returns it."""
+        with self._counting:
+            self._last = self.bucket + buckets
+            return self._last
 
     def _run(self) -> None:
-        begun = self._clock.monotonic_ms()
+        due = self._clock.monotonic_ms()
         try:
-            count = 0
-            while not self._stopping.is_set():
-                count += 1
-                due = begun + count * self._period_ms
+            while True:
+                due += self._period_ms
                 self._stopping.wait(max(0, due - self._clock.monotonic_ms()) / 1000)
-                self.bucket += 1
-                self.due_ms[self.bucket] = round(given_s() * 1_000)
-                with self._sending:
-                    if not self._cut.is_set() and not self._stopping.is_set():
-                        self._send()
+                with self._counting:
+                    if self.bucket == self._last or self._stopping.is_set():
+                        return
+                    self.bucket += 1
+                    self.due_ms[self.bucket] = round(given_s() * 1_000)
+                for feed in self._feeds:
+                    feed.send(self.bucket)
         except BaseException as error:  # noqa: BLE001 - looked at by the test
             self.error = error
-
-    def _send(self) -> None:
-        due = [
-            row for bucket in range(self.sent + 1, self.bucket + 1) for row in self._rows_of(bucket)
-        ]
-        self._feed.append(readings(due) if due else None, self.bucket)
-        self.sent = self.bucket

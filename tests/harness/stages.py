@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 import structlog
@@ -50,6 +50,8 @@ RECORD = """
   {"name": "level", "type": "double", "default": 0.0}, {"name": "time", "type": "long"}]}
 """
 WIDTH_MS = 100
+STARTS_WITHIN_S = 300
+"""A cold Spark on a busy machine, until its first results."""
 
 MODULES = Path(tempfile.mkdtemp(prefix="anabranch-functions-"))
 """Where the functions of all pipelines of this process are, too. Spark's machine is started once,
@@ -265,27 +267,30 @@ class RunningStage:
         self._thread.start()
         return self
 
+    def check(self) -> None:
+        """Raises what ended it."""
+        if self.error is not None:
+            raise self.error
+
     @property
     def service(self) -> StageReplica:
         """The replica, as soon as Spark has started."""
 
         def made() -> StageReplica | None:
-            if self.error is not None:
-                raise self.error
+            self.check()
             return self._replica
 
-        found = wait_until(made, 60, "Spark has started")
+        found = wait_until(made, STARTS_WITHIN_S, "Spark has started")
         assert found is not None
         return found
 
-    def batches_upto(self, bucket: int, deadline_s: float = 90) -> int:
+    def batches_upto(self, bucket: int, deadline_s: float = STARTS_WITHIN_S) -> int:
         """How many batches the stage needed for all up to ``bucket``: a stream is stable a
         moment before the stage counts its batch.
         """
 
         def counted() -> bool:
-            if self.error is not None:
-                raise self.error
+            self.check()
             return (self.service.status.last_bucket_ms or 0) >= bucket * self.pipeline.bucket_ms
 
         wait_until(counted, deadline_s, f"bucket {bucket} is counted")
@@ -319,12 +324,19 @@ class RunningStage:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        self._thread.join(60)
+        self._thread.join(180)
         assert not self._thread.is_alive(), "the stage did not stop"
 
 
 def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: sorted((name, str(value)) for name, value in row.items()))
+
+
+class Checked(Protocol):
+    """What runs a stage: a ``RunningStage`` or a ``StageProcess``."""
+
+    def check(self) -> None:
+        """Raises what ended it."""
 
 
 class Output:
@@ -340,26 +352,25 @@ class Output:
         )
 
     def wait_closed(
-        self, bucket: int, stage: RunningStage | None = None, deadline_s: float = 90
+        self, bucket: int, stage: Checked | None = None, deadline_s: float = STARTS_WITHIN_S
     ) -> None:
         """Until the stream is stable up to ``bucket``; raises what ended the stage."""
 
         def closed() -> bool:
-            if stage is not None and stage.error is not None:
-                raise stage.error
+            if stage is not None:
+                stage.check()
             self.reader.poll(50)
             return self.reader.log_state.upto >= bucket
 
         wait_until(closed, deadline_s, f"bucket {bucket} of {self.reader.log_state.upto}")
 
     def wait_replica(
-        self, replica: str, bucket: int, stage: RunningStage, deadline_s: float = 90
+        self, replica: str, bucket: int, stage: Checked, deadline_s: float = STARTS_WITHIN_S
     ) -> None:
         """Until ``replica`` itself has closed ``bucket``."""
 
         def closed() -> bool:
-            if stage.error is not None:
-                raise stage.error
+            stage.check()
             self.reader.poll(50)
             return self.reader.log_state.closed(replica) >= bucket
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.spark.checkpoint_files import last_bucket_now, numbered
 from anabranch.codec import boundary_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.log.records import BoundaryRecord
@@ -55,20 +58,22 @@ def test_a_stage_goes_on_on_another_machine(
         for bucket in range(first, last + 1):
             feed.append(readings([(bucket * W - 50, 0, bucket)]), bucket)
 
-        def reached() -> bool:
-            process.check()
-            output.reader.poll(50)
-            return output.reader.log_state.closed("0") >= last
+        output.wait_replica("0", last, process)
 
-        wait_until(reached, 180, f"bucket {last}")
-
-    def stored() -> list[str]:
-        return sorted((path.name for path in store.glob("*/s.0/*.json")), reverse=True)
+    def is_stored(batch: int) -> bool:
+        for path in store.glob("*/s.0/*.json"):
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                # it is being written, or has been replaced
+                if f"commits/{batch}" in json.loads(path.read_text())["files"]:
+                    return True
+        return False
 
     with StageProcess(pipeline, "s.0", kafka, tmp_path / "first") as first:
         give(11, 21, first)
-        before = stored()
-        wait_until(lambda: stored() > before, 180, "a checkpoint in the store that holds that")
+        (checkpoint,) = (tmp_path / "first" / "processing" / "s.0" / "checkpoints").iterdir()
+        wait_until(lambda: last_bucket_now(checkpoint) >= 21, 300, "Spark commits the batch")
+        batch = numbered(checkpoint / "commits")[-1]
+        wait_until(lambda: is_stored(batch), 300, "a checkpoint in the store that holds that")
     blocks = pipeline.topic_names.blocks("a", "0")
     admin, reader = log.admin(), log.reader()
     parts = [TopicPartition(blocks, partition) for partition in (0, 1)]

@@ -18,7 +18,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.adapters.spark.class_training import TrainingSource
+from anabranch.adapters.spark.engine import SparkQuery
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.scratch import Scratch
 from benchmarks.processes import tree
 from harness.waiting import wait_until
@@ -74,7 +76,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "batches after all that was tried",
     )
     assert query.exception() is None
-    query.stop()
+    SparkQuery(query, "all kinds", SystemClock(), lambda error: error, lambda: None).stop()
     session.stop()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,15 @@ def stages_of(node: StageProcess, state: Path) -> dict[str, dict[str, Any]]:
     return {} if answer is None else {each["stage"]: each for each in answer["detail"]["stages"]}
 
 
+def javas_of(node: StageProcess) -> Iterator[Path]:
+    """Those that it has started."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            text = path.read_text()
+            if f" {node.process.pid} " in text and "(java)" in text:
+                yield path
+
+
 def pipeline_of(folder: Path, name: str, stages: str) -> Pipeline:
     return write_pipeline(folder, name, FUNCTIONS, stages=stages, apart=False)
 
@@ -118,13 +129,7 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(
     ):
         with StageProcess(pipeline, NODE, kafka, state) as node:
             give(feed, 11, END)
-
-            def closed() -> bool:
-                node.check()
-                output.reader.poll(50)
-                return output.reader.log_state.upto >= END
-
-            wait_until(closed, 150, "the windows are closed")
+            output.wait_closed(END, node)
 
             def failed() -> dict[str, dict[str, Any]]:
                 node.check()
@@ -135,16 +140,11 @@ def test_stages_of_a_node_share_a_spark_and_fail_alone(
                 )
                 return found if there else {}
 
-            found = wait_until(failed, 90, "both failures are told", every_s=0.2)
+            found = wait_until(failed, 300, "both failures are told", every_s=0.2)
             assert "thirteen" in found["odd"]["error"]
             assert "never planned" in found["unplanned"]["error"]
             assert [found[stage]["error"] for stage in ("clean", "windows")] == [None, None]
-            javas = [
-                path
-                for path in Path("/proc").glob("[0-9]*/stat")
-                if f" {node.process.pid} " in path.read_text() and "(java)" in path.read_text()
-            ]
-            assert len(javas) == 1
+            assert len(list(javas_of(node))) == 1
         rows = [row for rows in output.buckets(11, END).values() for row in rows]
         assert Counter((row["event_time"], row["n"]) for row in rows) == expected(END)
     entries = [
@@ -161,26 +161,42 @@ def test_the_older_of_two_nodes_of_one_name_ends(
     """The older one was started before there were topics: it waits for them."""
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
     with StageProcess(pipeline, NODE, kafka, tmp_path / "older") as older:
-        wait_until(lambda: "spark_started" in older.log(), 60, "Spark has started")
+        wait_until(lambda: "node_waits" in older.all_of_its_log(), 300, "it waits for topics")
         create_topics(kafka, pipeline)
         with (
             closing(Feed(kafka, pipeline, "a")) as feed,
             closing(Output(kafka, pipeline, "windows")) as output,
         ):
             give(feed, 11, 14)
-            output.wait_closed(14, deadline_s=120)
-            with StageProcess(pipeline, NODE, kafka, tmp_path / "newer"):
-                assert older.wait(120) == ExitCode.FENCED, older.log()
+            output.wait_closed(14, older)
+            with StageProcess(pipeline, NODE, kafka, tmp_path / "newer") as newer:
+                assert older.wait(300) == ExitCode.FENCED, older.log()
                 give(feed, 15, END)
-                output.wait_closed(END, deadline_s=120)
+                output.wait_closed(END, newer)
             rows = [row for rows in output.buckets(11, END).values() for row in rows]
             assert Counter((row["event_time"], row["n"]) for row in rows) == expected(END)
+
+
+@pytest.mark.nightly
+def test_spark_starts_before_there_are_topics(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """By night: where Spark takes as long as a node waits for topics, the node ends before."""
+    pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
+    with StageProcess(pipeline, NODE, kafka, tmp_path / "state") as node:
+
+        def started() -> bool:
+            node.check()
+            return "spark_started" in node.all_of_its_log()
+
+        wait_until(started, 60, "Spark has started")
+        assert "placed" not in node.all_of_its_log()
 
 
 def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
     with StageProcess(pipeline, "south.0", kafka, tmp_path / "state") as node:
-        assert node.wait(60) == ExitCode.CONFIGURATION
+        assert node.wait(300) == ExitCode.CONFIGURATION
         assert "has no such processing; there are north.0" in node.log()
 
 

@@ -234,7 +234,7 @@ def test_a_batch_that_is_run_again_has_its_own_watermark_and_no_later_one(querie
     queries.dies_in = ("q", 1)
     first = queries.start("q")
     with pytest.raises(Exception, match="a crash"):
-        first.awaitTermination(60)
+        first.awaitTermination(300)
     logged = (queries.checkpoint("q") / "offsets" / "1").read_text()
     queries.dies_in = None
     queries.plan("q", 12, 99)  # what the planner would say now: Spark's log says otherwise

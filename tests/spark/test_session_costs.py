@@ -17,7 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from anabranch.adapters.spark import bare_files
 from anabranch.adapters.spark.checkpoint_files import numbered
+from anabranch.adapters.spark.engine import SparkQuery
 from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.scratch import Scratch
 from harness.waiting import wait_until
 
@@ -81,7 +83,7 @@ def run_windows(session: SparkSession, checkpoint: Path) -> None:
         )
         assert query.exception() is None
     finally:
-        query.stop()
+        SparkQuery(query, "windows", SystemClock(), lambda error: error, lambda: None).stop()
 
 
 def commands_while(session: SparkSession, run: Any, folder: Path) -> list[str]:

@@ -10,13 +10,14 @@ import json
 import os
 import signal
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
+from anabranch.ingestion.batches import HEARTBEAT
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
@@ -51,12 +52,10 @@ Row = tuple[int, int]
 
 
 def rows_of(first_ms: int, last_ms: int) -> list[list[Row]]:
-    """By partition, up to ``last_ms``: each ends with it, so each closes what is before."""
+    """By partition, up to ``last_ms``."""
     found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
     for number, time_ms in enumerate(range(first_ms + 7, last_ms, 7)):
         found[number % PARTITIONS].append((time_ms, 1_000 + number))
-    for partition, rows in enumerate(found):
-        rows.append((last_ms + 1, 5_000 + partition))
     return found
 
 
@@ -109,12 +108,16 @@ class World:
             (self.tentative if is_tentative else self.stable).append(entry)
 
     def produce(self, first_ms: int, last_ms: int) -> None:
+        """Each partition says at its end that there is no more up to ``last_ms``, which closes all
+        until then, and leaves nothing for which anybody would wait.
+        """
         for partition, rows in enumerate(rows_of(first_ms, last_ms)):
             self.rows += rows
+            at = TopicPartition(self.topic, partition)
             for time_ms, value in rows:
                 record = {"key": 0, "value": value, "note": None, "level": 0.5, "time": time_ms}
-                at = TopicPartition(self.topic, partition)
                 self._writer.send(at, json.dumps(record).encode())
+            self._writer.send(at, None, headers=[(HEARTBEAT, str(last_ms + 1).encode())])
         self._writer.flush()
 
     def shard(self, name: str) -> ModuleProcess:
@@ -131,21 +134,30 @@ class World:
         self.output.reader.poll(50)
         return self.output.reader.log_state.upto >= bucket
 
-    def closes(
-        self,
-        bucket: int,
-        stage: StageProcess,
-        *shards: ModuleProcess,
-        deadline_s: float = STARTS_WITHIN_S,
-    ) -> None:
+    def closes(self, bucket: int, stage: StageProcess, *shards: ModuleProcess) -> None:
         """Wait for that."""
         wait_until(
-            lambda: self.closed(bucket, stage, *shards), deadline_s, f"bucket {bucket} is closed"
+            lambda: self.closed(bucket, stage, *shards),
+            STARTS_WITHIN_S,
+            f"bucket {bucket} is closed",
         )
 
     def made(self, upto: int) -> Counter[Row]:
         found = self.output.buckets(1, upto)
         return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
+
+    def shards_close(self, bucket: int, *shards: ModuleProcess) -> None:
+        """Wait until each of them has closed it."""
+        for stream in self.pipeline.source_streams():
+            with closing(Output(self.kafka, self.pipeline, stream)) as given:
+
+                def closed(given: Output = given) -> bool:
+                    for shard in shards:
+                        shard.alive()
+                    given.reader.poll(50)
+                    return given.reader.log_state.upto >= bucket
+
+                wait_until(closed, STARTS_WITHIN_S, f"bucket {bucket} of {stream} is closed")
 
     def close(self) -> None:
         self._writer.close()
@@ -156,10 +168,12 @@ def test_a_shard_is_killed_and_nothing_is_lost_or_twice(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     world = World(kafka, topic_prefix, tmp_path)
-    with world.shard("a.0") as zero, world.stage() as stage:
+    with world.shard("a.0") as zero, ExitStack() as later:
         with world.shard("a.1") as one:
             world.produce(1_000, 3_000)
-            world.closes(29, stage, zero)
+            world.shards_close(30, zero, one)
+            stage = later.enter_context(world.stage())
+            world.closes(30, stage, zero, one)
             assert not world.tentative
             world.produce(3_000, 4_000)
             os.kill(one.process.pid, signal.SIGKILL)
@@ -170,11 +184,11 @@ def test_a_shard_is_killed_and_nothing_is_lost_or_twice(
                 world.closed(0, stage, zero)
                 and any("a.1" in each.missing for each in world.tentative)
             ),
-            60,
+            STARTS_WITHIN_S,
             "results without the shard that is missing",
         )
         with world.shard("a.1"):
-            world.closes(59, stage, zero, deadline_s=120)
+            world.closes(59, stage, zero)
         assert world.made(59) == expected(world.rows, 5_900)
     world.close()
 

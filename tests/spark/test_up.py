@@ -28,6 +28,8 @@ from harness.waiting import given_s, wait_until
 pytestmark = pytest.mark.integration
 
 STOP_MS = 15_000
+STOPS_WITHIN_S = 180
+"""Whatever the machine."""
 NODE = "north.0"
 T = 1_700_000_000_000
 WINDOW_MS = 1_000
@@ -132,7 +134,7 @@ class Up:
             reader.stop()
         if self._process.poll() is None:
             self._process.terminate()
-            self._process.wait(2 * STOP_MS / 1_000)
+            self._process.wait(STOPS_WITHIN_S)
 
     def ready(self) -> None:
         """Until all runs; then its outputs are read from their beginning."""
@@ -216,17 +218,17 @@ class Up:
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
 
-    def stop(self) -> None:
-        """Ctrl-C, which a terminal sends to the whole group: all ends in time, and nothing is
-        left.
+    def stop(self, *, is_timed: bool) -> None:
+        """Ctrl-C, which a terminal sends to the whole group: all ends, in time if ``is_timed``, and
+        nothing is left.
         """
         begun_s = given_s()
         os.killpg(self._process.pid, signal.SIGINT)
-        code = self._process.wait(4 * STOP_MS / 1_000)
+        code = self._process.wait(STOPS_WITHIN_S)
         took_ms = round(1_000 * (given_s() - begun_s))
         print(f"stopped after {took_ms} ms")
         assert code == 0, self._log.read_text()[-3_000:]
-        assert took_ms <= STOP_MS
+        assert took_ms <= STOP_MS or not is_timed
         assert marked(MARK, mark_of(self._state_dir)) == []
 
 
@@ -248,9 +250,13 @@ def file(tmp_path: Path) -> Iterator[Path]:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize(
+    "is_timed", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["at_last", "in_time"]
+)
 def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_stage_alone(
-    file: Path, tmp_path: Path
+    file: Path, tmp_path: Path, *, is_timed: bool
 ) -> None:
+    """By night, when nothing runs beside it, it must stop in time, too."""
     first = readings_of(0, 4_000)
     open_at_the_end = readings_of(4_000, 5_500)
     second = readings_of(5_500, 7_000)
@@ -259,7 +265,7 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
         up.produce(first, 4_000)
         up.await_results(expect_totals(first, 4_000), expect_shaky(first))
         up.produce(open_at_the_end)
-        up.stop()
+        up.stop(is_timed=is_timed)
     change(file)
     with Up(file, tmp_path / "state") as up:
         up.ready()
@@ -316,5 +322,5 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
             assert not bad, states
             return "stage totals" in states and "starting" not in states.values()
 
-        wait_until(all_others_run, 60, "all but the stage that fails run")
-        up.stop()
+        wait_until(all_others_run, 300, "all but the stage that fails run")
+        up.stop(is_timed=is_timed)
