@@ -35,6 +35,7 @@ class AgentProcesses(TradingWorld):
             lambda: clock.sleep_ms(20),
             federation=topic_prefix,
             prefix=f"{topic_prefix}-",
+            answer_within="10s",
         )
 
     @contextmanager
@@ -43,6 +44,8 @@ class AgentProcesses(TradingWorld):
     ) -> Iterator[None]:
         """All agents; ``who``, if anybody, is killed at ``point`` and started again."""
         with ExitStack() as running:
+            for node in self.nodes.values():
+                running.enter_context(node.beating())
             for name in self.participants:
                 if name != who:
                     running.enter_context(self._process(name, monkeypatch, kafka))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
 from anabranch.codec import control_records
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.speakers import speakers
-from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.control.records import ControlRecord
+from anabranch.ports import Clock, EventLog, TopicPartition
+from anabranch.protocol.control.records import ControlRecord, Heartbeat
+from anabranch.runtime.heartbeats import HeartbeatSender
 from harness.sources import everything
 
 
@@ -26,6 +31,30 @@ def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
         )
     writer.flush()
     writer.close()
+
+
+@contextmanager
+def beating(
+    log: EventLog, topic: str, clock: Clock, newest: Callable[[], Heartbeat | None]
+) -> Iterator[None]:
+    """A thread says ``newest``, if there is any, again and again: whoever is not heard for a while
+    counts as dead, however busy the test is.
+    """
+    ending = threading.Event()
+
+    def say_so() -> None:
+        with closing(HeartbeatSender(log, topic, clock, every_ms=200)) as sender:
+            while not ending.wait(0.1):
+                if (beat := newest()) is not None:
+                    sender.send(beat)
+
+    saying = threading.Thread(target=say_so)
+    saying.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        saying.join()
 
 
 def all_control_records(log: EventLog, of: Pipeline) -> list[ControlRecord]:

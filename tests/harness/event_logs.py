@@ -52,7 +52,7 @@ class Rig:
         return delivered
 
 
-def read(reader: LogReader, count: int, deadline_s: float = 20) -> list[Chunk]:
+def read(reader: LogReader, count: int, deadline_s: float = 60) -> list[Chunk]:
     """Chunks with ``count`` records together."""
     chunks: list[Chunk] = []
 
@@ -68,7 +68,7 @@ def values(chunks: list[Chunk]) -> list[bytes | None]:
     return [value for chunk in chunks for value in chunk.values]
 
 
-def fetch_until_error(reader: LogReader, error: type[Exception], deadline_s: float = 20) -> None:
+def fetch_until_error(reader: LogReader, error: type[Exception], deadline_s: float = 60) -> None:
     def raised() -> bool:
         try:
             reader.fetch(100, 200)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from anabranch.delivery.service import DeliveryService, build
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
-from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.control.records import DeliveryProgress, Heartbeat
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.edge.views import LiveRecord, LiveView
 from anabranch.protocol.identifiers import BatchId, RecordId
@@ -36,6 +37,7 @@ from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
 from harness import sources
+from harness.control_topics import beating
 from harness.sources import everything
 
 T = TypeVar("T")
@@ -186,6 +188,8 @@ class Replica:
         self._timeline = entropy.token()
         self._batch = 0
         self._log = log
+        self._clock = clock
+        self._control_topic = names.control("processing", f"{STAGE}.{replica}")
         self._at = TopicPartition(names.boundaries(STAGE), 0)
         self._counter = 0
         self._tentative_tip = BatchId("", 0)
@@ -268,6 +272,20 @@ class Replica:
         self._writer.flush()
         return self.epoch, self._counter
 
+    def beating(self) -> AbstractContextManager[None]:
+        """It is heard while the block lasts: of one that is not, no branch begins a failure."""
+        beat = Heartbeat(
+            "processing",
+            STAGE,
+            self._replica,
+            self.epoch,
+            "running",
+            0,
+            0,
+            replica_state="up_failure",
+        )
+        return beating(self._log, self._control_topic, self._clock, lambda: beat)
+
     def end_branch(self) -> None:
         """The branch that runs has ended."""
         self._boundaries.append_other(BranchEnded(self._replica, self.epoch, self._counter))
@@ -288,6 +306,15 @@ class Replica:
             self._writer.close()
         self._blocks.close()
         self._boundaries.close()
+
+
+def until_decided(log: EventLog, of: Pipeline) -> None:
+    """Wait until committed readers see all that was committed of the output."""
+    output, names = of.outputs["out"], of.topic_names
+    topics = [output.corrected.topic, output.rejected, names.progress("out")]
+    if output.live is not None:
+        topics += [output.live.topic, names.live_progress("out")]
+    sources.until_decided(log, *topics)
 
 
 def delivered(

@@ -260,10 +260,10 @@ def page_of(
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         serving.start()
         try:
-            wait_until(lambda: server.started, 10, "the page is served")
+            wait_until(lambda: server.started, 60, "the page is served")
             yield feed, f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             feed.stopping.set()
             for thread in [serving, *threads]:
-                thread.join(15)
+                thread.join(60)

@@ -27,6 +27,7 @@ from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import ServiceContext
 from anabranch.runtime.settings import ServiceSettings
+from harness.waiting import wait_until
 
 REPORT = record_schema.from_avro(
     {
@@ -183,6 +184,25 @@ class StreamView:
         """Give the readers back."""
         self._boundaries.close()
         self._blocks.close()
+
+
+def until_decided(log: EventLog, *topics: str) -> None:
+    """Wait until no transaction is open in ``topics``: a commit is answered a moment before
+    committed readers see it, partition by partition.
+    """
+    admin = log.admin()
+    counts = admin.partitions(topics)
+    admin.close()
+    readers = [log.reader(committed=committed) for committed in (True, False)]
+    for topic, count in counts.items():
+        for at in (TopicPartition(topic, number) for number in range(count)):
+            wait_until(
+                lambda at=at: len({reader.offsets(at)[1] for reader in readers}) == 1,  # type: ignore[misc]
+                60,
+                f"a transaction is open in {at}",
+            )
+    for reader in readers:
+        reader.close()
 
 
 def everything(

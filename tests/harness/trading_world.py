@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,7 @@ from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.placement import PlacementReader
 from anabranch.runtime.service import ServiceContext
 from harness import outputs
+from harness.control_topics import beating
 from harness.federations import FederationWorld
 from harness.markets import DAY_MS, contract
 from harness.sources import REPORT
@@ -78,7 +79,12 @@ federation:
   participant: {name}
   auditor: auditor
   {more}
-  agent: {{capacity: {capacity}, scale: 1000, offer_every: 1s, answer_within: 1500ms, rest: 2s}}
+  agent:
+    capacity: {capacity}
+    scale: 1000
+    offer_every: 1s
+    answer_within: {answer_within}
+    rest: 2s
 """
 
 
@@ -155,9 +161,9 @@ class Node:
         self._of = of
         self._entropy = SeededEntropy(seed)
         self._placement = PlacementReader(log, of.topic_names.placement(), of.places())
-        self._beats = HeartbeatSender(
-            log, of.topic_names.control("processing", "speeds.0"), clock, every_ms=200
-        )
+        self._control_topic = of.topic_names.control("processing", "speeds.0")
+        self._beats = HeartbeatSender(log, self._control_topic, clock, every_ms=200)
+        self._beat: Heartbeat | None = None
         self._writer: BoundaryWriter | None = None
         self._batch = 0
         self._placed_ms: int | None = None
@@ -205,8 +211,8 @@ class Node:
         return made
 
     def _close(self, writer: BoundaryWriter, upto: int) -> None:
-        beat = Heartbeat("processing", "speeds", "0", writer.epoch, "running", upto, 0)
-        self._beats.send(beat)
+        self._beat = Heartbeat("processing", "speeds", "0", writer.epoch, "running", upto, 0)
+        self._beats.send(self._beat)
         if self.slow_since is not None:
             upto = min(upto, (self.slow_since + upto) // 2)
         if upto > writer.log_state.closed("0") and not self.is_stuck:
@@ -217,11 +223,16 @@ class Node:
             ident = BatchId(self._entropy.token(), self._batch)
             writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), upto))
 
+    def beating(self) -> AbstractContextManager[None]:
+        """While it runs it is heard also between two rounds, however long they take."""
+        return beating(self._log, self._control_topic, self._clock, lambda: self._beat)
+
     @property
     def runs(self) -> bool:
         return self._writer is not None
 
     def end(self) -> None:
+        self._beat = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -250,6 +261,7 @@ class TradingWorld:
     rate: int = CALM
     """Rows per second of north."""
     souths_rate: int = CALM
+    answer_within: str = "1500ms"
     participants: tuple[str, ...] = ("north", "south")
     agents: dict[str, AgentService] = field(default_factory=dict)
     brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
@@ -299,6 +311,7 @@ class TradingWorld:
                 federation=self.federation,
                 more=lines,
                 capacity=CAPACITY[name],
+                answer_within=self.answer_within,
             )
             (self.folder / f"{name}.yaml").write_text(text)
 

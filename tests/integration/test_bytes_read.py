@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.integration
 PARTITIONS = 4
 WORKERS = 2
 PER_PARTITION = 8
-PAUSE_MS = 30
-"""Between two batches: less than in any stage, and more than the broker waits before it gives
-an empty answer.
+IDLE_LOOKS = 2
+"""So often in a row a client says that it waits for no answer before it counts as idle: between two
+questions it may say so once.
 """
 
 
@@ -38,6 +39,9 @@ class Workers:
         self.received: dict[int, int] = {}
         """By client, as it says itself."""
         self.looks = 0
+        self.idle: dict[int, int] = {}
+        """By client: how often in a row it said so since ``_since_us``."""
+        self._since_us = 0
         real = KafkaSettings.consumer
 
         def consumer(
@@ -47,8 +51,15 @@ class Workers:
             self.received[number] = 0
 
             def take(text: str) -> None:
-                self.received[number] = json.loads(text)["rx_bytes"]
+                statistics = json.loads(text)
+                self.received[number] = statistics["rx_bytes"]
                 self.looks += 1
+                is_idle = not any(
+                    each["outbuf_cnt"] or each["waitresp_cnt"]
+                    for each in statistics["brokers"].values()
+                )
+                if statistics["ts"] > self._since_us:
+                    self.idle[number] = self.idle.get(number, 0) + 1 if is_idle else 0
 
             options = real(settings, committed=committed, follows=follows, ranges=ranges)
             return options | {"statistics.interval.ms": 50, "stats_cb": take}  # type: ignore[return-value]
@@ -87,8 +98,21 @@ class Workers:
             worker.read(
                 dict.fromkeys(mine, first), dict.fromkeys(mine, first + PER_PARTITION), take
             )
-        for worker in self.workers:
-            worker._reader.fetch(1, PAUSE_MS)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Until no answer is outstanding, as between two batches of any stage: the broker gives an
+        empty one after a while, or what comes meanwhile.
+        """
+        self.idle.clear()
+        self._since_us = time.monotonic_ns() // 1_000  # the clock of librdkafka's ``ts``
+
+        def all_idle() -> bool:
+            for worker in self.workers:
+                worker._reader.fetch(1, 10)
+            return sum(looks >= IDLE_LOOKS for looks in self.idle.values()) == WORKERS
+
+        wait_until(all_idle, 20, lambda: f"idle: {self.idle}", every_s=0)
 
     def ratio(self) -> float:
         """Bytes received for each that was needed, when nothing more comes."""

@@ -166,7 +166,8 @@ def test_what_is_rejected_is_shown_with_its_reason_and_exit_code(world: World) -
 def test_what_is_not_refreshed_is_unknown_and_what_was_kept_goes_on(world: World) -> None:
     pipeline = f"{world.name}-north"
     stream = replace(catalogs.SPEEDS, stream="totals", formats=())
-    world.list_pipeline("north", world.entry("north", pipeline, streams=(stream,), lease_ms=30_000))
+    kept = world.entry("north", pipeline, streams=(stream,), lease_ms=3_600_000)
+    world.list_pipeline("north", kept)
     assert world.do("catalog", "--keep").returncode == 0
     later = world.entry("north", pipeline, streams=(stream,), lease_ms=1)
     world.list_pipeline("north", later)

@@ -15,7 +15,8 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.client import Security, corrected, live
 from anabranch.protocol.errors import Unavailable
 from harness import outputs
-from harness.outputs import Replica, create_topics, delivered, rows
+from harness.outputs import Replica, create_topics, delivered, drain, rows, until_decided
+from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -38,12 +39,18 @@ def test_results_come_once_and_what_is_taken_back_is_gone(kafka: str) -> None:
     service.start()
     replica.close_buckets(1, {1: rows(1, 3)})
     service.step()
-    with live(kafka, "client.out.live", of=Car, security=Security(plain_text=True)) as answer:
+    with (
+        replica.beating(),
+        live(kafka, "client.out.live", of=Car, security=Security(plain_text=True)) as answer,
+    ):
 
         def until(done: Callable[[], bool]) -> None:
-            while not done():
+            def is_done() -> bool:
                 service.step()
                 answer.refresh()
+                return done()
+
+            wait_until(is_done, 60, lambda: f"the answer: {answer.rows()}", every_s=0)
 
         until(lambda: len(answer.rows()) == 3)
         replica.show(2, {2: rows(2, 2)}, ("reports",))
@@ -53,7 +60,9 @@ def test_results_come_once_and_what_is_taken_back_is_gone(kafka: str) -> None:
         replica.end_branch()
         until(lambda: not answer.in_failure and len(answer.rows()) == 7)
         shown = [(row.id, row.value.car) for row in answer.rows()]
+    drain(service, 2)
     service.stop()
+    until_decided(log, pipeline)
     with corrected(kafka, "client.out", follow=False) as found:
         got = {row.id: row.value for row in found}
         assert sum(found.positions.values()) >= len(got)

@@ -112,7 +112,7 @@ class World:
         self.replicas = [
             Replica(self.log, self.pipeline, self.clock, self.entropy, name) for name in names
         ]
-        self.index = RedisIndex(url)
+        self.index = RedisIndex(url, timeout_ms=20_000)
         self.managers: list[ConsistencyManager] = []
         self.neighbours: list[Neighbour] = []
 

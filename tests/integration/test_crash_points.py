@@ -8,10 +8,8 @@ which need Spark; here a replica without Spark stands for its failover.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from itertools import count as numbers
 from itertools import islice
 from pathlib import Path
@@ -33,8 +31,8 @@ from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.heartbeats import HeartbeatSender
 from harness import file_replica
+from harness.control_topics import beating
 from harness.crash_world import DEADLINE_S, World
 from harness.outputs import Replica, delivered, ids, live_records_of, live_view, rows
 from harness.service_processes import ModuleProcess
@@ -238,12 +236,13 @@ def test_live_delivery(
     sizes = {1: 3, 2: 7, 4: 5, 5: 4, 7: 9}
     replica.close_buckets(2, {n: rows(n, sizes[n]) for n in (1, 2)})
     replica.show(5, {4: rows(4, 2), 5: rows(5, 3)}, fork=True)
-    world.killed("delivery", "out", first)
-    replica.show(7, {7: rows(7, 1)})
-    with world.run("delivery", "out", second) as process:
-        if process.process.poll() is None and second.endswith(":2"):
-            replica.close_buckets(4, {4: rows(4, sizes[4])})
-        process.wait_killed()
+    with replica.beating():
+        world.killed("delivery", "out", first)
+        replica.show(7, {7: rows(7, 1)})
+        with world.run("delivery", "out", second) as process:
+            if process.process.poll() is None and second.endswith(":2"):
+                replica.close_buckets(4, {4: rows(4, sizes[4])})
+            process.wait_killed()
     replica.close_buckets(7, {5: rows(5, sizes[5]), 7: rows(7, sizes[7])})
     replica.end_branch()
     expected = ids(sizes) if second.endswith(":2") else ids({**sizes, 4: 0})
@@ -279,24 +278,11 @@ def _live(world: World) -> list[RecordId]:
     )
 
 
-@contextmanager
-def delivery_at(world: World, bucket: int, checkpoint: int) -> Iterator[None]:
+def delivery_at(world: World, bucket: int, checkpoint: int) -> AbstractContextManager[None]:
     """It says so again and again: a heartbeat that was long on its way counts for nothing."""
-    topic, ending = world.pipeline.topic_names.control("delivery", "out"), threading.Event()
+    topic = world.pipeline.topic_names.control("delivery", "out")
     beat = Heartbeat("delivery", "out", "0", -1, "running", bucket, 0, checkpoint_bucket=checkpoint)
-
-    def say() -> None:
-        with closing(HeartbeatSender(world.log, topic, world.clock)) as sender:
-            while not ending.wait(0.1):
-                sender.send(beat)
-
-    saying = threading.Thread(target=say)
-    saying.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        saying.join()
+    return beating(world.log, topic, world.clock, lambda: beat)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +300,7 @@ def test_manager(kafka: str, topic_prefix: str, redis_url: str, tmp_path: Path, 
     replicas = [
         Replica(world.log, world.pipeline, world.clock, world.entropy, name) for name in "01"
     ]
-    index = RedisIndex(redis_url)
+    index = RedisIndex(redis_url, timeout_ms=20_000)
     index.put(f"anabranch:{world.name}:stream:gone", {"upto": "1"})
     for replica, count in zip(replicas, (6, 7), strict=True):
         replica.close_buckets(9, {**{n: rows(n, 10) for n in range(1, 9)}, 9: rows(9, count)})

@@ -21,7 +21,15 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.delivery.service import DeliveryService
 from anabranch.protocol.errors import Fenced
 from harness import outputs
-from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+from harness.outputs import (
+    Replica,
+    create_topics,
+    delivered,
+    drain,
+    ids,
+    rows,
+    until_decided,
+)
 from harness.sources import everything
 from harness.spoilt_writer import KilledError, SpoiltWriter
 
@@ -54,6 +62,7 @@ class World:
         return made
 
     def check(self) -> None:
+        until_decided(self.log, self.pipeline)
         found = delivered(self.log, self.pipeline)
         assert sorted(ident for _, ident, _, _ in found) == ids(self.sizes)
         for partition in range(3):
@@ -146,6 +155,7 @@ def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(
     future.result(20)
     service._following().read_to_end()
     drain(service, 1)
+    until_decided(world.log, world.pipeline)
     rejected = [
         dict(headers)["anabranch-id"] or b""
         for chunk in everything(world.log, output.rejected)

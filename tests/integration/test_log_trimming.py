@@ -115,6 +115,7 @@ class World:
 
     def cars(self) -> list[int]:
         """Those that were delivered, in their order."""
+        outputs.until_decided(self.log, self.pipeline)
         found = outputs.delivered(self.log, self.pipeline)
         return [
             int((value or b"").partition(b'"car":')[2].partition(b",")[0])

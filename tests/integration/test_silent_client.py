@@ -5,6 +5,7 @@ as librdkafka stops by itself after a broker's restart.
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Consumer
@@ -17,6 +18,7 @@ from anabranch.adapters.kafka.reader import KafkaLogReader
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from demo import consuming
+from harness.sources import until_decided
 from harness.waiting import wait_until
 
 
@@ -109,11 +111,17 @@ def test_the_end_of_a_transaction_is_nothing_to_wait_for(
         writer.send(at, b"x")
         ends()
     writer.close()
+    until_decided(log, at.topic)
     readers = [log.reader(committed=committed) for committed in (True, False)]
-    clients = []
     for reader in readers:
         reader.assign({at: 0})
-        clients.append(reader._consumer)
+
+        def is_read(reader: KafkaLogReader = reader) -> bool:
+            reader.fetch(100, 50)
+            return reader.position(at) == reader.offsets(at)[1]
+
+        wait_until(is_read, 60, "the topic is read to its end")
+    clients = [reader._consumer for reader in readers]
     looks: list[str] = []
     real = KafkaLogReader._look_after_silence
 
@@ -154,9 +162,10 @@ def test_a_follower_of_a_log_without_news_keeps_its_client(
 
     def looked() -> bool:
         reader.fetch(100, 20)
-        return len(answers) >= 10
+        return len(list(filter(None, answers))) >= 10
 
-    wait_until(looked, 60, "ten looks at a topic in which nothing comes")
-    assert answers == [{at: 0}] * 10
+    wait_until(looked, 60, "ten answers from a topic in which nothing comes")
+    assert all(answer in ({at: 0}, {}) for answer in answers)
+    assert ({}, {}) not in pairwise(answers), "a slow answer is one that comes the next time"
     assert reader._consumer is client
     reader.close()

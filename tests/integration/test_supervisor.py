@@ -20,6 +20,7 @@ from anabranch.up.status import rows_of
 from anabranch.up.supervisor import Supervisor
 from harness.waiting import given_s, wait_until
 
+DEADLINE_S = 60
 _FAKE = Path(__file__).parents[1] / "harness" / "fake_service.py"
 
 
@@ -70,12 +71,12 @@ class _Running:
             row = self.row(name)
             return row if row is not None and condition(row) else None
 
-        found = wait_until(matching, 20, f"{name}: {what}")
+        found = wait_until(matching, DEADLINE_S, f"{name}: {what}")
         assert found is not None
         return found
 
     def await_end(self) -> None:
-        self._thread.join(20)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
     def stop(self) -> float:
@@ -103,7 +104,9 @@ def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_no
     )
     try:
         wait_until(
-            lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line"
+            lambda: any(line.startswith("ready") for line in running.lines),
+            DEADLINE_S,
+            "the ready line",
         )
         before = running.await_row("s.0", lambda row: row.state == "running", "running")
         deployment = state_file.read(tmp_path)
@@ -127,7 +130,7 @@ def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_no
                 "partition 1",
             )
 
-        wait_until(shown, 20, "what they say")
+        wait_until(shown, DEADLINE_S, "what they say")
     finally:
         took_s = running.stop()
     assert _left(tmp_path) == []
@@ -146,7 +149,9 @@ def test_services_stop_in_order_and_a_deaf_one_is_killed_in_time(tmp_path: Path)
         ("processing", "s.0", "well"),
     )
     wait_until(
-        lambda: any(line.startswith("ready") for line in running.lines), 20, "the ready line"
+        lambda: any(line.startswith("ready") for line in running.lines),
+        DEADLINE_S,
+        "the ready line",
     )
     took_s = running.stop()
     assert took_s < 15
@@ -185,12 +190,14 @@ def test_a_paused_process_is_shown_as_paused_and_left_alone(tmp_path: Path) -> N
         os.kill(row.pid or 0, signal.SIGSTOP)
         wait_until(
             lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "paused",
-            10,
+            DEADLINE_S,
             "it is shown: a signal need not be there at once",
         )
         os.kill(row.pid or 0, signal.SIGCONT)
         wait_until(
-            lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "waiting", 10, "it answers again"
+            lambda: (rows_of(tmp_path) or [{}])[0]["state"] == "waiting",
+            DEADLINE_S,
+            "it answers again",
         )
     finally:
         running.stop()
@@ -218,16 +225,20 @@ supervisor.run(threading.Event())
     supervisor = subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.DEVNULL
     )
-    wait_until(lambda: (d := state_file.read(tmp_path)) is not None and d.ready, 20, "ready")
+    wait_until(
+        lambda: (d := state_file.read(tmp_path)) is not None and d.ready, DEADLINE_S, "ready"
+    )
     deployment = state_file.read(tmp_path)
     assert deployment is not None
     child = deployment.processes[0].pid or 0
     supervisor.kill()
     supervisor.wait()
-    wait_until(lambda: child not in _left(tmp_path), 5, "the service died with its supervisor")
+    wait_until(
+        lambda: child not in _left(tmp_path), DEADLINE_S, "the service died with its supervisor"
+    )
     running = _Running(tmp_path)
     running.stop()
-    wait_until(lambda: not _left(tmp_path), 5, "its orphan was swept")
+    wait_until(lambda: not _left(tmp_path), DEADLINE_S, "its orphan was swept")
 
 
 def test_the_log_is_that_of_the_process(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from anabranch.drills.links import Cut
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.protocol.identifiers import RecordId
 from anabranch.runtime.heartbeats import ControlWriter, HeartbeatSender
 from harness import outputs, sources
 from harness.cut_link import ANSWER_LOST, REQUEST_LATE, REQUEST_LOST, CutBroker
@@ -63,14 +62,10 @@ def a_while() -> None:
 
 
 def visible(broker: CutBroker, of: Pipeline, sizes: dict[int, int]) -> None:
-    """Every id once; a commit is answered a moment before committed readers see it."""
-    wanted = outputs.ids(sizes)
-
-    def found() -> list[RecordId]:
-        return sorted(ident for _, ident, _, _ in outputs.delivered(broker.direct, of))
-
-    wait_until(lambda: len(found()) >= len(wanted), DEADLINE_S, "all are visible")
-    assert found() == wanted
+    """Every id once."""
+    outputs.until_decided(broker.direct, of)
+    found = outputs.delivered(broker.direct, of)
+    assert sorted(ident for _, ident, _, _ in found) == outputs.ids(sizes)
 
 
 @each_way("what", blocks="answer lost", boundaries="request late", dead_letters="request lost")

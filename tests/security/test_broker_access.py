@@ -249,7 +249,9 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
         delivery,
         lambda: [r for _, r in outputs.live_records_of(user, of) if r.kind.value == "tentative"],
     )
-    assert len(wait_until(shown, DEADLINE_S, "no tentative record", every_s=0)) == 10
+    with replicas[0].beating():
+        assert len(wait_until(shown, DEADLINE_S, "no tentative record", every_s=0)) == 10
+    outputs.until_decided(user, of)
     assert sorted(ident for _, ident, _, _ in outputs.delivered(user, of)) == outputs.ids(
         {1: 50, 3: 50}
     )
@@ -385,9 +387,16 @@ def test_users_have_groups_of_their_own(secured: Secured) -> None:
         consumer = Consumer({**options, "group.id": group, "auto.offset.reset": "earliest"})
         consumer.subscribe(["secure-out.totals"])
         try:
-            rejected = [m.error() for m in consumer.consume(1, 10) if m.error() is not None]
+            rejected: list[KafkaError] = []
+
+            def is_decided() -> bool:
+                errors = [message.error() for message in consumer.consume(1, 0.5)]
+                rejected.extend(error for error in errors if error is not None)
+                return bool(rejected or consumer.assignment())
+
+            wait_until(is_decided, DEADLINE_S, f"{group} has neither an error nor a partition")
             assert not rejected or rejected[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
-            return not rejected and bool(consumer.assignment())
+            return not rejected
         finally:
             consumer.close()
 

@@ -26,25 +26,19 @@ INPUT = TopicPartition("secure-in.reports", 0)
 WHO = "secure.producer.reports"
 
 
-def writes(address: str, security: Mapping[str, str], at: TopicPartition = INPUT) -> None:
-    """One record, or the error."""
-    once(
-        KafkaEventLog(
-            address, security=security, delivery_timeout_ms=3_000, request_timeout_ms=3_000
-        ),
-        at,
-    )
-
-
 def once(log: KafkaEventLog, at: TopicPartition) -> None:
+    """One record, or the error."""
     with closing(log.writer()) as writer:
         writer.send(at, b"x")
         writer.flush()
 
 
 def rejected(address: str, security: Mapping[str, str]) -> str:
+    log = KafkaEventLog(
+        address, security=security, delivery_timeout_ms=3_000, request_timeout_ms=3_000
+    )
     with pytest.raises(AdapterError) as caught:
-        writes(address, security)
+        once(log, INPUT)
     with (
         pytest.raises(Unavailable),
         closing(
@@ -57,14 +51,15 @@ def rejected(address: str, security: Mapping[str, str]) -> str:
 
 def test_a_certificate_is_a_principal(secured: Secured) -> None:
     broker = secured.broker
-    writes(broker.mtls_address, broker.by_certificate(secured.authority.issue(WHO)))
-    with pytest.raises(AdapterError, match="TOPIC_AUTHORIZATION_FAILED"):
-        writes(
-            broker.mtls_address,
-            broker.by_certificate(secured.authority.issue("secure.producer.payments")),
-        )
-    with pytest.raises(AdapterError, match="TOPIC_AUTHORIZATION_FAILED"):
-        writes(broker.mtls_address, broker.by_certificate(secured.authority.issue("stranger")))
+
+    def writes(who: str) -> None:
+        security = broker.by_certificate(secured.authority.issue(who))
+        once(KafkaEventLog(broker.mtls_address, security=security), INPUT)
+
+    writes(WHO)
+    for other in ("secure.producer.payments", "stranger"):
+        with pytest.raises(AdapterError, match="TOPIC_AUTHORIZATION_FAILED"):
+            writes(other)
 
 
 def test_who_is_not_let_in(secured: Secured, tmp_path: Path) -> None:
@@ -177,10 +172,7 @@ def test_a_new_password_counts_without_a_restart(
     }
     for name, value in settings.items():
         monkeypatch.setenv(PREFIX + name, str(value))
-    log, at = (
-        KafkaEventLog(secured.broker.address, delivery_timeout_ms=5_000),
-        TopicPartition("secure-in.payments", 0),
-    )
+    log, at = KafkaEventLog(secured.broker.address), TopicPartition("secure-in.payments", 0)
     with closing(log.writer()) as running:
         running.send(at, b"x")
         running.flush()
@@ -192,7 +184,7 @@ def test_a_new_password_counts_without_a_restart(
         for future in changed.values():
             future.result(timeout=20)
         with pytest.raises(AdapterError):
-            once(log, at)
+            once(KafkaEventLog(secured.broker.address, delivery_timeout_ms=5_000), at)
         file.write_text("a new one")
         once(log, at)
         running.send(at, b"x")

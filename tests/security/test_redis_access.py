@@ -66,7 +66,7 @@ def works(index: RedisIndex) -> None:
 
 @pytest.mark.usefixtures("_as_manager")
 def test_the_manager_does_its_job(server: str) -> None:
-    with closing(RedisIndex(f"redis://{server}/0", timeout_ms=5_000)) as index:
+    with closing(RedisIndex(f"redis://{server}/0", timeout_ms=20_000)) as index:
         works(index)
         for attempt in (
             lambda: index.get("other:key"),
@@ -104,13 +104,13 @@ def test_and_nothing_else(server: str) -> None:
 
 def test_nobody_gets_in_without_a_password(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        closing(RedisIndex(f"redis://{server}/0", timeout_ms=5_000)) as index,
+        closing(RedisIndex(f"redis://{server}/0", timeout_ms=20_000)) as index,
         pytest.raises(Unavailable),
     ):
         index.get(f"{MINE}a")
     monkeypatch.setenv("ANABRANCH_REDIS_USERNAME", "secure.consistency_manager")
     monkeypatch.setenv("ANABRANCH_REDIS_PASSWORD", "planted-guess")
-    with closing(RedisIndex(f"redis://{server}/0", timeout_ms=5_000)) as index:
+    with closing(RedisIndex(f"redis://{server}/0", timeout_ms=20_000)) as index:
         with pytest.raises(Unavailable) as caught:
             index.get(f"{MINE}a")
         assert "planted-guess" not in str(caught.value)
@@ -122,7 +122,7 @@ def test_over_tls(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("ANABRANCH_REDIS_TLS_CA", str(authority.certificate))
     with (
         in_tls(server, authority.issue("redis")) as address,
-        closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index,
+        closing(RedisIndex(f"rediss://{address}/0", timeout_ms=20_000)) as index,
     ):
         works(index)
     for wrong in (
@@ -131,7 +131,7 @@ def test_over_tls(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ):
         with (
             in_tls(server, wrong) as address,
-            closing(RedisIndex(f"rediss://{address}/0", timeout_ms=5_000)) as index,
+            closing(RedisIndex(f"rediss://{address}/0", timeout_ms=20_000)) as index,
         ):
             rejected(index)
 
