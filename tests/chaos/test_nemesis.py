@@ -16,12 +16,15 @@ import pytest
 from anabranch.drills.links import Cut, Direction
 from anabranch.protocol.errors import Unavailable
 from anabranch.up.child_process import ChildProcess
+from chaos import nemesis as module
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, Kind
 
+CUT_S = 0.3
+
 
 class _Recording(Nemesis):
-    """Notes what it would do."""
+    """Notes what it would do. Its clock is its own: what it waits for passes at once."""
 
     def __init__(
         self, folder: Path, faults: list[Fault], gone: str = "", until_s: float = 60.0
@@ -29,10 +32,29 @@ class _Recording(Nemesis):
         super().__init__(folder, faults, folder / "faults.jsonl", lambda _: None, until_s)
         self.done: list[tuple[str, object]] = []
         self._gone = gone
+        self._now_s = 0.0
+
+    def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All of it, in this thread."""
+        clock = SimpleNamespace(
+            monotonic=lambda: self._now_s, time_ns=lambda: round(self._now_s * 1e9)
+        )
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(self._stop_requested, "wait", self._pass)
+        self.run()
+
+    def _pass(self, wait_s: float) -> bool:
+        self._now_s += wait_s
+        return False
+
+    def _cut(self, label: str, cut: Cut) -> None:
+        """It takes a while: what is due meanwhile begins late."""
+        self.done.append((label, cut))
+        self._pass(CUT_S)
 
     def _drill(self) -> Any:
         return SimpleNamespace(
-            cut=lambda label, cut: self.done.append((label, cut)),
+            cut=self._cut,
             heal=lambda label: self.done.append((label, "heal")),
             pause=lambda label: self.done.append((label, "pause")),
             resume=lambda label: self.done.append((label, "resume")),
@@ -47,7 +69,7 @@ class _Recording(Nemesis):
 
 
 def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_down(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [
         Fault(0, 0, Kind.CUT_TO, "a/a", 100),
@@ -56,7 +78,7 @@ def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_dow
         Fault(3, 900, Kind.KILL, "c/c"),
     ]
     nemesis = _Recording(tmp_path, faults)
-    nemesis.run()
+    nemesis.play(monkeypatch)
     assert nemesis.error is None
     assert [done for done in nemesis.done if done[0] == "a/a"] == [
         ("a/a", Cut(Direction.TO)),
@@ -78,24 +100,28 @@ def test_faults_begin_in_their_order_last_as_long_as_planned_and_are_written_dow
     assert sorted(entry["number"] for entry in journal if entry["what"] == "ends") == [0, 1, 2]
 
 
-def test_what_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_what_is_not_there_is_left_out_and_the_rest_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nemesis = _Recording(
         tmp_path,
         [Fault(0, 0, Kind.PAUSE, "gone/gone", 5), Fault(1, 1, Kind.KILL, "c/c")],
         gone="gone/gone",
     )
-    nemesis.run()
+    nemesis.play(monkeypatch)
     assert [fault.number for fault in nemesis.left_out] == [0]
     assert [fault.number for fault in nemesis.injected] == [1]
     assert [fault.number for fault in nemesis.half_done] == [0], "it may have begun"
     assert nemesis.done == [("c/c", "runs")], "nothing is undone that was not done"
 
 
-def test_what_would_begin_after_the_time_is_left_out(tmp_path: Path) -> None:
+def test_what_would_begin_after_the_time_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nemesis = _Recording(
         tmp_path, [Fault(0, 0, Kind.KILL, "c/c"), Fault(1, 50, Kind.KILL, "c/c")], until_s=0.04
     )
-    nemesis.run()
+    nemesis.play(monkeypatch)
     assert [fault.number for fault in nemesis.left_out] == [1]
 
 

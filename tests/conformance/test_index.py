@@ -20,7 +20,9 @@ def index(request: pytest.FixtureRequest, topic_prefix: str) -> Iterator[Index]:
     made: Index = (
         LocalIndex()
         if request.param == "local"
-        else RedisIndex(request.getfixturevalue("redis_url"), prefix=f"{topic_prefix}:")
+        else RedisIndex(
+            request.getfixturevalue("redis_url"), prefix=f"{topic_prefix}:", timeout_ms=20_000
+        )
     )
     yield made
     made.close()
@@ -52,7 +54,7 @@ def test_a_key_expires_unless_it_is_put_again(index: Index) -> None:
     index.put("long", {"x": "1"}, expire_ms=60_000)
     index.put("again", {"x": "1"}, expire_ms=50)
     index.put("again", {"x": "2"})
-    wait_until(lambda: index.get("short") == {}, 5, "the key to expire")
+    wait_until(lambda: index.get("short") == {}, 20, "the key to expire")
     assert index.keys("") == ["again", "long"]
 
 

@@ -53,7 +53,7 @@ def test_processes_that_are_named_are_asked_and_who_is_away_is_silent() -> None:
         return rows if len(rows) == 3 and counted else []
 
     try:
-        ingestion, replica, delivery = wait_until(shown, 10, "all are shown")
+        ingestion, replica, delivery = wait_until(shown, 30, "all are shown")
         assert (ingestion["state"], ingestion["restarts"]) == ("running", 2)
         assert (replica["service"], replica["name"]) == ("replica", "tolls.0")
         assert replica["reported"] == "tentative: without reports_1"

@@ -171,6 +171,8 @@ def events_of(url: str) -> tuple[http.client.HTTPConnection, http.client.HTTPRes
 def next_event(answer: http.client.HTTPResponse) -> dict[str, object]:
     while True:
         line = answer.readline()
+        if not line:
+            raise ConnectionError("closed")
         if line.startswith(b"data: "):
             found = json.loads(line[6:])
             assert isinstance(found, dict)
@@ -233,7 +235,7 @@ def test_who_only_holds_a_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) 
                 next_event(answer)
                 return bool(next_event(answer))
 
-        wait_until(stays, 10, "one whose request is answered stays")
+        wait_until(stays, 60, "one whose request is answered stays")
 
 
 def test_a_form_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

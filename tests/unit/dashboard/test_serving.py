@@ -65,17 +65,17 @@ def test_the_page_is_served_until_it_is_told_to_end_and_closes_its_port(tmp_path
 
     thread = threading.Thread(target=run)
     thread.start()
-    wait_until(lambda: lines, 10, "its address")
+    wait_until(lambda: lines, 30, "its address")
     address = lines[0].split()[-1]
     wait_until(
         lambda: json.loads(urlopen(f"{address}api/page").read())["contact"].startswith(
             "nothing runs"
         ),
-        10,
+        30,
         "why nothing is shown",
     )
     stopping.set()
-    thread.join(15)
+    thread.join(60)
     assert not thread.is_alive()
     with pytest.raises(OSError, match="refused"):
         urlopen(address)

@@ -11,7 +11,7 @@ from anabranch.ports import TopicPartition
 from harness.page_scenes import PageScene, page_of
 from harness.waiting import wait_until
 
-SHOWN_S = 10
+SHOWN_S = 60
 
 
 def shown(feed: Feed) -> dict[str, Any]:

@@ -35,11 +35,11 @@ from harness.waiting import wait_until
 # PySpark's daemon).
 _WITH_FAMILY = """
 import subprocess, sys, threading
-subprocess.Popen(["sleep", "60"], start_new_session=True)
-orphan = "import subprocess; subprocess.Popen(['sleep', '61'], start_new_session=True)"
+subprocess.Popen(["sleep", "600"], start_new_session=True)
+orphan = "import subprocess; subprocess.Popen(['sleep', '601'], start_new_session=True)"
 subprocess.run([sys.executable, "-c", orphan])
 print("there", flush=True)
-threading.Event().wait(60)
+threading.Event().wait(600)
 """
 
 
@@ -47,7 +47,7 @@ def _start(state_dir: Path, name: str) -> ManagedProcess:
     process = ManagedProcess(
         ProcessSpec("processing", name, [sys.executable, "-c", _WITH_FAMILY]), state_dir
     )
-    wait_until(lambda: "there" in process.log_path.read_text(), 20, "up")
+    wait_until(lambda: "there" in process.log_path.read_text(), 60, "up")
     return process
 
 
@@ -83,7 +83,7 @@ def test_pause_and_resume_reach_all_below_and_nothing_beside(
     shown = {row["name"]: row["state"] for row in rows_of(tmp_path) or []}
     assert (shown["s.0"], shown["s.1"]) == ("paused", "running")
     assert sorted(drill.resume("processing/s.0")) == sorted(paused)
-    wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 5, "all go on")
+    wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 60, "all go on")
 
 
 def test_kill_ends_all_below_and_nothing_beside_also_when_paused(
@@ -106,7 +106,7 @@ def test_an_orderly_stop_wakes_all_that_is_paused(
 ) -> None:
     paused = Drill(tmp_path).pause("processing/s.0")
     family[0].terminate()
-    wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 5, "all are awake")
+    wait_until(lambda: not any(has_state(pid, STOPPED) for pid in paused), 60, "all are awake")
 
 
 def test_a_server_is_reached_by_its_process_id(
@@ -137,7 +137,7 @@ def test_a_server_that_has_come_back_is_reached_at_its_new_id(
 def test_an_id_that_another_process_has_now_is_left_alone(
     tmp_path: Path, family: tuple[ManagedProcess, ManagedProcess]
 ) -> None:
-    other = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "600"])
     before = state_file.read(tmp_path)
     assert before is not None
     state_file.write(
@@ -199,13 +199,13 @@ def test_a_cut_is_done_when_the_proxy_says_so(
         Unavailable, match=r"the proxy did not do it; its log: .*proxy\.log after 0\.1 s"
     ):
         drill.cut("ingestion/a", Cut())
-    monkeypatch.setattr(drills, "_DONE_MS", 10_000)
+    monkeypatch.setattr(drills, "_DONE_MS", 120_000)
     wanted = Cut(Direction.TO)
     cutting = threading.Thread(target=drill.cut, args=("ingestion/a", wanted))
     cutting.start()
-    wait_until(lambda: links.wanted(folder) == {"ingestion/a": wanted}, 5, "it is asked for")
+    wait_until(lambda: links.wanted(folder) == {"ingestion/a": wanted}, 60, "it is asked for")
     links.write_applied(folder, links.wanted(folder))
-    cutting.join(5)
+    cutting.join(60)
     assert not cutting.is_alive()
     assert drill.cuts() == {"ingestion/a": wanted}
     assert [row["cut"] for row in rows_of(tmp_path) or []] == [

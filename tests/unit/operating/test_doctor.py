@@ -35,7 +35,8 @@ def test_end_txn_version(answer: bytes, version: int) -> None:
     assert doctor.end_txn_version(answer) == version
 
 
-def test_something_that_is_no_broker_is_reported() -> None:
+def test_something_that_is_no_broker_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_CONNECT_S", 60.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -41,12 +41,15 @@ own = [("ingestion", "reports"), ("ingestion", "more"), ("delivery", "out")]
 frame.load = lambda path, _: SimpleNamespace(
     name="p", path=path, own_processes=lambda: own, partner_processes=list, clusters={}
 )
-frame.STOP_SECONDS_MAX = 1.0
 what = sys.argv.pop(1)
+if what in ("hang_in_start", "hang_in_stop", "deaf"):
+    frame.STOP_SECONDS_MAX = 1.0
+else:
+    frame.STOP_SECONDS_MAX = 60.0  # however slow the machine is, nothing cuts an orderly end short
 frame.STEP_SECONDS_MAX = 1.0 if what == "hang_in_step" else 300.0
 
 def hang_in_a_library():
-    ctypes.PyDLL(None).sleep(60)  # keeps the interpreter's lock, as a library's deadlock may
+    ctypes.PyDLL(None).sleep(600)  # keeps the interpreter's lock, as a library's deadlock may
 
 def wait_for_ever_in_a_library():
     mutex = ctypes.create_string_buffer(64)  # all zeros: not locked
@@ -68,8 +71,9 @@ class Fake:
             raise ConfigurationError("no source of that name")
     def start(self):
         if what == "hang_in_start":
-            threading.Event().wait(60)
+            threading.Event().wait(600)
     def step(self):
+        if what == "hang_in_step": hang_in_a_library()  # the first: its time runs already
         self.steps += 1
         self.status.last_bucket_ms, self.status.lag_ms = 1250, 30
         self.context.stopping.wait(0.02)
@@ -77,7 +81,6 @@ class Fake:
             if what == "fenced": raise Fenced("newer one")
             if what == "stage": raise StageFunctionError("f raised: boom")
             if what == "surprise": raise KeyError("surprise")
-            if what == "hang_in_step": hang_in_a_library()
             if what == "break_down": break_down_in_a_library()
             if what == "deaf":
                 self.status.last_bucket_ms = 9
@@ -86,7 +89,7 @@ class Fake:
     def stop(self):
         print("STOP CALLED", file=sys.stderr)
         if what == "hang_in_stop":
-            threading.Event().wait(60)
+            threading.Event().wait(600)
 
 frame.main("ingestion", Fake, lambda kafka, redis: (None, None, SystemClock(), SystemEntropy()))
 """
@@ -111,7 +114,7 @@ def _start(tmp_path: Path, what: str, *more: str) -> subprocess.Popen[str]:
 
 def _ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, object]], str]:
     try:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()  # one that did not end would be left for good
     return (
@@ -125,7 +128,7 @@ def _port(tmp_path: Path, process: subprocess.Popen[str]) -> int:
     return (
         wait_until(
             lambda: probe.metrics_port(tmp_path, "ingestion", "reports", process.pid),
-            60,
+            300,
             "the service names its port",
         )
         or 0
@@ -138,8 +141,8 @@ def test_serves_its_status_and_stops_cleanly_on_a_signal(
 ) -> None:
     process = _start(tmp_path, "well", "--restarts", "2")
     port = _port(tmp_path, process)
-    wait_until(lambda: probe.ready(port), 10, "ready")
-    status = wait_until(lambda: probe.status(port), 10, "status") or {}
+    wait_until(lambda: probe.ready(port), 60, "ready")
+    status = wait_until(lambda: probe.status(port), 60, "status") or {}
     assert (status["service"], status["name"], status["state"], status["restarts"]) == (
         "ingestion",
         "reports",
@@ -148,10 +151,10 @@ def test_serves_its_status_and_stops_cleanly_on_a_signal(
     )
     wait_until(
         lambda: (probe.status(port) or {}).get("last_bucket_ms") == 1250,
-        10,
+        60,
         "status follows the service",
     )
-    metrics = probe.get(port, "/metrics", 20)
+    metrics = probe.get(port, "/metrics", 60)
     assert metrics is not None
     assert (
         b'anabranch_lag_seconds{name="reports",pipeline="p",service="ingestion"} 0.03' in metrics[1]
@@ -194,7 +197,7 @@ def test_missing_settings_are_a_configuration_error() -> None:
         [sys.executable, "-c", _PROGRAM, "well"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2
@@ -215,7 +218,7 @@ def test_a_signal_ends_a_process_in_a_call_that_does_not_return(tmp_path: Path) 
     process = _start(tmp_path, "deaf")
     port = _port(tmp_path, process)
     wait_until(
-        lambda: (probe.status(port) or {}).get("last_bucket_ms") == 9, 10, "it is in the call"
+        lambda: (probe.status(port) or {}).get("last_bucket_ms") == 9, 60, "it is in the call"
     )
     process.terminate()
     code, lines, _ = _ended(process)

@@ -43,7 +43,7 @@ def runs(pid: int) -> bool:
 
 def test_a_log_that_was_moved_away_says_nothing(tmp_path: Path) -> None:
     child = ChildProcess([sys.executable, "-c", "print('bye')"], tmp_path / "log")
-    wait_until(lambda: child.exit_code == 0, 20, "its end")
+    wait_until(lambda: child.exit_code == 0, 60, "its end")
     assert child.log_tail() == "bye\n"
     (tmp_path / "log").rename(tmp_path / "log.1")
     assert child.log_tail() == ""
@@ -64,12 +64,12 @@ def test_what_yields_the_cores_does_so_as_a_process_and_as_a_session(tmp_path: P
 def test_so_does_what_it_has_started_in_a_group_of_its_own(tmp_path: Path) -> None:
     program = """
 import os, subprocess, threading
-print(subprocess.Popen(["sleep", "60"], process_group=0).pid, flush=True)
-threading.Event().wait(60)
+print(subprocess.Popen(["sleep", "600"], process_group=0).pid, flush=True)
+threading.Event().wait(600)
 """
     child = ChildProcess([sys.executable, "-c", program], tmp_path / "log")
     try:
-        wait_until(lambda: child.log_tail().endswith("\n"), 20, "it has started another")
+        wait_until(lambda: child.log_tail().endswith("\n"), 60, "it has started another")
         child.yield_cores(3)
         there = os.getpriority(os.PRIO_PROCESS, int(child.log_tail()))
         assert there == os.getpriority(os.PRIO_PROCESS, 0) + 3
@@ -80,17 +80,17 @@ threading.Event().wait(60)
 
 def test_stops_when_asked_and_twice(tmp_path: Path) -> None:
     child = ChildProcess(SLEEPER, tmp_path / "log")
-    wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
+    wait_until(lambda: "ready" in child.log_tail(), 60, "the child's first word")
     assert child.alive()
-    child.stop(10)
+    child.stop(60)
     assert not child.alive()
     assert child.exit_code == -signal.SIGTERM
-    child.stop(10)
+    child.stop(60)
 
 
 def test_a_stubborn_child_is_killed(tmp_path: Path) -> None:
     child = ChildProcess(STUBBORN, tmp_path / "log")
-    wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
+    wait_until(lambda: "ready" in child.log_tail(), 60, "the child's first word")
     child.stop(0.1)
     assert child.exit_code == -signal.SIGKILL
 
@@ -106,7 +106,7 @@ def test_a_paused_child_is_alive_and_ends_all_the_same(tmp_path: Path) -> None:
 def test_said_is_of_this_run_only(tmp_path: Path) -> None:
     for word in ("first", "second"):
         child = ChildProcess([sys.executable, "-c", f"print('{word}')"], tmp_path / "log")
-        wait_until(lambda child=child: not child.alive(), 20, "the end of the child")  # type: ignore[misc]
+        wait_until(lambda child=child: not child.alive(), 60, "the end of the child")  # type: ignore[misc]
         assert child.log_tail().strip() == word
     assert (tmp_path / "log").read_text() == "first\nsecond\n"
 
@@ -117,9 +117,9 @@ def test_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     (child,) = children
-    wait_until(lambda: "ready" in child.log_tail(), 20, "the child's first word")
+    wait_until(lambda: "ready" in child.log_tail(), 60, "the child's first word")
     assert child.alive()
-    child.stop(10)
+    child.stop(60)
 
 
 def test_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
@@ -131,5 +131,5 @@ def test_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
         pid = int(out.readline())
     assert runs(pid)
     parent.kill()
-    parent.wait(10)
-    wait_until(lambda: not runs(pid), 10, "the end of the orphan")
+    parent.wait(60)
+    wait_until(lambda: not runs(pid), 60, "the end of the orphan")

@@ -28,10 +28,10 @@ from harness.waiting import wait_until
 # is.
 _WITH_ORPHAN = """
 import os, subprocess, sys, threading
-middle = "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True)"
+middle = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)"
 subprocess.run([sys.executable, "-c", middle], start_new_session=True)
 print("there", flush=True)
-threading.Event().wait(60)
+threading.Event().wait(600)
 """
 
 
@@ -44,7 +44,7 @@ def test_kill_catches_orphans_in_other_sessions_and_nothing_beside(tmp_path: Pat
     beside = ManagedProcess(_spec(_WITH_ORPHAN, "beside"), tmp_path)
     try:
         for process in (victim, beside):
-            wait_until(lambda path=process.log_path: "there" in path.read_text(), 20, "both are up")  # type: ignore[misc]
+            wait_until(lambda path=process.log_path: "there" in path.read_text(), 60, "both are up")  # type: ignore[misc]
         assert len(marked(MARK, str(tmp_path))) == 4
         victim.kill()
         assert victim.exit_code() == -signal.SIGKILL
@@ -57,10 +57,10 @@ def test_kill_catches_orphans_in_other_sessions_and_nothing_beside(tmp_path: Pat
 
 def test_sweep_finds_what_another_supervisor_left(tmp_path: Path) -> None:
     process = ManagedProcess(_spec(_WITH_ORPHAN), tmp_path)
-    wait_until(lambda: "there" in process.log_path.read_text(), 20, "up")
+    wait_until(lambda: "there" in process.log_path.read_text(), 60, "up")
     assert len(sweep(tmp_path)) == 2
     assert marked(MARK, str(tmp_path)) == []
-    wait_until(lambda: process.exit_code() is not None, 5, "ended")
+    wait_until(lambda: process.exit_code() is not None, 60, "ended")
     assert sweep(tmp_path) == []
 
 
@@ -84,12 +84,12 @@ def test_what_starts_first_yields_the_cores_when_it_is_told(
 
 def test_terminate_wakes_a_paused_process(tmp_path: Path) -> None:
     process = ManagedProcess(
-        _spec("import threading; print('there', flush=True); threading.Event().wait(60)"), tmp_path
+        _spec("import threading; print('there', flush=True); threading.Event().wait(600)"), tmp_path
     )
-    wait_until(lambda: "there" in process.log_path.read_text(), 20, "up")
+    wait_until(lambda: "there" in process.log_path.read_text(), 60, "up")
     os.kill(process.pid, signal.SIGSTOP)
     process.terminate()
-    wait_until(lambda: process.exit_code() is not None, 5, "ended")
+    wait_until(lambda: process.exit_code() is not None, 60, "ended")
     assert process.exit_code() == -signal.SIGTERM
 
 
@@ -103,7 +103,7 @@ def test_settings_of_the_supervisors_own_environment_are_not_passed_on(
         " os.environ['ANABRANCH_RESTARTS'])"
     )
     process = ManagedProcess(_spec(program), tmp_path, restarts=7)
-    wait_until(lambda: process.exit_code() is not None, 20, "ended")
+    wait_until(lambda: process.exit_code() is not None, 60, "ended")
     logged = process.log_path.read_text()
     assert "METRICS_PORT" not in logged
     assert "ANABRANCH_LOG_LEVEL" in logged
@@ -112,10 +112,10 @@ def test_settings_of_the_supervisors_own_environment_are_not_passed_on(
 
 def test_the_reason_is_that_of_this_run_only(tmp_path: Path) -> None:
     first = ManagedProcess(_spec('print(\'{"event": "stopped", "error": "old"}\')'), tmp_path)
-    wait_until(lambda: first.exit_code() is not None, 20, "ended")
+    wait_until(lambda: first.exit_code() is not None, 60, "ended")
     assert first.last_error() == "old"
     second = ManagedProcess(_spec("pass"), tmp_path)
-    wait_until(lambda: second.exit_code() is not None, 20, "ended")
+    wait_until(lambda: second.exit_code() is not None, 60, "ended")
     assert second.last_error() == ""
 
 
@@ -125,7 +125,7 @@ def test_a_reason_with_a_long_traceback_is_found(tmp_path: Path) -> None:
         " org.apache.spark ' * 2_000}))"
     )
     process = ManagedProcess(_spec(program), tmp_path)
-    wait_until(lambda: process.exit_code() is not None, 20, "ended")
+    wait_until(lambda: process.exit_code() is not None, 60, "ended")
     assert process.last_error() == "told"
 
 

@@ -56,7 +56,7 @@ def test_a_second_supervisor_is_rejected_and_told_who_has_it(tmp_path: Path) -> 
 def test_the_lock_goes_with_its_process_even_when_a_child_lives_on(tmp_path: Path) -> None:
     program = (
         "import os, subprocess, sys; from pathlib import Path; from anabranch.up.state_file import"
-        " Lock\nLock(Path(sys.argv[1])).acquire()\nchild = subprocess.Popen(['sleep', '60'],"
+        " Lock\nLock(Path(sys.argv[1])).acquire()\nchild = subprocess.Popen(['sleep', '600'],"
         " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\nprint(child.pid, flush=True);"
         " os._exit(9)"
     )
@@ -64,7 +64,7 @@ def test_the_lock_goes_with_its_process_even_when_a_child_lives_on(tmp_path: Pat
         [sys.executable, "-c", program, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     try:

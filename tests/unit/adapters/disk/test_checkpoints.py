@@ -312,7 +312,7 @@ class SlowRemoval:
 
     def _slowly(self, path: Path, *, ignore_errors: bool = False) -> None:
         self.began.set()
-        assert self.ends.wait(10)
+        assert self.ends.wait(120)
         self._remove(path, ignore_errors=ignore_errors)
 
 
@@ -326,7 +326,7 @@ def slow_removal(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator
     assert slow.began.wait(10)
     yield slow
     slow.ends.set()
-    removing.join(10)
+    removing.join(30)
 
 
 def test_nobody_waits_while_another_directory_is_removed(
@@ -335,7 +335,7 @@ def test_nobody_waits_while_another_directory_is_removed(
     """A fork copies a checkpoint while the branch before is taken away."""
     forks = threading.Thread(target=disk.create, args=(TWO,), daemon=True)
     forks.start()
-    forks.join(3)
+    forks.join(30)
     assert not forks.is_alive()
     assert disk.directory(ONE).exists()
     assert not slow_removal.ends.is_set()
@@ -349,7 +349,7 @@ def test_who_makes_a_directory_that_is_being_removed_makes_it_afterwards(
     makes.join(0.1)
     assert makes.is_alive()
     slow_removal.ends.set()
-    makes.join(10)
+    makes.join(30)
     assert disk.directory(ONE).exists()
     disk.sync(ONE)
     assert disk.directory(ONE).exists(), "no sync takes it for what was removed"

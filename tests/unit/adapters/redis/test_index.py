@@ -47,7 +47,7 @@ def test_an_address_that_is_none() -> None:
 @pytest.mark.integration
 def test_a_restart_loses_what_was_known_and_nothing_else(tmp_path: Path) -> None:
     server = EmbeddedRedis(tmp_path)
-    index = RedisIndex(server.start())
+    index = RedisIndex(server.start(), timeout_ms=20_000)
     try:
         index.put("a", {"x": "1"})
         index.rank("z", "m", 1)

@@ -33,7 +33,7 @@ def answered(pid_of: str, program: str = CALLS) -> bytes:
     takes calls from.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
+        server.settimeout(60)
         command = [sys.executable, "-c", program, str(server.getsockname()[1])]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as caller:
             connection, _ = server.accept()

@@ -183,7 +183,7 @@ def test_a_node_says_that_it_has_no_executor_and_ends_if_its_master_has_gone(
     executors[0] = 0
     clock.advance(EXECUTORS_AWAY_MS)
     with pytest.raises(EngineEnded, match="has gone, and with it the node's executors") as found:
-        wait_until(had.look, 5, "the end of the connection is seen")
+        wait_until(had.look, 30, "the end of the connection is seen")
     assert found.value.during == ()
     had.close()
     had.close()

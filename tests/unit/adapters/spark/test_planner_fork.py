@@ -102,8 +102,8 @@ class Planner:
         """Java closes the connection; what was printed until the end."""
         self._file.close()
         self._connection.close()
-        words = self.started.communicate(timeout=30)[1].decode()
-        wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), 30, "it ends")
+        words = self.started.communicate(timeout=60)[1].decode()
+        wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), 60, "it ends")
         Path(self._address).unlink()
         return words
 

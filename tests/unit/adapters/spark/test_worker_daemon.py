@@ -162,7 +162,7 @@ class Daemon:
         """What is printed when Java closes the connection, and then all."""
         self._file.close()
         self._connection.close()
-        wait_until(lambda: not Path(f"/proc/{self.worker}").exists(), 30, "it ends")
+        wait_until(lambda: not Path(f"/proc/{self.worker}").exists(), 60, "it ends")
         return self._daemon.communicate(timeout=60)[1].decode()
 
 
