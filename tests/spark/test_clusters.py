@@ -5,6 +5,7 @@ and corrects when it is back.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.pipeline.file import load
+from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.runtime.boundary_reader import BoundaryReader
@@ -137,9 +139,17 @@ class Two:
             pass
 
     def feed_again(self) -> None:
-        """All that was left out, too."""
+        """All that was left out, too, once the broker there answers."""
         self._away.close()
-        self._away = Feed(self.there.address, self.theirs, "theirs")
+
+        def again() -> Feed | None:
+            with contextlib.suppress(Unavailable):
+                return Feed(self.there.address, self.theirs, "theirs")
+            return None
+
+        made = wait_until(again, STARTS_WITHIN_S, "their broker answers again")
+        assert made is not None
+        self._away = made
         self._fed.set()
 
     def stop_feeding(self) -> None:
