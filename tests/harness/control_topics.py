@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
@@ -12,6 +11,7 @@ from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
 from anabranch.runtime.heartbeats import HeartbeatSender
+from harness.repeating import repeating
 from harness.sources import everything
 
 
@@ -40,21 +40,14 @@ def beating(
     """A thread says ``newest``, if there is any, again and again: whoever is not heard for a while
     counts as dead, however busy the test is.
     """
-    ending = threading.Event()
+    with closing(HeartbeatSender(log, topic, clock, every_ms=200)) as sender:
 
-    def say_so() -> None:
-        with closing(HeartbeatSender(log, topic, clock, every_ms=200)) as sender:
-            while not ending.wait(0.1):
-                if (beat := newest()) is not None:
-                    sender.send(beat)
+        def say_so() -> None:
+            if (beat := newest()) is not None:
+                sender.send(beat)
 
-    saying = threading.Thread(target=say_so)
-    saying.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        saying.join()
+        with repeating(say_so, 0.1):
+            yield
 
 
 def all_control_records(log: EventLog, of: Pipeline) -> list[ControlRecord]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +34,7 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.distant_reader import DistantReader
 from anabranch.runtime.range_reader import CLUSTER_PATIENCE_MS
 from anabranch.up.embedded_kafka import EmbeddedKafka
+from harness.repeating import repeating
 from harness.replica_bench import part
 from harness.replica_world import Process, World
 from harness.spark_options import SCHEMA, options
@@ -184,22 +184,16 @@ def stood_still_s() -> Iterator[list[float]]:
     not even a thread came to its turn that has nothing else to do. A call that blocks is none.
     """
     pauses_s: list[float] = []
-    ending = threading.Event()
+    looked_s = given_s()
 
     def look() -> None:
-        looked_s = given_s()
-        while not ending.wait(0.05):
-            before_s, looked_s = looked_s, given_s()
-            if looked_s - before_s > STALL_MS / 1_000:
-                pauses_s.append(looked_s - before_s)
+        nonlocal looked_s
+        before_s, looked_s = looked_s, given_s()
+        if looked_s - before_s > STALL_MS / 1_000:
+            pauses_s.append(looked_s - before_s)
 
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
+    with repeating(look, 0.05):
         yield pauses_s
-    finally:
-        ending.set()
-        looking.join()
 
 
 def goes_without(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm
 from harness.browser import at, await_text, browser, complaints, text_of
 from harness.page_scenes import PageScene, page_of
+from harness.repeating import repeating
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser]
@@ -37,23 +38,14 @@ def driver() -> Iterator[webdriver.Chrome]:
         yield found
 
 
-@contextmanager
-def playing(scene: PageScene) -> Iterator[None]:
+def playing(scene: PageScene) -> AbstractContextManager[None]:
     """Time goes on, and everybody says what it does."""
-    ending = threading.Event()
 
     def play() -> None:
-        while not ending.wait(0.25):
-            scene.to_now()
-            scene.beats()
+        scene.to_now()
+        scene.beats()
 
-    thread = threading.Thread(target=play)
-    thread.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        thread.join()
+    return repeating(play, 0.25)
 
 
 def alarm(feed: Feed, text: str) -> None:

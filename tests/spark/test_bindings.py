@@ -30,6 +30,7 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntr
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
 from harness.stages import (
+    STARTS_WITHIN_S,
     WIDTH_MS,
     Feed,
     Output,
@@ -46,8 +47,6 @@ pytestmark = pytest.mark.integration
 NORTH: Final = "theirs"
 SOUTH: Final = "ours"
 MAX_DELAY_MS: Final = 2_000
-STARTS_WITHIN_S: Final = 300
-"""A node, with a cold Spark beside two others, until it has made what was missed meanwhile."""
 OWNER: Final = "local"
 PARTNER: Final = "south"
 KEYS: Final = {name: SigningKey.generate(name, "1") for name in (OWNER, PARTNER)}

@@ -22,7 +22,14 @@ from checkers import streams, tentative
 from harness import two_inputs
 from harness.live_feeds import LiveFeed, LiveFeeds
 from harness.stage_processes import StageProcess
-from harness.stages import Feed, Output, RunningStage, create_topics, write_pipeline
+from harness.stages import (
+    STARTS_WITHIN_S,
+    Feed,
+    Output,
+    RunningStage,
+    create_topics,
+    write_pipeline,
+)
 from harness.two_inputs import rows_a, rows_b
 from harness.waiting import given_s, is_busy, wait_until
 
@@ -36,8 +43,6 @@ LONG_DELAY_MS = 6_000
 """Where delays are not judged: on a slow machine a source may lag behind the other one, too."""
 STEADY_BUCKETS = 30
 """Of these, before anything fails, the longest delay is the usual one."""
-STARTS_WITHIN_S = 300
-"""A cold Spark on a busy machine, until it goes on with its sources."""
 CORRECTS_WITHIN_S = 300
 """Beside a branch, which a correction that does not come nearer suspends only after a while."""
 

@@ -26,14 +26,12 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntr
 from anabranch.runtime.boundary_reader import BoundaryReader
 from harness.service_processes import ModuleProcess, service
 from harness.stage_processes import StageProcess
-from harness.stages import Output, create_topics, write_pipeline
+from harness.stages import STARTS_WITHIN_S, Output, create_topics, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
-STARTS_WITHIN_S = 300
-"""A cold Spark beside others, until its first results."""
 FUNCTIONS = '''
 from pyspark.sql import functions as F
 
