@@ -62,7 +62,7 @@ class ModuleProcess:
         wait_until(
             lambda: self.process.poll() is not None,
             deadline_s,
-            f"the kill of {self.process.args!r}",
+            lambda: f"the kill of {self.process.args!r}:\n{self.log()}",
         )
         assert self.process.returncode == -signal.SIGKILL, (
             f"ended with {self.process.returncode}:\n{self.log()}"

@@ -4,7 +4,7 @@ as librdkafka stops by itself after a broker's restart.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import pairwise
 
 import pytest
@@ -15,6 +15,8 @@ from anabranch.adapters.kafka import reader as module
 from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.reader import KafkaLogReader
+from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from demo import consuming
@@ -145,7 +147,7 @@ def test_the_end_of_a_transaction_is_nothing_to_wait_for(
 def test_a_follower_of_a_log_without_news_keeps_its_client(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each question for the end waits behind the fetch that the broker keeps."""
+    """Its own question after a silence waits behind the fetch that the broker keeps."""
     monkeypatch.setattr(module, "_SILENCE_S", 0.3)
     reader = KafkaEventLog(kafka).reader(follows=True)
     reader.assign({at: 0})
@@ -168,4 +170,23 @@ def test_a_follower_of_a_log_without_news_keeps_its_client(
     assert all(answer in ({at: 0}, {}) for answer in answers)
     assert ({}, {}) not in pairwise(answers), "a slow answer is one that comes the next time"
     assert reader._consumer is client
+    reader.close()
+
+
+def test_who_asks_a_follower_does_not_wait_behind_its_fetch(kafka: str, at: TopicPartition) -> None:
+    reader = KafkaEventLog(kafka).reader(follows=True)
+    reader.assign({at: 0})
+    send(kafka, at, b"0")
+    wait_until(lambda: reader.fetch(100, 50), 30, "it reads")
+    clock = SystemClock()
+    questions: list[Callable[[], int]] = [
+        lambda: reader.offsets(at)[1],
+        lambda: reader.ends([at], 10_000)[at],
+    ]
+    took_ms = []
+    for question in questions * 5:
+        begun_ms = clock.monotonic_ms()
+        assert question() == 1
+        took_ms.append(clock.monotonic_ms() - begun_ms)
+    assert sum(took_ms) < len(took_ms) * FOLLOWER_WAIT_MS / 2, took_ms
     reader.close()

@@ -95,6 +95,9 @@ class KafkaLogReader:
         assignment.
         """
         self._ends = EndOffsets()
+        self._follows = follows
+        self._asked: Consumer | None = None
+        """See ``_asking``."""
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
@@ -207,7 +210,7 @@ class KafkaLogReader:
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                answer = self._open().get_watermark_offsets(
+                answer = self._asking().get_watermark_offsets(
                     KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False
                 )
             except KafkaException as error:
@@ -215,6 +218,7 @@ class KafkaLogReader:
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
                     time.sleep(_ELECTION_PAUSE_S)  # a partition is new, or its leader is moving
                     continue
+                self._ask_anew()
                 raise translated(
                     cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
@@ -230,10 +234,11 @@ class KafkaLogReader:
             Unavailable: no answer, or no such partition.
         """
         try:
-            (found,) = self._open().offsets_for_times(
+            (found,) = self._asking().offsets_for_times(
                 [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
             )
         except KafkaException as error:
+            self._ask_anew()
             raise translated(
                 error.args[0], Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             ) from error
@@ -247,7 +252,15 @@ class KafkaLogReader:
         """The end offsets of ``places``, one question to each leader; without those whose
         leader does not answer within ``wait_ms``.
         """
-        found = self._ends.ask(self._open(), places, wait_ms)
+        found = self._ends_by(self._asking(), places, wait_ms)
+        if len(found) < len(places):
+            self._ask_anew()
+        return found
+
+    def _ends_by(
+        self, client: Consumer, places: Collection[TopicPartition], wait_ms: int
+    ) -> dict[TopicPartition, int]:
+        found = self._ends.ask(client, places, wait_ms)
         self._reached = self._reached or bool(found)
         return found
 
@@ -256,16 +269,39 @@ class KafkaLogReader:
         topic, or no answer within ``wait_ms``.
         """
         try:
-            answer = self._open().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
+            answer = self._asking().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
         except KafkaException:
+            self._ask_anew()
             return None
         return len(answer.partitions) or None if answer is not None else None
 
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
+        self._ask_anew()
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+
+    def _asking(self) -> Consumer:
+        """The client that is asked where logs begin and end.
+
+        A reader that follows has another one for it than it reads with: a broker answers the
+        requests of a connection in turn, and keeps the fetch of a follower for FOLLOWER_WAIT_MS.
+        """
+        reading = self._open()
+        if not self._follows or not self._assigned:
+            return reading
+        if self._asked is None:
+            self._asked = Consumer(self._options, logger=LOGGER)
+        return self._asked
+
+    def _ask_anew(self) -> None:
+        """Give up the client that was asked besides: one that does not answer may have stopped
+        (``_look_after_silence``).
+        """
+        if self._asked is not None:
+            self._asked.close()
+            self._asked = None
 
     def _look_after_silence(self) -> None:
         """Make the client anew where it hands over nothing though there is more.
@@ -278,7 +314,7 @@ class KafkaLogReader:
         """
         before, self._behind = self._behind, {}
         positions = self._positions()
-        ends = self.ends(positions, _SILENCE_ASK_MS)
+        ends = self._ends_by(self._open(), positions, _SILENCE_ASK_MS)
         self._behind = {
             at: position
             for at, position in positions.items()

@@ -29,7 +29,7 @@ _RANGE_QUEUE_KIB: Final = 4 * 1024
 _RESPONSE_HEAD_BYTES: Final = 64 * 1024
 FOLLOWER_WAIT_MS: Final = 500
 """So long a broker keeps the fetch of a reader that follows, if there is nothing to answer. It
-answers the requests of a connection in turn, so questions on the same one wait behind it.
+answers the requests of a connection in turn, so questions go by another one.
 """
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "https.")
 

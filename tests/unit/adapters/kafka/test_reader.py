@@ -388,3 +388,47 @@ class TestSilence:
         waiting()
         reader.assign({A: 7, B: 0})
         assert (waiting(), waiting()) == (1, 2)
+
+
+class TestQuestions:
+    """Where a log begins and ends is asked by a client of its own while the reader follows."""
+
+    @pytest.fixture
+    def clients(self, time: Time, monkeypatch: pytest.MonkeyPatch) -> list[Consumer]:
+        del time
+        made: list[Consumer] = []
+
+        def client(_options: dict[str, Any], logger: object) -> Consumer:
+            del logger
+            made.append(Consumer(ends={A: 7}))
+            return made[-1]
+
+        monkeypatch.setattr(under_test, "Consumer", client)
+        return made
+
+    @pytest.mark.parametrize(("follows", "count"), [(False, 1), (True, 2)])
+    def test_a_follower_asks_another_client_than_it_reads_with(
+        self, clients: list[Consumer], follows: bool, count: int
+    ) -> None:
+        reader = KafkaLogReader(
+            KafkaSettings("nowhere:1"), committed=True, headers=True, follows=follows
+        )
+        assert reader.ends([A], 500) == {A: 7}
+        assert len(clients) == 1, "before it reads nothing is in the way"
+        reader.assign({A: 0})
+        for _ in range(3):
+            assert reader.ends([A], 500) == {A: 7}
+        assert len(clients) == count
+        reader.close()
+        assert [client.closed for client in clients] == [1] * count
+
+    def test_a_client_that_does_not_answer_is_asked_no_more(self, clients: list[Consumer]) -> None:
+        reader = KafkaLogReader(
+            KafkaSettings("nowhere:1"), committed=True, headers=True, follows=True
+        )
+        reader.assign({A: 0})
+        reader.ends([A], 500)
+        clients[1].ends.clear()
+        assert reader.ends([A], 500) == {}
+        assert reader.ends([A], 500) == {A: 7}
+        assert [client.closed for client in clients] == [0, 1, 0]
