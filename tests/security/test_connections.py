@@ -173,9 +173,10 @@ def test_a_new_password_counts_without_a_restart(
     for name, value in settings.items():
         monkeypatch.setenv(PREFIX + name, str(value))
     log, at = KafkaEventLog(secured.broker.address), TopicPartition("secure-in.payments", 0)
-    with closing(log.writer()) as running:
+    with closing(log.writer()) as running, closing(log.reader(follows=True)) as following:
         running.send(at, b"x")
         running.flush()
+        following.assign({at: 0})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4_096)
         administrator = secured.broker.administrator()
         changed = administrator.alter_user_scram_credentials(
@@ -189,6 +190,7 @@ def test_a_new_password_counts_without_a_restart(
         once(log, at)
         running.send(at, b"x")
         running.flush()
+        assert following.offsets(at)[1] >= 3, "the question goes by a new connection"
 
 
 def test_the_doctor_asks_over_tls(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,6 @@ from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream, Ju
 
 _FLUSH_TRIES: Final = 10
 _RETRY_MS: Final = 200
-_SEEN_MS: Final = 50
-"""Within which the log shows what it has acknowledged."""
 
 
 class Signing(NamedTuple):
@@ -117,12 +115,8 @@ class BoundaryWriter:
         self._reader.read_to_end()
         may_begin(self.log_state)
         is_acknowledged = self._send(self._started)
-        # It comes at once. A question about the end of the log would wait behind the next fetch.
-        while not self._own.has_token and self._reader.poll(_SEEN_MS):
-            continue
-        if not self._own.has_token:
-            # however long that takes: a long log is no reason to begin again
-            self._reader.read_to_end()
+        # however long that takes: a long log is no reason to begin again
+        self._reader.read_to_end()
         if not self._own.has_token:
             self._wait(self._started, lambda: self._own.has_token, is_acknowledged=is_acknowledged)
             self._reader.read_to_end()

@@ -81,7 +81,7 @@ class Waiting:
             context.log,
             "p.s.boundaries",
             ["0", "1"],
-            EpochStarted(replica, "f", ENTROPY.token(), node=self._node),
+            EpochStarted(replica, "f", SeededEntropy(1).token(), node=self._node),
             context.clock,
         ).start()
         self.status.state = "running"
@@ -96,7 +96,6 @@ class Waiting:
 
 
 MADE: list[Waiting] = []
-ENTROPY = SeededEntropy(1)
 
 
 class Idle:

@@ -268,37 +268,19 @@ class TestFenced:
         one.append(record(one, 0, 2))
         assert (one.log_state.upto, one.log_state.closed("0")) == (2, 1)
 
-    def test_before_the_own_epoch_is_read(
+    def test_before_the_epoch_is_read_to_its_end(
         self, log: LocalEventLog, make: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         older, newer = make(), make()
-        poll = older._reader.poll
+        read_to_end = older._reader.read_to_end
 
-        def overtaken(wait_ms: int = 0) -> int:
-            if newer.epoch < 0:
-                newer.start()
-            return poll(wait_ms)
+        def overtaken() -> None:
+            newer.start()
+            read_to_end()
 
-        def sent() -> None:
-            monkeypatch.setattr(older._reader, "poll", overtaken)
-
+        monkeypatch.setattr(older._reader, "read_to_end", overtaken)
         with pytest.raises(Fenced):
-            older.start(lambda _: sent())
-
-    def test_an_epoch_costs_one_question_about_the_end(
-        self, make: Make, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A second one would stand behind a fetch, which the broker keeps for half a second."""
-        writer = make()
-        end, answers = writer._reader.end, list[int]()
-
-        def counted() -> int:
-            answers.append(end())
-            return answers[-1]
-
-        monkeypatch.setattr(writer._reader, "end", counted)
-        assert writer.start() == 0
-        assert answers == [0]
+            older.start()
 
     def test_by_a_rejection_of_its_record(self, make: Make) -> None:
         """A record that does not continue the chain is never accepted: waiting for it would

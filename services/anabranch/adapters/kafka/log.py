@@ -86,7 +86,7 @@ class KafkaEventLog:
             up to half a second later. ``ranges``: as there.
         """
         return KafkaLogReader(
-            self.settings(),
+            self.settings,
             committed=committed,
             headers=headers,
             timestamps=timestamps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
@@ -19,7 +19,7 @@ from anabranch.adapters.kafka.errors import (
     says_missing,
     translated,
 )
-from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS, KafkaSettings
+from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS, KafkaSettings, Options
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
@@ -59,7 +59,7 @@ class KafkaLogReader:
 
     def __init__(
         self,
-        settings: KafkaSettings,
+        settings: Callable[[], KafkaSettings],
         *,
         committed: bool,
         headers: bool,
@@ -67,10 +67,12 @@ class KafkaLogReader:
         follows: bool = False,
         ranges: bool = False,
     ) -> None:
-        """Nothing is contacted yet."""
-        self._options = settings.consumer(committed=committed, follows=follows, ranges=ranges)
+        """Nothing is contacted yet. ``settings``: of a client that is made now."""
+        self._options: Callable[[], Options] = lambda: settings().consumer(
+            committed=committed, follows=follows, ranges=ranges
+        )
         self._headers, self._timestamps = headers, timestamps
-        self._timeout_s = settings.request_timeout_ms / 1000
+        self._timeout_s = settings().request_timeout_ms / 1000
         self._assigned: dict[TopicPartition, int] = {}
         self._known: set[TopicPartition] = set()
         """Whatever was ever assigned: librdkafka may still know a position in it."""
@@ -96,7 +98,7 @@ class KafkaLogReader:
         """
         self._ends = EndOffsets()
         self._follows = follows
-        self._asked: Consumer | None = None
+        self._looker: Consumer | None = None
         """See ``_asking``."""
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
@@ -291,17 +293,17 @@ class KafkaLogReader:
         reading = self._open()
         if not self._follows or not self._assigned:
             return reading
-        if self._asked is None:
-            self._asked = Consumer(self._options, logger=LOGGER)
-        return self._asked
+        if self._looker is None:
+            self._looker = Consumer(self._options(), logger=LOGGER)
+        return self._looker
 
     def _ask_anew(self) -> None:
         """Give up the client that was asked besides: one that does not answer may have stopped
         (``_look_after_silence``).
         """
-        if self._asked is not None:
-            self._asked.close()
-            self._asked = None
+        if self._looker is not None:
+            self._looker.close()
+            self._looker = None
 
     def _look_after_silence(self) -> None:
         """Make the client anew where it hands over nothing though there is more.
@@ -339,7 +341,7 @@ class KafkaLogReader:
         self._heard_s = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        return Consumer({**self._options, "error_cb": self._on_error}, logger=LOGGER)
+        return Consumer({**self._options(), "error_cb": self._on_error}, logger=LOGGER)
 
     def _open(self) -> Consumer:
         if self._consumer is None:

@@ -159,7 +159,7 @@ def reader(consumer: Consumer, time: Time, monkeypatch: pytest.MonkeyPatch) -> K
 
     monkeypatch.setattr(under_test, "Consumer", made)
     monkeypatch.setattr(under_test, "Message", Message)
-    return KafkaLogReader(KafkaSettings("nowhere:1"), committed=True, headers=True)
+    return KafkaLogReader(lambda: KafkaSettings("nowhere:1"), committed=True, headers=True)
 
 
 def read(reader: KafkaLogReader) -> dict[TopicPartition, list[int]]:
@@ -411,7 +411,7 @@ class TestQuestions:
         self, clients: list[Consumer], follows: bool, count: int
     ) -> None:
         reader = KafkaLogReader(
-            KafkaSettings("nowhere:1"), committed=True, headers=True, follows=follows
+            lambda: KafkaSettings("nowhere:1"), committed=True, headers=True, follows=follows
         )
         assert reader.ends([A], 500) == {A: 7}
         assert len(clients) == 1, "before it reads nothing is in the way"
@@ -424,7 +424,7 @@ class TestQuestions:
 
     def test_a_client_that_does_not_answer_is_asked_no_more(self, clients: list[Consumer]) -> None:
         reader = KafkaLogReader(
-            KafkaSettings("nowhere:1"), committed=True, headers=True, follows=True
+            lambda: KafkaSettings("nowhere:1"), committed=True, headers=True, follows=True
         )
         reader.assign({A: 0})
         reader.ends([A], 500)
