@@ -57,7 +57,7 @@ class ModuleProcess:
         assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()}"
         return True
 
-    def wait_killed(self, deadline_s: float = 60) -> None:
+    def wait_killed(self, deadline_s: float = 120) -> None:
         """Until it has killed itself."""
         wait_until(
             lambda: self.process.poll() is not None,

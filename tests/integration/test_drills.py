@@ -30,7 +30,7 @@ SOURCE = "ingestion/reports_0"
 TOPIC = "reports.0"
 PARTITIONS = 2
 WRITER, READER = "ingestion/a", "delivery/o"
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
