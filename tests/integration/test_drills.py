@@ -217,7 +217,8 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
         assert {"kafka/kafka", "redis/redis", "proxy/proxy", SOURCE} <= set(drill.labels)
         deployment = state_file.read(tmp_path / "state")
         assert deployment is not None
-        producer = Producer({"bootstrap.servers": deployment.kafka})
+        # it lasts longer than its broker, and would say so twice a second
+        producer = Producer({"bootstrap.servers": deployment.kafka, "log_level": 2})
 
         def write(*times_ms: int) -> None:
             for time_ms in times_ms:
