@@ -220,7 +220,7 @@ class KafkaLogReader:
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
                     time.sleep(_ELECTION_PAUSE_S)  # a partition is new, or its leader is moving
                     continue
-                self._ask_anew()
+                self._close_looker()
                 raise translated(
                     cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
@@ -240,7 +240,7 @@ class KafkaLogReader:
                 [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
             )
         except KafkaException as error:
-            self._ask_anew()
+            self._close_looker()
             raise translated(
                 error.args[0], Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             ) from error
@@ -256,7 +256,7 @@ class KafkaLogReader:
         """
         found = self._ends_by(self._asking(), places, wait_ms)
         if len(found) < len(places):
-            self._ask_anew()
+            self._close_looker()
         return found
 
     def _ends_by(
@@ -273,19 +273,19 @@ class KafkaLogReader:
         try:
             answer = self._asking().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
         except KafkaException:
-            self._ask_anew()
+            self._close_looker()
             return None
         return len(answer.partitions) or None if answer is not None else None
 
     def close(self) -> None:
         """Give back threads and sockets. Idempotent."""
-        self._ask_anew()
+        self._close_looker()
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
     def _asking(self) -> Consumer:
-        """The client that is asked where logs begin and end.
+        """The client that is asked where a log begins and ends.
 
         A reader that follows has another one for it than it reads with: a broker answers the
         requests of a connection in turn, and keeps the fetch of a follower for FOLLOWER_WAIT_MS.
@@ -297,8 +297,8 @@ class KafkaLogReader:
             self._looker = Consumer(self._options(), logger=LOGGER)
         return self._looker
 
-    def _ask_anew(self) -> None:
-        """Give up the client that was asked besides: one that does not answer may have stopped
+    def _close_looker(self) -> None:
+        """Where it has not answered, the next question makes a new one: it may have stopped
         (``_look_after_silence``).
         """
         if self._looker is not None:
