@@ -574,6 +574,25 @@ REGRESSIONS: Final = (
         ],
     ),
     Regression(
+        "a shard asked how many partitions a topic has, waited for those before it to end, and"
+        " passed by the one that they had found meanwhile",
+        replace(
+            _MOSTLY,
+            seed=7042700015,
+            source_partitions=4,
+            bucket_ms=250,
+            buckets=22,
+            stages=(replace(_STAGE, operator="both", is_batch_safe=False),),
+            has_manager=False,
+            heal_ms=7000,
+            scenario="resharded",
+            grown_ms=1137,
+            shards=3,
+            changes=(2,),
+        ),
+        [Fault(678, "reshard", "everything", 0, 0)],
+    ),
+    Regression(
         "two gaps of a stage that lost its state twice were taken for one, since the second process"
         " began where the first had ended: a mistake of the checker",
         replace(

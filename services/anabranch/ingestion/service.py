@@ -261,12 +261,13 @@ class IngestionService:
         )  # what is loaded at first use is loaded before this service says that it runs
         last = self._boundaries.log_state.last(REPLICA)
         check_dealt(source, self._stream, () if last is None else last.positions)
+        progress = self._progress(last, before)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
-            self._first_offsets(self._topics.inputs, before, is_new=last is None),
-            self._progress(last, before),
+            self._first_offsets(progress, before, is_new=last is None),
+            progress,
             now_ms,
         )
         self._closed = self._machine.closed
@@ -548,14 +549,14 @@ class IngestionService:
             )
 
     def _first_offsets(
-        self, inputs: dict[str, int], before: Sequence[EndedStream], *, is_new: bool
+        self, progress: SourceProgress, before: Sequence[EndedStream], *, is_new: bool
     ) -> dict[tuple[str, int], int]:
         """Where partitions begin that no boundary names. ``start`` counts until the first
         boundary, which names them all: what came since is read.
         """
         every = [
             TopicPartition(topic, i)
-            for topic, count in inputs.items()
+            for topic, count in progress.partitions(self._topics.inputs).items()
             for i in range(count)
             if self._shard.has(i)
         ]

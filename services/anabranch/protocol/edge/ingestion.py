@@ -61,6 +61,7 @@ Invariants:
         do: where IN3 and IN4 say another partition, or the source, theirs are meant, too. A shard
         whose partitions are all left out goes on with the lowest of theirs, and what is bounded
         ends with the largest event time of all.
+    IN14 a partition that the writer before has named holds the boundary back from the beginning.
 """
 
 from __future__ import annotations
@@ -219,6 +220,16 @@ class SourceProgress:
     """It had got beyond this bucket (IN11)."""
     away_ms: int = 0
     """Since the record was written."""
+
+    def partitions(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """How many partitions each topic has (IN14). ``counts``: as the topics were asked before
+        the epoch began; whoever wrote until then may have found more since.
+        """
+        found = dict(counts)
+        for position in self.positions:
+            if position.topic in found:
+                found[position.topic] = max(found[position.topic], position.partition + 1)
+        return found
 
 
 @dataclass(slots=True)

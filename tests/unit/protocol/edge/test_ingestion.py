@@ -195,6 +195,14 @@ class TestRestart:
         assert speak(m, 4, b=1_500) == 14
         assert m.offsets()[B] == 4
 
+    def test_a_partition_that_was_found_meanwhile_is_read_at_once(self) -> None:
+        """IN14."""
+        there = SourceProgress(
+            (InputPosition("cars", 2, 5, 3_000, 11), InputPosition("gone", 4, 5, 3_000))
+        )
+        assert there.partitions({"cars": 2, "vans": 1}) == {"cars": 3, "vans": 1}
+        assert there.partitions({"cars": 4}) == {"cars": 4}
+
 
 class TestPushedBack:
     def test_reads_nothing_until_half_is_done_with(self, monkeypatch: pytest.MonkeyPatch) -> None:
