@@ -235,6 +235,7 @@ def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(
             "compression.type": "gzip",
             "message.max.bytes": 64 * 1024 * 1024,
             "linger.ms": 0,
+            "log_level": 2,  # it lasts longer than its broker, and would say so
         }
     )
     zeros, noise = bytes(17 * 1024 * 1024), random.Random(1).randbytes(6_000_000)
