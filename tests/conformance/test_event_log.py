@@ -382,13 +382,20 @@ def test_a_deleted_topic_is_gone_and_can_be_made_anew(rig: Rig) -> None:
     rig.write(kept, b"0")
     rig.write(gone, b"0", b"1")
     admin = rig.log.admin()
+    before = admin.topic_ids([kept.topic, gone.topic])
     admin.delete_topics([gone.topic, f"{rig.prefix}.nothing"])
     assert admin.partitions([kept.topic, gone.topic]) == {kept.topic: 1}
     assert kept.topic in admin.named(rig.prefix)
     assert gone.topic not in admin.named(rig.prefix)
     assert admin.named(kept.topic) == [kept.topic]
     assert admin.named(f"x{rig.prefix}") == []
+    assert admin.topic_ids([gone.topic]) == {}
     admin.create([TopicSettings(gone.topic, 1, 1, {})])
+    after = admin.topic_ids([kept.topic, gone.topic, f"{rig.prefix}.nothing"])
+    assert after[kept.topic] == before[kept.topic]
+    assert after[gone.topic] != before[gone.topic], "a new topic, though its name is the same"
+    assert after.keys() == {kept.topic, gone.topic}
+    assert admin.topic_ids([]) == {}
     assert rig.reader({}).offsets(gone) == (0, 0)
     assert rig.reader({}).offsets(kept) == (0, 1)
     admin.delete_topics([])

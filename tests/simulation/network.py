@@ -651,6 +651,11 @@ class SimulatedAdmin:
         self._port.ask("partitions of topics")
         return self._admin.partitions(topics)
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """See the port."""
+        self._port.ask("identities of topics")
+        return self._admin.topic_ids(topics)
+
     def named(self, prefix: str) -> list[str]:
         """See the port."""
         self._port.ask("names of topics")

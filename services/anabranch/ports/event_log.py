@@ -187,6 +187,16 @@ class LogAdmin(Protocol):
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """Number of partitions of each topic that exists; missing topics are left out."""
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the identity of each topic that exists; missing topics are left out.
+
+        A topic that is deleted and created again under its name has another identity: offsets and
+        epochs of the former one mean nothing in it.
+
+        Raises:
+            Unavailable: the broker did not answer.
+        """
+
     def named(self, prefix: str) -> list[str]:
         """The topics whose names begin with ``prefix``, of those that this principal may see."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (
     AdminClient,
@@ -118,6 +118,26 @@ class KafkaLogAdmin:
         known = self._metadata()
         return {topic: known[topic] for topic in topics if topic in known}
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the identity of each topic that exists; missing topics are left out.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        if not topics:
+            return {}
+        futures = self._open().describe_topics(
+            TopicCollection(list(topics)), request_timeout=self._timeout_s
+        )
+        found: dict[str, str] = {}
+        for topic, future in futures.items():
+            try:
+                described = self._result(future, f"identity of topic {topic}")
+            except _NoSuchTopicError:
+                continue
+            found[topic] = str(described.topic_id)
+        return found
+
     def named(self, prefix: str) -> list[str]:
         """The topics whose names begin with ``prefix``, of those that this principal may see.
 
@@ -223,6 +243,8 @@ class KafkaLogAdmin:
             cause: KafkaError = error.args[0]
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _AlreadyThereError from error
+            if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise _NoSuchTopicError(translated(cause, Doing.ASKING, what)) from error
             raise translated(cause, Doing.ASKING, what) from error
         except TimeoutError as error:
             message = f"{what}: no answer"
@@ -321,6 +343,10 @@ def _led(answer: ClusterMetadata) -> dict[str, int]:
         and topic.partitions
         and all(partition.leader >= 0 for partition in topic.partitions.values())
     }
+
+
+class _NoSuchTopicError(Unavailable):
+    """Answer of the broker that a topic does not exist, or that this principal may not see it."""
 
 
 class _AlreadyThereError(Exception):

@@ -42,6 +42,8 @@ class LocalLogAdmin:
                         topic,
                         [Partition() for _ in range(topic.partitions)],
                     )
+                    self._log.topics_created += 1
+                    self._log.topic_ids[topic.name] = f"{topic.name}#{self._log.topics_created}"
                     continue
                 _, partitions = self._log.topics[topic.name]
                 sentences += differences(topic, len(partitions), None, self._settings(topic.name))
@@ -54,6 +56,13 @@ class LocalLogAdmin:
                 topic: len(self._log.topics[topic][1])
                 for topic in topics
                 if topic in self._log.topics
+            }
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return the identity of each topic that exists."""
+        with self._log.changed:
+            return {
+                topic: self._log.topic_ids[topic] for topic in topics if topic in self._log.topics
             }
 
     def named(self, prefix: str) -> list[str]:

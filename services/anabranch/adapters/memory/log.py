@@ -44,6 +44,10 @@ class LocalEventLog:
         self.clock: Clock = clock or SystemClock()
         self.changed = threading.Condition(threading.RLock())
         self.topics: dict[str, tuple[TopicSettings, list[Partition]]] = {}
+        self.topics_created = 0
+        """Number of topics created so far, which makes each identity unique."""
+        self.topic_ids: dict[str, str] = {}
+        """Topic -> identity of the last topic created under this name."""
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
         self._faults: list[Fault] = []
