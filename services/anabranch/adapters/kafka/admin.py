@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -102,7 +103,7 @@ class KafkaLogAdmin:
         self._await(
             lambda known: _listed(
                 "topics were created but have no leader yet",
-                [name for name in names if name not in known],
+                [name for name in names if name not in known.led],
             )
         )
         old = {topic.name for topic in existing}
@@ -110,13 +111,19 @@ class KafkaLogAdmin:
         return [*too_few_copies(made, self._brokers), *self._differences(existing)]
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
-        """Number of partitions of each topic that exists; missing topics are left out.
+        """Return the number of partitions of each topic that exists; missing topics are left out.
+
+        A topic whose partitions have no leader at the moment exists.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: no answer, or the broker does not say whether a topic exists.
         """
         known = self._metadata()
-        return {topic: known[topic] for topic in topics if topic in known}
+        for topic in topics:
+            if topic in known.unclear:
+                message = f"topic {topic}: {known.unclear[topic]}"
+                raise Unavailable(message)
+        return {topic: known.existing[topic] for topic in topics if topic in known.existing}
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the identity of each topic that exists; missing topics are left out.
@@ -144,7 +151,7 @@ class KafkaLogAdmin:
         Raises:
             Unavailable: no answer.
         """
-        return sorted(topic for topic in self._metadata() if topic.startswith(prefix))
+        return sorted(topic for topic in self._metadata().names() if topic.startswith(prefix))
 
     def settings(self, topic: str) -> dict[str, str]:
         """The topic's configuration as the broker applies it, defaults included.
@@ -173,7 +180,7 @@ class KafkaLogAdmin:
         self._await(
             lambda known: (
                 f"new partitions of topic {topic} have no leader yet"
-                if known.get(topic, 0) < partitions
+                if known.led.get(topic, 0) < partitions
                 else ""
             )
         )
@@ -209,7 +216,8 @@ class KafkaLogAdmin:
             Unavailable: the broker did not answer or rejected the request, or one did not vanish in
                 time; some may be gone.
         """
-        there = [topic for topic in topics if topic in self._metadata()]
+        known = self._metadata().names()
+        there = [topic for topic in topics if topic in known]
         if not there:
             return
         futures = self._open().delete_topics(
@@ -218,7 +226,7 @@ class KafkaLogAdmin:
         for topic, future in futures.items():
             self._result(future, f"delete topic {topic}")
         self._await(
-            lambda known: _listed("deleted topics are still there", known.keys() & set(there))
+            lambda known: _listed("deleted topics are still there", known.names() & set(there))
         )
 
     def close(self) -> None:
@@ -250,8 +258,12 @@ class KafkaLogAdmin:
             message = f"{what}: no answer"
             raise Unavailable(message) from error
 
-    def _metadata(self) -> dict[str, int]:
-        """Every topic whose partitions all have a leader: its number of partitions."""
+    def _metadata(self) -> _Known:
+        """Return what the broker says about its topics.
+
+        Raises:
+            Unavailable: no answer.
+        """
         try:
             answer = self._open().list_topics(timeout=self._timeout_s)
         except KafkaException as error:
@@ -271,7 +283,7 @@ class KafkaLogAdmin:
             )
             for name, topic in answer.topics.items()
         }
-        return _led(answer)
+        return _known(answer)
 
     def _find_leaders(self, topics: Iterable[str]) -> None:
         """Let the client know the leaders of ``topics``.
@@ -287,13 +299,13 @@ class KafkaLogAdmin:
                 answer = self._open().list_topics(topic, timeout=self._timeout_s)
             except KafkaException as error:
                 raise translated(error.args[0], Doing.ASKING, f"leaders of {topic}") from error
-            if topic not in _led(answer):
+            if topic not in _known(answer).led:
                 message = f"leaders of {topic}: not every partition has one"
                 raise Unavailable(message)
 
-    def _await(self, lacks: Callable[[Mapping[str, int]], str]) -> None:
-        """Return when the cluster knows what it was told to do. ``lacks``: what is not so yet, by
-        the partitions of all topics that have leaders; empty: nothing.
+    def _await(self, lacks: Callable[[_Known], str]) -> None:
+        """Return when the cluster knows what it was told to do. ``lacks``: what is not so yet;
+        empty: nothing.
 
         Raises:
             Unavailable: some of it is not so in time.
@@ -319,7 +331,7 @@ class KafkaLogAdmin:
         """How existing topics differ from what they should be."""
         if not topics:
             return []
-        known = self._metadata()
+        known = self._metadata().existing
         applied = self._configurations([topic.name for topic in topics])
         return [
             line
@@ -334,15 +346,42 @@ def _listed(what: str, topics: Iterable[str]) -> str:
     return f"{what}: {names}" if names else ""
 
 
-def _led(answer: ClusterMetadata) -> dict[str, int]:
-    """Every topic whose partitions all have a leader: its number of partitions."""
-    return {
-        name: len(topic.partitions)
-        for name, topic in answer.topics.items()
-        if topic.error is None
-        and topic.partitions
-        and all(partition.leader >= 0 for partition in topic.partitions.values())
-    }
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Topics of a cluster, by one answer of a broker."""
+
+    existing: Mapping[str, int]
+    """Number of partitions of each topic that exists, whether these have leaders or not."""
+    led: Mapping[str, int]
+    """The same of the topics whose partitions all have a leader: only these can be read and
+    written.
+    """
+    unclear: Mapping[str, str]
+    """Error of each topic of which the broker says neither that it exists nor that it does not."""
+
+    def names(self) -> set[str]:
+        """Return the names of all topics that the broker lists."""
+        return {*self.existing, *self.unclear}
+
+
+def _known(answer: ClusterMetadata) -> _Known:
+    """Return what ``answer`` says about its topics.
+
+    A topic without a leader is not one that does not exist: its leader is being elected, or its
+    only replica is down. Whoever takes the one for the other tells a person to correct a name that
+    is right.
+    """
+    existing: dict[str, int] = {}
+    led: dict[str, int] = {}
+    unclear: dict[str, str] = {}
+    for name, topic in answer.topics.items():
+        if topic.partitions:
+            existing[name] = len(topic.partitions)
+            if topic.error is None and all(p.leader >= 0 for p in topic.partitions.values()):
+                led[name] = len(topic.partitions)
+        elif topic.error is None or topic.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            unclear[name] = "no partitions" if topic.error is None else str(topic.error)
+    return _Known(existing, led, unclear)
 
 
 class _NoSuchTopicError(Unavailable):

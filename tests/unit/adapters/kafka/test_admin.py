@@ -1,0 +1,86 @@
+"""What an administrator makes of a broker's metadata. No broker runs: the client is replaced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
+
+from anabranch.adapters.kafka.admin import KafkaLogAdmin
+from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import Unavailable
+
+
+def topic(*leaders: int, error: KafkaError | None = None) -> TopicMetadata:
+    found = TopicMetadata()
+    found.error, found.partitions = error, {}
+    for number, leader in enumerate(leaders):
+        partition = PartitionMetadata()
+        partition.leader, partition.replicas = leader, [1]
+        found.partitions[number] = partition
+    return found
+
+
+class Client:
+    """In place of librdkafka's: answers with ``topics``."""
+
+    def __init__(self, **topics: TopicMetadata) -> None:
+        self.topics = topics
+        self.deleted: list[str] = []
+
+    def list_topics(self, *_: str, timeout: float) -> ClusterMetadata:
+        assert timeout > 0
+        answer = ClusterMetadata()
+        answer.topics, answer.brokers = dict(self.topics), {1: None}
+        return answer
+
+    def delete_topics(self, topics: list[str], **_: float) -> dict[str, Any]:
+        self.deleted += topics
+        for name in topics:
+            del self.topics[name]
+        return {}
+
+
+def admin(**topics: TopicMetadata) -> tuple[KafkaLogAdmin, Client]:
+    made, client = KafkaLogAdmin(KafkaSettings("nowhere:1")), Client(**topics)
+    made._client = client
+    return made, client
+
+
+def test_a_topic_whose_partition_has_no_leader_exists() -> None:
+    made, _ = admin(reports=topic(1, -1), fares=topic(1))
+    assert made.partitions(["reports", "fares", "other"]) == {"reports": 2, "fares": 1}
+    assert made.named("re") == ["reports"]
+
+
+def test_of_a_topic_with_an_error_it_is_not_known_whether_it_exists() -> None:
+    made, _ = admin(reports=topic(error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+    with pytest.raises(Unavailable, match=r"topic reports: .*AUTHORIZATION"):
+        made.partitions(["reports"])
+    assert made.partitions(["other"]) == {}
+
+
+def test_a_topic_that_a_broker_lists_without_partitions_is_not_known_to_exist() -> None:
+    with pytest.raises(Unavailable, match="topic reports: no partitions"):
+        admin(reports=topic())[0].partitions(["reports"])
+
+
+def test_only_what_the_broker_says_does_not_exist_does_not_exist() -> None:
+    made, _ = admin(reports=topic(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+    assert made.partitions(["reports"]) == {}
+    assert made.named("re") == []
+
+
+def test_a_topic_without_leaders_is_deleted_too() -> None:
+    made, client = admin(reports=topic(-1))
+    made.delete_topics(["reports", "other"])
+    assert client.deleted == ["reports"]
+
+
+def test_records_are_deleted_only_where_every_partition_has_a_leader() -> None:
+    made, _ = admin(reports=topic(1, -1))
+    with pytest.raises(Unavailable, match="leaders of reports: not every partition has one"):
+        made.delete_before({TopicPartition("reports", 0): 3})
