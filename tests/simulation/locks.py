@@ -4,7 +4,7 @@ by a thread that sleeps without the baton.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final
 
 from simulation.scheduler import Process, Scheduler
 
@@ -51,13 +51,12 @@ class SimulatedCondition:
             self._owner = None
             self._scheduler.changed(self._name)
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         """Give it up until notified, at most ``timeout`` seconds."""
+        wait_ms = _LONG_MS if timeout is None else int(timeout * 1_000)
         depth, self._depth = self._depth, 1
         self.release()
-        self._scheduler.wait(
-            self._scheduler.now_ms + int(timeout * 1_000), [f"{self._name} notified"]
-        )
+        self._scheduler.wait(self._scheduler.now_ms + wait_ms, [f"{self._name} notified"])
         self.acquire()
         self._depth = depth
         return True
@@ -66,9 +65,8 @@ class SimulatedCondition:
         """Wake who waits."""
         self._scheduler.changed(f"{self._name} notified")
 
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
+    def __enter__(self) -> bool:
+        return self.acquire()
 
     def __exit__(self, *_: object) -> None:
         self.release()

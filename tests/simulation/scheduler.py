@@ -59,6 +59,8 @@ class Process:
         self.thread: threading.Thread | None = None
         self.group = [self]
         """Its threads: they die and are paused together."""
+        self.ending = f"end of {self.name}"
+        """What changes when it has ended."""
         self.locks: set[str] = set()
         """What it holds that it must not wait with: other threads of the process need it."""
 
@@ -107,6 +109,7 @@ class Scheduler:
                 self._push(self._world, self.now_ms)
             process.is_ended = True
             self._unwatch(process)
+            self.changed(process.ending)
             self._hand_over(self._next())
 
         process.thread = threading.Thread(target=run, name=process.name, daemon=True)
@@ -118,6 +121,7 @@ class Scheduler:
         """A further thread of ``process``."""
         thread = Process(process.key, process.number)
         thread.name = f"{process.name}/{name}"
+        thread.ending = f"end of {thread.name}"
         thread.group = process.group
         process.group.append(thread)
 

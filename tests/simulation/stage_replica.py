@@ -56,7 +56,7 @@ from simulation.locks import SimulatedCondition
 from simulation.network import Port
 from simulation.options import StageOptions
 from simulation.scheduler import Process
-from simulation.standing_by import STEP_MS, SimulatedWork, StandingBy
+from simulation.standing_by import STEP_MS, StandingBy
 
 _POLL_MS: Final = 100
 _EPOCH_EVERY_MS: Final = 1_000
@@ -321,9 +321,7 @@ class SimulatedReplica:
             log_lock,
             self._run_range,
         )
-        return Recomputing(
-            self._context, made, lambda name, work: SimulatedWork(self._port, name, work)
-        )
+        return Recomputing(self._context, made)
 
     def _hear(self, entry: ControlRecord) -> None:
         self._fences.hear(entry)

@@ -14,25 +14,6 @@ from simulation.disk import SimulatedDisk
 from simulation.network import Port
 
 STEP_MS: Final = 100
-_LOOK_MS: Final = 10
-
-
-class SimulatedWork:
-    """See ``processing.standby.Beside``."""
-
-    def __init__(self, port: Port, name: str, body: Callable[[], None]) -> None:
-        self._scheduler = port.network.scheduler
-        self._thread = self._scheduler.spawn_thread(port.process, name, body)
-
-    def is_alive(self) -> bool:
-        """Whether it goes on."""
-        return not self._thread.is_ended
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for its end. Processes that are killed take it with them: nobody limits that."""
-        del timeout
-        while self.is_alive():
-            self._scheduler.wait(self._scheduler.now_ms + _LOOK_MS)
 
 
 class StandingBy:
@@ -67,7 +48,7 @@ class StandingBy:
             context.pipeline,
             own,
             disk,
-            lambda name, body: SimulatedWork(port, name, body),
+            context.threads,
         )
 
         self._disk.check_newest_synced(self.standby.bucket)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +54,7 @@ from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import ProcessFaults, Runs
 from simulation.tampering import Tampering
+from simulation.threads import SimulatedThreads
 
 _OVERTAKING: Final = (
     "zombie",
@@ -539,6 +539,7 @@ class World:
             restarts=0,
         )
         registry = CollectorRegistry()
+        threads = SimulatedThreads(self.scheduler, process)
         return ServiceContext(
             SimulatedLog(port),
             SimulatedIndex(port) if service == "consistency_manager" else None,
@@ -549,7 +550,9 @@ class World:
             settings,
             self._resharding.file_of(process),
             cast("Any", _Logger(self, process)),
-            threading.Event(),
+            threads.event(),
+            threads=threads,
+            crash_point=port.crash_point,
         )
 
     def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:

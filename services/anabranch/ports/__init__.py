@@ -31,6 +31,7 @@ from anabranch.ports.event_log import (
     TransactionalWriter,
 )
 from anabranch.ports.lookups import Index, SchemaRegistry
+from anabranch.ports.threads import Condition, Event, Thread, Threads, Turn
 from anabranch.ports.time_and_chance import Clock, Entropy
 
 __all__ = [
@@ -39,10 +40,12 @@ __all__ = [
     "Checkpoints",
     "Chunk",
     "Clock",
+    "Condition",
     "Delivered",
     "Disks",
     "Engine",
     "Entropy",
+    "Event",
     "EventLog",
     "Headers",
     "Index",
@@ -57,6 +60,9 @@ __all__ = [
     "RunningQuery",
     "SchemaRegistry",
     "StartingEngine",
+    "Thread",
+    "Threads",
     "TopicPartition",
     "TransactionalWriter",
+    "Turn",
 ]

@@ -8,7 +8,6 @@ primary (``protocol.stage.standby``) or go on without this process.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -17,14 +16,15 @@ from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from anabranch.protocol.stage.standby import ENDED
 from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.runtime.own_threads import OWN_THREADS
 
 if TYPE_CHECKING:
-    from anabranch.ports import Clock, EventLog
+    from anabranch.ports import Clock, EventLog, Thread, Threads
 
 _PAUSE_S: Final = 0.1
 
 
-class Beats(threading.Thread):
+class Beats:
     """Sends what ``beat`` gives, which is None until there is an epoch; from ``start`` until
     ``end``.
 
@@ -39,15 +39,20 @@ class Beats(threading.Thread):
         beat: Callable[[], Heartbeat | None],
         *,
         every_ms: int = HEARTBEAT_EVERY_MS,
+        threads: Threads = OWN_THREADS,
     ) -> None:
-        """``every_ms``: between two without news."""
-        super().__init__(name="heartbeats", daemon=True)
+        """``every_ms``: between two without news. ``threads``: of the process."""
         self._sender = HeartbeatSender(log, topic, clock, every_ms=every_ms)
         self._beat = beat
-        self._ending = threading.Event()
+        self._threads, self._ending = threads, threads.event()
+        self._thread: Thread | None = None
 
-    def run(self) -> None:
-        """The thread's body. What the broker does not take is lost."""
+    def start(self) -> None:
+        """Begin the thread. Call it once."""
+        self._thread = self._threads.begin("heartbeats", self._run)
+
+    def _run(self) -> None:
+        """Send heartbeats until ``end``. What the broker does not take is lost."""
         try:
             while not self._ending.wait(_PAUSE_S):
                 beat = self._beat()
@@ -64,5 +69,5 @@ class Beats(threading.Thread):
         more. Idempotent; takes two seconds at most.
         """
         self._ending.set()
-        if self.is_alive():
-            self.join()
+        if self._thread is not None:
+            self._thread.join()

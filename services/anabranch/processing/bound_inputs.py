@@ -104,4 +104,4 @@ class BoundInputs:
     def contact(self) -> OwnContact:
         """What asks whether the own cluster answers; whoever takes it closes it."""
         names = self._pipeline.topic_names
-        return OwnContact(self._context.log, names.boundaries(self._stage))
+        return OwnContact(self._context.log, names.boundaries(self._stage), self._context.threads)

@@ -5,14 +5,15 @@ A store that is away, full, or denies holds nothing up: inputs are kept until it
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.errors import Unavailable
 from anabranch.runtime.logs import short
 
 if TYPE_CHECKING:
+    from anabranch.ports import Thread
     from anabranch.processing.replica import ReplicaRunner
     from anabranch.runtime.service import ServiceContext, ServiceStatus
 
@@ -34,7 +35,7 @@ class CheckpointSync:
         self._status = status
         self._store = store
         self._begun_ms = context.clock.now_ms()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def look(self, runner: ReplicaRunner, now_ms: int) -> None:
         """Begin when it is time to, and the last one is over."""
@@ -43,8 +44,7 @@ class CheckpointSync:
         ):
             return
         self._begun_ms = now_ms
-        self._thread = threading.Thread(target=self._sync, args=(runner,), name="sync", daemon=True)
-        self._thread.start()
+        self._thread = self._context.threads.begin("sync", partial(self._sync, runner))
 
     def _sync(self, runner: ReplicaRunner) -> None:
         try:

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import sys
-import threading
 import traceback
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.control.failure_detector import Standstill
 from anabranch.protocol.errors import Unavailable
+from anabranch.runtime.own_threads import OWN_THREADS
 
 if TYPE_CHECKING:
+    from anabranch.ports import Condition, Thread, Threads
     from anabranch.processing.replica import ReplicaRunner
     from anabranch.runtime.boundary_reader import StreamReader
 
 _POLL_MS: Final = 100
 
 
-class InputFollower(threading.Thread):
+class InputFollower:
     """Follows one input's boundary log until closed; ``changed`` is notified at every new
     record.
     """
 
-    def __init__(self, stream: str, reader: StreamReader, changed: threading.Condition) -> None:
-        """``reader``: of the log, with ``changed`` as its lock; it is closed with the thread."""
-        super().__init__(name=f"follow {stream}", daemon=True)
+    def __init__(
+        self,
+        stream: str,
+        reader: StreamReader,
+        changed: Condition,
+        threads: Threads = OWN_THREADS,
+    ) -> None:
+        """``reader``: of the log, with ``changed`` as its lock; it is closed with the thread.
+        ``threads``: of the process.
+        """
+        self._threads = threads
+        self._thread: Thread | None = None
         self._stream = stream
         self._changed = changed
-        self._closing = threading.Event()
+        self._closing = threads.event()
         self.reader = reader
         self.runner: ReplicaRunner | None = None
         """Once there is one, it follows the log."""
@@ -35,8 +45,21 @@ class InputFollower(threading.Thread):
         self._rounds = 0
         self._standstill = Standstill()
 
-    def run(self) -> None:
-        """The thread's body. An error is kept for ``raise_error``: the stage ends with it."""
+    def start(self) -> None:
+        """Begin the thread. Call it once."""
+        self._thread = self._threads.begin(f"follow {self._stream}", self._run)
+
+    def is_alive(self) -> bool:
+        """Return whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end, ``timeout_s`` at most."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        """Follow the log. An error is kept for ``raise_error``: the stage ends with it."""
         try:
             while not self._closing.is_set():
                 self._rounds += 1
@@ -68,7 +91,8 @@ class InputFollower(threading.Thread):
             raise Unavailable(message)
 
     def _place(self) -> str:
-        frame = sys._current_frames().get(self.ident or 0)  # noqa: SLF001 - there is no other way
+        ident = None if self._thread is None else self._thread.ident
+        frame = sys._current_frames().get(ident or 0)  # noqa: SLF001 - there is no other way
         if frame is None:
             return "its thread"
         place = traceback.extract_stack(frame, limit=1)[0]

@@ -12,20 +12,21 @@ A replica that was moved to another node in the meantime is not started again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.protocol.control.placement import AfterEnd, Backoff
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
 from anabranch.runtime.health import READY_STATES
 from anabranch.runtime.logs import short
+from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.service import ServiceStatus, exit_code_of
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from anabranch.ports import Clock
+    from anabranch.ports import Clock, Event, Thread, Threads
 
 FAILED = "failed"
 _RESTARTING = "restarting"
@@ -52,12 +53,13 @@ class HostedReplica:
     def __init__(
         self,
         label: str,
-        make: Callable[[threading.Event, int], Replica],
+        make: Callable[[Event, int], Replica],
         clock: Clock,
         logger: FilteringBoundLogger,
         after_end: Callable[[bool], AfterEnd] = lambda is_fenced: (
             AfterEnd.END_NODE if is_fenced else AfterEnd.AGAIN
         ),
+        threads: Threads = OWN_THREADS,
     ) -> None:
         """Nothing is started yet.
 
@@ -68,6 +70,7 @@ class HostedReplica:
             logger: Of the node.
             after_end: Whether to start it again, by all that is known now; called when it has
                 ended, with whether it was fenced.
+            threads: Of the process.
         """
         self.label = label
         self._make = make
@@ -76,8 +79,8 @@ class HostedReplica:
         self._after_end = after_end
         self._backoff = Backoff()
         self._replica: Replica | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self._thread: Thread | None = None
+        self._threads, self._stopping = threads, threads.event()
         self._ended_by: BaseException | None = None
         self._ready_ms: int | None = None
         self._again_ms: int | None = 0
@@ -145,17 +148,14 @@ class HostedReplica:
         return self._thread is None or not self._thread.is_alive()
 
     def _begin(self) -> None:
-        self._stopping = threading.Event()
+        self._stopping = self._threads.event()
         self._ended_by = None
         self._ready_ms = None
         self._state = "starting"
         self._replica = replica = self._make(self._stopping, self.restarts)
-        self._thread = threading.Thread(
-            target=self._run, args=(replica, self._stopping), name=self.label, daemon=True
-        )
-        self._thread.start()
+        self._thread = self._threads.begin(self.label, partial(self._run, replica, self._stopping))
 
-    def _run(self, replica: Replica, stopping: threading.Event) -> None:
+    def _run(self, replica: Replica, stopping: Event) -> None:
         """The body of the replica's thread."""
         try:
             replica.start()

@@ -17,10 +17,8 @@ from anabranch.runtime.gone_blocks import gone_range, last_gone
 from anabranch.runtime.log_end import end_of
 
 if TYPE_CHECKING:
-    import threading
-
     from anabranch.pipeline.topic_names import TopicNames
-    from anabranch.ports import EventLog, LogReader
+    from anabranch.ports import Condition, EventLog, LogReader
     from anabranch.processing.follower import InputFollower
 
 
@@ -34,7 +32,7 @@ class StageInputs:
         log: EventLog,
         names: TopicNames,
         followers: Mapping[str, InputFollower],
-        lock: threading.Condition,
+        lock: Condition,
         pause: Callable[[], None],
         elsewhere: Mapping[str, EventLog] = MappingProxyType({}),
     ) -> None:

@@ -15,7 +15,6 @@ one that leaves goes on here until it runs where its place is now.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +33,6 @@ from anabranch.protocol.errors import (
     EngineEnded,
     Unavailable,
 )
-from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.placement import PlacementReader, runs_on
 from anabranch.runtime.service import OtherCluster, ServiceStatus, StartEngine, no_other_cluster
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from anabranch.ports import Engine, LogAdmin, StartingEngine
+    from anabranch.ports import Engine, Event, LogAdmin, StartingEngine
     from anabranch.processing.stage_replica import StageReplica
     from anabranch.runtime.service import ServiceContext
     from anabranch.runtime.settings import ServiceSettings
@@ -162,7 +160,7 @@ class Node:
             Path(self._settings.state_dir) / "processing",
             pipeline.name,
             self._settings.checkpoint_store,
-            crash_point,
+            context.crash_point,
         )
         self._new_replica = StageReplica
         if self._await_topics({names.placement()}, starting):
@@ -289,7 +287,12 @@ class Node:
             if label not in self._hosted:
                 make, after_end = partial(self._make, label), partial(self._after_end, label)
                 self._hosted[label] = HostedReplica(
-                    label, make, self._context.clock, self._context.logger, after_end
+                    label,
+                    make,
+                    self._context.clock,
+                    self._context.logger,
+                    after_end,
+                    self._context.threads,
                 )
 
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
@@ -358,7 +361,7 @@ class Node:
             self._engine.close()
             self._engine = None
 
-    def _make(self, label: str, stopping: threading.Event, restarts: int) -> StageReplica:
+    def _make(self, label: str, stopping: Event, restarts: int) -> StageReplica:
         """A replica to run; its metrics take the place of those of the one before."""
         context = self._context
         engine = self._engine

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from anabranch.ports import Clock
+from anabranch.ports import Clock, Condition, Turn
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.stage.recovery import CleanPoints, Comparison, PartnerWrong
@@ -19,9 +19,9 @@ class HostProcess:
     """The process in which a replica runs."""
 
     clock: Clock
-    lock: threading.Condition = field(default_factory=threading.Condition)
+    lock: Condition = field(default_factory=threading.Condition)
     """The readers of the inputs hold it while their log states change."""
-    log_lock: threading.Lock = field(default_factory=threading.Lock)
+    log_lock: Turn = field(default_factory=threading.Lock)
     """Guards the own boundary log: see ``processing.replica``."""
     stopping: Callable[[], bool] = lambda: False
     """Whether it must stop."""

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.processing.disk_steps import on_disk
-from anabranch.processing.standby import Begin, Beside, on_a_thread
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
@@ -44,7 +43,7 @@ from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
-    from anabranch.ports import Checkpoints, LogReader
+    from anabranch.ports import Checkpoints, LogReader, Thread
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.stage.planner import PlanTraits
     from anabranch.runtime.boundary_writer import BoundaryWriter
@@ -83,8 +82,8 @@ class Recomputing:
     to the service's thread.
     """
 
-    def __init__(self, context: ServiceContext, made: Made, begin: Begin = on_a_thread) -> None:
-        """Nothing is contacted before there is a request. ``begin``: begins the work on one."""
+    def __init__(self, context: ServiceContext, made: Made) -> None:
+        """Nothing is contacted before there is a request."""
         pipeline = context.pipeline
         self._context = context
         self._made = made
@@ -95,8 +94,7 @@ class Recomputing:
         self._control = ControlWriter(
             context.log, self._names.control("processing", context.settings.name), context.clock
         )
-        self._run_beside = begin
-        self._thread: Beside | None = None
+        self._thread: Thread | None = None
         self._answers: list[AskReply] = []
 
     @property
@@ -127,7 +125,7 @@ class Recomputing:
         if ask is not None:
             self._control.write([self._answer(ask, AskOutcome.TAKEN)])
             name = f"recompute {ask.bucket_first}..{ask.bucket_last}"
-            self._thread = self._run_beside(name, partial(self._work, ask))
+            self._thread = self._context.threads.begin(name, partial(self._work, ask))
 
     def close(self) -> None:
         """Idempotent. The engine ends by itself when the service stops."""
@@ -312,7 +310,13 @@ class Recomputing:
         name = timeline_name(made.epoch, _TIMELINE_NUMBER)
         try:
             self._begin(name, recomputation, gone_blocks, points, upto)
-            query = RangeQuery(name, recomputation, self._pipeline.bucket_ms, recomputation.wanted)
+            query = RangeQuery(
+                name,
+                recomputation,
+                self._pipeline.bucket_ms,
+                recomputation.wanted,
+                threads=self._context.threads,
+            )
             made.run(query)
         finally:
             made.disk.remove(name)

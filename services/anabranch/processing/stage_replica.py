@@ -8,8 +8,8 @@ by the others, and changed by the one thread.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.key_files import signer
@@ -37,7 +37,6 @@ from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ReplicaControl
 from anabranch.runtime.logs import short
@@ -51,7 +50,7 @@ from anabranch.runtime.stream_logs import signers_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery
+    from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery, Thread
     from anabranch.processing.standby import Standby
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
@@ -121,12 +120,12 @@ class StageReplica:
             # A stage that has its state back from its input has no use for an older checkpoint.
             is_stored=self._stage.backup_horizon_ms is None,
         )
-        self._changed = threading.Condition()
+        self._changed = context.threads.condition()
         self._followers: dict[str, InputFollower] = {}
         self._runner: ReplicaRunner | None = None
         self._prepared: PreparedStage | None = None
         self._running: dict[str, RunningQuery] = {}
-        self._stopping: dict[str, threading.Thread] = {}
+        self._stopping: dict[str, Thread] = {}
         self._boundary: BoundaryWriter | None = None
         self._epoch_checked_ms = 0
         self._detector = FailureDetector.of_replicas(
@@ -140,6 +139,7 @@ class StageReplica:
             context.clock,
             self._beat,
             every_ms=PASSIVE_BEAT_MS if self._stage.ha == "passive" else HEARTBEAT_EVERY_MS,
+            threads=context.threads,
         )
         self._bound = BoundInputs(context, stage)
         self._contact = self._bound.contact()
@@ -172,7 +172,9 @@ class StageReplica:
             return
         for stream in self._reads:
             reader = self._bound.open(stream, self._changed)
-            follower = self._followers[stream] = InputFollower(stream, reader, self._changed)
+            follower = self._followers[stream] = InputFollower(
+                stream, reader, self._changed, self._context.threads
+            )
             follower.start()
         self._beats.start()
         schemas: dict[str, pa.Schema] = {}
@@ -262,15 +264,7 @@ class StageReplica:
             passed("log")
 
         self._boundary = self._boundary_writer(prepared)
-        name = self._stage_name
-        self._neighbours = neighbours = ReplicaControl(
-            self._bound.hearing(),
-            context.clock,
-            self._gate,
-            self._detector,
-            self._hear,
-            self._changed,
-        )
+        self._neighbours = neighbours = self._replica_control()
         runner = ReplicaRunner(
             {stream: follower.reader for stream, follower in self._followers.items()},
             self._boundary,
@@ -279,8 +273,9 @@ class StageReplica:
             HostProcess(
                 context.clock,
                 lock=self._changed,
+                log_lock=context.threads.turn(),
                 stopping=context.stopping.is_set,
-                crash_point=crash_point,
+                crash_point=context.crash_point,
                 may_begin=may_begin,
                 epoch_begun=lambda: passed("epoch"),
                 own_answers=self._contact.answers,
@@ -312,7 +307,7 @@ class StageReplica:
             follower.runner = runner
         self._recompute_client.there()
         made = Made(
-            name,
+            self._stage_name,
             self._replica,
             prepared.traits,
             prepared.fingerprint,
@@ -324,6 +319,17 @@ class StageReplica:
         )
         self._recomputing = Recomputing(context, made)
         self._start_query(stable_query)
+
+    def _replica_control(self) -> ReplicaControl:
+        """Open what hears the neighbours of the replica."""
+        return ReplicaControl(
+            self._bound.hearing(),
+            self._context.clock,
+            self._gate,
+            self._detector,
+            self._hear,
+            self._changed,
+        )
 
     def _check_place(self, log_state: LogState) -> None:
         """Raises Fenced where another node has begun the replica meanwhile. Who must stop begins
@@ -586,14 +592,9 @@ class StageReplica:
         for timeline in stopped:
             self._context.logger.info("branch_dropped", stage=self._settings.name, branch=timeline)
             branch = self._running.pop(timeline, None)
-            thread = threading.Thread(
-                target=self._end_branch,
-                args=(runner, timeline, branch),
-                name=f"stop {timeline}",
-                daemon=True,
+            self._stopping[timeline] = self._context.threads.begin(
+                f"stop {timeline}", partial(self._end_branch, runner, timeline, branch)
             )
-            self._stopping[timeline] = thread
-            thread.start()
         for timeline, thread in list(self._stopping.items()):
             if not thread.is_alive():
                 del self._stopping[timeline]

@@ -10,9 +10,7 @@ it writes is read by anybody but its next process and trimming.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.speakers import stage_speakers
 from anabranch.processing.disk_steps import on_disk
@@ -31,10 +29,11 @@ from anabranch.protocol.stage.standby import (
 )
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
+from anabranch.runtime.own_threads import OWN_THREADS
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
-    from anabranch.ports import Checkpoints, Clock, EventLog
+    from anabranch.ports import Checkpoints, Clock, EventLog, Thread, Threads
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry
 
@@ -46,27 +45,6 @@ a copy syncs the disk and looks through the state.
 _POLL_MS: Final = 50
 _REACH_EVERY_MS: Final = 500
 """Between two looks of one that is moved at what is within its horizon."""
-
-
-class Beside(Protocol):
-    """Work that was begun beside the thread that asks; a ``threading.Thread`` is one."""
-
-    def is_alive(self) -> bool:
-        """Whether it goes on."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, ``timeout`` seconds at most."""
-
-
-Begin = Callable[[str, Callable[[], None]], Beside]
-"""(name, work) -> the work, begun."""
-
-
-def on_a_thread(name: str, work: Callable[[], None]) -> Beside:
-    """``work``, begun on a thread of its own."""
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    return thread
 
 
 class Standby:
@@ -81,7 +59,7 @@ class Standby:
         pipeline: Pipeline,
         own: StandbyProcess,
         disk: Checkpoints,
-        begin: Begin = on_a_thread,
+        threads: Threads = OWN_THREADS,
     ) -> None:
         """Open the stage's boundary log and the control topic.
 
@@ -91,7 +69,7 @@ class Standby:
             pipeline: With the stage.
             own: Which process this one is.
             disk: Its own.
-            begin: Begins the copy of a checkpoint.
+            threads: Of the process; one copies checkpoints.
 
         Raises:
             Unavailable: one of them is missing, or there is no answer.
@@ -105,7 +83,7 @@ class Standby:
         self._process = process
         self._disk = disk
         self._token = own.token
-        self._begin = begin
+        self._threads = threads
         self._is_moved = own.node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
@@ -136,7 +114,7 @@ class Standby:
         )
         self._log_was_read = False
         self._next_copy_ms = 0
-        self._copying: Beside | None = None
+        self._copying: Thread | None = None
         self._copy_error: BaseException | None = None
         newest = (
             None if self._is_moved else disk.newest()
@@ -195,7 +173,7 @@ class Standby:
             return self._watch.due(now_ms, self.bucket)
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
             self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
-            self._copying = self._begin("copy checkpoint", self._copy_beside)
+            self._copying = self._threads.begin("copy checkpoint", self._copy_beside)
         return self._watch.due(now_ms, self.bucket)
 
     def _seen(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from anabranch.processing.failover import Failover
 from anabranch.processing.standby import Standby
 from anabranch.processing.warming import Warming
-from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints, PreparedStage
@@ -42,7 +41,9 @@ class StandingBy:
         Raises:
             Unavailable: a topic is missing, or there is no answer.
         """
-        self.standby = Standby(context.log, context.clock, context.pipeline, own, disk)
+        self.standby = Standby(
+            context.log, context.clock, context.pipeline, own, disk, context.threads
+        )
         self._context, self._prepared = context, prepared
         self._own, self._replica = own, replica
         self._warming: Warming | None = None
@@ -61,6 +62,7 @@ class StandingBy:
             pipeline.inputs(self._own.stage),
             pipeline.bucket_ms,
             self._context.clock,
+            self._context.threads,
         )
         self._warming.until_warm(self._context.stopping.is_set)
 
@@ -81,7 +83,7 @@ class StandingBy:
         self._context.logger.info(
             "becoming_primary", stage=self._context.settings.name, bucket=self.standby.bucket
         )
-        crash_point("processing.standby_due")
+        self._context.crash_point("processing.standby_due")
         self._failover = Failover(self._context.clock, self.standby.silent_ms)
         if self._warming is not None:
             self._warming.stop()

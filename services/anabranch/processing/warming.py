@@ -6,18 +6,18 @@ A crash loses nothing: it reads and writes nothing that counts.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Final
 
 from anabranch.ports import QueryOutput
 from anabranch.protocol.limits import RECOMPUTE_MS_MAX
 from anabranch.protocol.stage.planner import EmptyBatches
+from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.range_query import RangeQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from anabranch.ports import Clock, PreparedStage, RunningQuery
+    from anabranch.ports import Clock, PreparedStage, RunningQuery, Thread, Threads
 
 WARM_UP_BATCHES: Final = 3
 """Empty batches that a standby runs before it stands by. With three, results come 7 to 9 s
@@ -43,10 +43,12 @@ class Warming:
         inputs: Iterable[str],
         width_ms: int,
         clock: Clock,
+        threads: Threads = OWN_THREADS,
     ) -> None:
         """The query is started. ``replica``: as which it would write; it has no epoch."""
         self._batches = EmptyBatches(inputs, prepared.traits, WARM_UP_BATCHES)
-        self._driver = RangeQuery("warm-up", self._batches, width_ms, waits=True)
+        self._driver = RangeQuery("warm-up", self._batches, width_ms, waits=True, threads=threads)
+        self._threads = threads
         self._clock, self._next_ms = clock, clock.monotonic_ms() + KEEP_WARM_EVERY_MS
         self._running: RunningQuery | None = prepared.start(
             self._driver.name, self._driver, QueryOutput(replica, -1), None, lambda _: None
@@ -72,12 +74,10 @@ class Warming:
         if self._running is not None:
             self._running.ended(wait_ms)
 
-    def stop(self) -> threading.Thread | None:
+    def stop(self) -> Thread | None:
         """End the query, on a thread of its own: what takes its place need not wait. Idempotent."""
         running, self._running = self._running, None
         if running is None:
             return None
         self._driver.end()
-        thread = threading.Thread(target=running.stop, name="stop warm-up", daemon=True)
-        thread.start()
-        return thread
+        return self._threads.begin("stop warm-up", running.stop)

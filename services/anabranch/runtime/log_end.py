@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final
 
-from anabranch.ports import EventLog, LogReader, TopicPartition
+from anabranch.ports import EventLog, LogReader, Threads, TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_ANSWER_MS
+from anabranch.runtime.own_threads import OWN_THREADS
 
 _POLL_MS: Final = 100
 
@@ -63,11 +63,11 @@ def end_of(reader: LogReader, at: TopicPartition, wait_ms: int) -> int:
 class OwnContact:
     """Whether the own cluster answers, for who reads no stream on it. Thread-safe."""
 
-    def __init__(self, log: EventLog, topic: str) -> None:
+    def __init__(self, log: EventLog, topic: str, threads: Threads = OWN_THREADS) -> None:
         """Nothing is contacted yet. ``topic``: one that is there."""
         self._log, self._at = log, TopicPartition(topic, 0)
         self._reader: LogReader | None = None
-        self._lock = threading.Lock()
+        self._lock = threads.turn()
 
     def answers(self) -> bool:
         """Whether it does within CLUSTER_ANSWER_MS."""

@@ -6,15 +6,16 @@ What holds after a crash at any point: nothing of such a query is needed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from anabranch.codec.plan_offsets import Offset, offset_of, position_of, rows_of
+from anabranch.ports import Threads
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.replica import JointPlan
+from anabranch.runtime.own_threads import OWN_THREADS
 
 _ANSWER_WAIT_S: Final = 2.0
 """A question that has no plan waits so long: each costs the engine a round over all inputs."""
@@ -57,17 +58,19 @@ class RangeQuery:
         only: frozenset[int] = frozenset(),
         *,
         waits: bool = False,
+        threads: Threads = OWN_THREADS,
     ) -> None:
         """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only
         these buckets are written. ``waits``: there may be more to run later.
+        ``threads``: of the process.
         """
         self.name = name
         self.only = only
         self._task = task
         self._width_ms = width_ms
-        self._joint, self._changed = JointPlan(), threading.Condition()
+        self._joint, self._changed = JointPlan(), threads.condition()
         self._after, self._waits = QueryPosition(), waits
-        self.finished = threading.Event()
+        self.finished = threads.event()
         """All has run."""
 
     def advance(self, query: str, name: str, start: Offset) -> Offset | None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 from anabranch.pipeline.clusters import check_own
 from anabranch.pipeline.file import load
-from anabranch.ports import Clock, Entropy, EventLog, Index, StartingEngine
+from anabranch.ports import Clock, Entropy, Event, EventLog, Index, StartingEngine, Threads
 from anabranch.protocol.errors import (
     ConfigurationError,
     Fenced,
@@ -33,8 +33,10 @@ from anabranch.protocol.errors import (
     StageFunctionError,
 )
 from anabranch.runtime import logs
+from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.health import HealthServer
 from anabranch.runtime.metrics import Registry, ServiceMetrics
+from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.settings import ServiceSettings, read_settings
 
 if TYPE_CHECKING:
@@ -146,8 +148,11 @@ class ServiceContext:
     settings: ServiceSettings
     pipeline: Pipeline
     logger: FilteringBoundLogger
-    stopping: threading.Event
+    stopping: Event
     other_cluster: OtherCluster = no_other_cluster
+    threads: Threads = OWN_THREADS
+    crash_point: Callable[[str], None] = crash_point
+    """Called at each of ``crash_points.POINTS`` that stands in ``processing``."""
 
     def log_of(self, stream: str) -> EventLog:
         """Where the topics of ``stream`` are; whoever writes, writes to ``log``."""

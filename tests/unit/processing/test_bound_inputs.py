@@ -17,6 +17,7 @@ from anabranch.processing import bound_inputs as module
 from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.runtime.boundary_reader import BoundaryReader
 from anabranch.runtime.distant_reader import DistantReader
+from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from harness import sources
 from harness.silent_cluster import SilentCluster
@@ -61,6 +62,7 @@ class World:
             pipeline=self.pipeline,
             stopping=self.stopping,
             logger=logger,
+            threads=OWN_THREADS,
             other_cluster=lambda name, kafka: {("east", "e:1"): self.east}[name, kafka],
         )
         context.log_of = lambda stream: ServiceContext.log_of(context, stream)

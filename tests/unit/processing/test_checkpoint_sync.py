@@ -12,6 +12,7 @@ import structlog
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.checkpoint_sync import CHECKPOINT_SYNC_EVERY_MS, CheckpointSync
 from anabranch.protocol.errors import Unavailable
+from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
 
@@ -37,7 +38,10 @@ class Runner:
 
 def made(status: ServiceStatus, stored: list[str]) -> Any:
     context = SimpleNamespace(
-        clock=CLOCK, logger=structlog.get_logger(), settings=SimpleNamespace(name="s.0")
+        clock=CLOCK,
+        logger=structlog.get_logger(),
+        settings=SimpleNamespace(name="s.0"),
+        threads=OWN_THREADS,
     )
 
     def store(name: str) -> bool:

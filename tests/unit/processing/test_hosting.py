@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.ports import Event
 from anabranch.processing.hosting import HostedReplica
 from anabranch.protocol.control.placement import (
     HEALTHY_AFTER_MS,
@@ -31,7 +32,7 @@ from harness.waiting import wait_until
 class Acting:
     """A replica that does what it is told from outside."""
 
-    def __init__(self, stopping: threading.Event) -> None:
+    def __init__(self, stopping: Event) -> None:
         self.status, self.stopping = ServiceStatus(), stopping
         self.dies_of: BaseException | None = None
         self.stops_with: Exception | None = None
@@ -62,7 +63,7 @@ class Bench:
             "sums.0", self._make, self.clock, structlog.get_logger(), self._after_end
         )
 
-    def _make(self, stopping: threading.Event, restarts: int) -> Acting:
+    def _make(self, stopping: Event, restarts: int) -> Acting:
         assert restarts == len(self.made)
         self.made.append(Acting(stopping))
         return self.made[-1]

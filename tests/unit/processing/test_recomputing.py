@@ -320,7 +320,8 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
 
 def test_while_it_works_it_says_so_again(world: World) -> None:
     work = Mock(is_alive=lambda: True)
-    recomputing = Recomputing(world.context, world.made(), lambda _name, _work: work)
+    threads = Mock(begin=lambda _name, _work: work)
+    recomputing = Recomputing(replace(world.context, threads=threads), world.made())
     recomputing.heard(world.ask())
     for _ in range(4 * ASK_TAKEN_EVERY_MS // 1_000):
         recomputing.step(may_begin=True)

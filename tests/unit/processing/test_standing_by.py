@@ -26,6 +26,7 @@ from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.own_threads import OWN_THREADS
 from harness.waiting import wait_until
 
 
@@ -100,6 +101,8 @@ class World:
             pipeline=self.pipeline,
             settings=SimpleNamespace(name="s.1"),
             stopping=threading.Event(),
+            threads=OWN_THREADS,
+            crash_point=lambda _: None,
             logger=SimpleNamespace(info=lambda event, **facts: self.logged.append((event, facts))),
         )
         disk = ReplicaDisk(folder / "s.1", {"0": folder / "s.0"})
