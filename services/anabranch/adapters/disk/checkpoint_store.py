@@ -10,6 +10,10 @@ peer's (``protocol.log.timeline``, TI4). Spark never changes a finished file, so
 writes each once, those of one checkpoint into one pack. It reuses packs of its own only: a process
 that was replaced and still runs removes nothing that a newer one refers to.
 
+Spark writes some files at their final names, and a hard link follows them: a file that changes
+while it is read is left out of the checkpoint. No committed batch refers to it yet, since Spark
+names a file in a commit or a snapshot of the state only after the file is whole.
+
 Names sort as (epoch, timeline, number): the newest checkpoint is that of the newest process, and
 only what is below a name is ever removed (TI2).
 
@@ -25,7 +29,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow import fs
@@ -40,7 +44,9 @@ STORE_URL_EXAMPLES: Final = "file:///mnt/checkpoints or s3://BUCKET/FOLDER?regio
 _MANIFEST_BYTES_MAX: Final = 64 << 20
 """More than a million files of a checkpoint take."""
 _MANIFESTS_RETAINED: Final = 2
-"""One that is being read stays when the next one is written."""
+"""Number of readable checkpoints that a save leaves, its own included, whichever process wrote
+them: one that is being read, or is needed because the newest is damaged, stays.
+"""
 _READ_BYTES: Final = 1 << 20
 _DEAD_SHARE_MAX: Final = 0.5
 """Of the bytes in packs: beyond it the next checkpoint is written whole, and the old packs go."""
@@ -127,12 +133,12 @@ class StoredReplica:
         self._store = store
         self._folder = folder
         self._number = 0
-        self._written: dict[tuple[str, int, int], _Place] = {}
-        """By name, time and size."""
+        self._written: dict[_FileKey, _Place] = {}
+        """Places of the files that this process has packed whole."""
         self._packs: dict[str, int] = {}
         """Of this process, with their bytes."""
         self._packs_of: dict[str, frozenset[str]] = {}
-        """Of checkpoints of this process, the newest last."""
+        """Manifest -> its packs, of the retained checkpoints, whichever process wrote them."""
 
     def save(self, timeline: Mapping[str, object], snapshot: Path, directory: Path) -> None:
         """Store what is in ``snapshot``, which nobody changes, as a checkpoint of ``timeline``,
@@ -224,47 +230,61 @@ class StoredReplica:
             raise FileNotFoundError(f"{root} is not there, or is no folder")
 
     def _write_files(self, name: str, snapshot: Path) -> dict[str, _Place]:
-        """Write those files that are in no pack yet, as one pack."""
+        """Write the files of ``snapshot`` that are in no pack yet, as one pack. Return the place of
+        each file, without those that changed while they were read.
+        """
         found = {str(path.relative_to(snapshot)): path for path in _files(snapshot)}
+        keys = {relative: _file_key(relative, path.stat()) for relative, path in found.items()}
         known = {
-            relative: place
-            for relative, path in found.items()
-            if (place := self._written.get(_identity(relative, path))) is not None
+            key: place for key in keys.values() if (place := self._written.get(key)) is not None
         }
         used = {place.pack for place in known.values()}
         in_packs = sum(self._packs[pack] for pack in used)
         if sum(place.size for place in known.values()) < in_packs * (1 - _DEAD_SHARE_MAX):
             known = {}
-        fresh = {relative: path for relative, path in found.items() if relative not in known}
+        fresh = [relative for relative, key in keys.items() if key not in known]
         pack, offset = f"{name}.pack", 0
-        places = dict(known)
         if fresh:
             with self._store.open_output_stream(f"{self._folder}/{pack}") as stream:
-                for relative, path in fresh.items():
-                    digest = hashlib.sha256()
-                    size = 0
-                    with path.open("rb") as file:
-                        while piece := file.read(_READ_BYTES):
-                            stream.write(piece)
-                            digest.update(piece)
-                            size += len(piece)
-                    places[relative] = _Place(pack, offset, size, digest.hexdigest())
+                for relative in fresh:
+                    key, sha256, size = _append_file(stream, relative, found[relative])
+                    if key is not None:
+                        known[key] = _Place(pack, offset, size, sha256)
                     offset += size
             self._packs[pack] = offset
-        self._written = {
-            _identity(relative, path): places[relative] for relative, path in found.items()
-        }
-        return places
+        self._written = known
+        return {key.relative: place for key, place in known.items()}
 
     def _clean(self, name: str) -> None:
         """Remove what is below ``name`` and in none of the checkpoints that stay."""
-        retained = dict(list(self._packs_of.items())[-_MANIFESTS_RETAINED:])
-        packs = frozenset[str]().union(*retained.values())
-        for each in self._listed(""):
-            if _stem(each) < _stem(name) and each not in retained and each not in packs:
+        listed = [each for each in self._listed("") if _stem(each) <= _stem(name)]
+        # Its own first, even where a newer process has removed it: its packs are reused.
+        retained = {name: self._packs_of[name]}
+        others = {each for each in listed if each.endswith(".json")} - {name}
+        for manifest in sorted(others, reverse=True):
+            if len(retained) == _MANIFESTS_RETAINED:
+                break
+            packs = self._packs_of.get(manifest) or self._packs_named(manifest)
+            if packs is not None:
+                retained[manifest] = packs
+        in_use = frozenset[str]().union(*retained.values())
+        for each in listed:
+            if _stem(each) < _stem(name) and each not in retained and each not in in_use:
                 self._store.delete_file(f"{self._folder}/{each}")
         self._packs_of = retained
-        self._packs = {pack: size for pack, size in self._packs.items() if pack in packs}
+        self._packs = {pack: size for pack, size in self._packs.items() if pack in in_use}
+
+    def _packs_named(self, manifest: str) -> frozenset[str] | None:
+        """Return the packs of a checkpoint of another process. None: it cannot be read, or another
+        process removed it.
+        """
+        try:
+            checkpoint = self._read_manifest(manifest)
+        except FileNotFoundError:
+            return None
+        if checkpoint is None:
+            return None
+        return frozenset(file.pack for file in checkpoint.files.values())
 
     def _listed(self, ending: str) -> list[str]:
         selector = fs.FileSelector(self._folder, allow_not_found=True)
@@ -333,9 +353,36 @@ def _files(root: Path) -> Iterator[Path]:
             yield Path(folder) / name
 
 
-def _identity(relative: str, path: Path) -> tuple[str, int, int]:
-    facts = path.stat()
-    return relative, facts.st_mtime_ns, facts.st_size
+class _FileKey(NamedTuple):
+    """Identity of what a file held at one moment: Spark gives no two files one name, and a file
+    that is still being written changes its size or time.
+    """
+
+    relative: str
+    """Path below the checkpoint."""
+    mtime_ns: int
+    size: int
+
+
+def _file_key(relative: str, facts: os.stat_result) -> _FileKey:
+    return _FileKey(relative, facts.st_mtime_ns, facts.st_size)
+
+
+def _append_file(stream: BinaryIO, relative: str, path: Path) -> tuple[_FileKey | None, str, int]:
+    """Append a file to a pack. Return its key, the SHA-256 and the number of the bytes appended; no
+    key where the file changed meanwhile, so that these bytes are not what it will hold.
+    """
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        # Looked up before the first byte is read: a key looked up afterwards would be that of the
+        # finished file, for bytes of an unfinished one.
+        key = _file_key(relative, os.fstat(file.fileno()))
+        while piece := file.read(_READ_BYTES):
+            stream.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        after = _file_key(relative, os.fstat(file.fileno()))
+    return (key if key == after and size == key.size else None), digest.hexdigest(), size
 
 
 def _linked(earlier: Path | None, target: Path, relative: str, place: _Place) -> bool:

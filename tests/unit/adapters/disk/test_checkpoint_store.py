@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import pytest
 
+from anabranch.adapters.disk import checkpoint_store
 from anabranch.adapters.disk.checkpoint_store import StoredReplica, open_store, stored_replicas
 from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
 from anabranch.protocol.errors import ConfigurationError, Unavailable
@@ -43,6 +45,19 @@ class Machines:
 @pytest.fixture
 def machines(tmp_path: Path) -> Machines:
     return Machines(tmp_path)
+
+
+class GrowsWhenRead:
+    """Pack that is written while Spark goes on to write `growing`."""
+
+    def __init__(self, pack: BinaryIO, growing: Path) -> None:
+        self.pack, self.growing = pack, growing
+
+    def write(self, piece: bytes) -> None:
+        self.pack.write(piece)
+        if piece == b"first half, ":
+            with self.growing.open("ab") as file:
+                file.write(b"second half")
 
 
 def begin(disk: ReplicaDisk, name: str = ONE, batches: int = 1) -> None:
@@ -179,6 +194,60 @@ def test_a_file_that_was_written_anew_is_stored_anew(machines: Machines) -> None
     new = machines.disk("b")
     assert new.newest() is not None
     assert (new.directory(ONE) / "offsets" / "1").read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_is_still_written_is_stored_when_it_is_whole(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = machines.disk("a")
+    begin(disk, batches=2)
+    growing = disk.directory(ONE) / "state" / "0" / "0" / "growing.sst"
+    growing.write_bytes(b"first half, ")
+    append_file = checkpoint_store._append_file
+
+    def append_while_it_grows(stream: BinaryIO, relative: str, path: Path) -> object:
+        return append_file(cast("BinaryIO", GrowsWhenRead(stream, growing)), relative, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint_store, "_append_file", append_while_it_grows)
+        assert disk.store(ONE)
+    assert growing.read_bytes() == b"first half, second half"
+    machine = machines.disk("b")
+    assert machine.newest() is not None
+    assert contents(machine.directory(ONE)).keys() == contents(disk.directory(ONE)).keys() - {
+        "state/0/0/growing.sst"
+    }, "no committed batch refers to it"
+
+    commit(disk, ONE, 2)
+    assert disk.store(ONE)
+    machine = machines.disk("c")
+    assert machine.newest() is not None
+    assert contents(machine.directory(ONE)) == contents(disk.directory(ONE))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_first_save_of_a_process_leaves_the_checkpoint_before(
+    machines: Machines, damaged: bool
+) -> None:
+    old = machines.disk("a")
+    begin(old)
+    for batch in range(1, 4):
+        commit(old, ONE, batch)
+        assert old.store(ONE)
+    manifests = [name for name in machines.names() if name.endswith(".json")]
+    if damaged:
+        (machines.kept / manifests[-1]).write_text("{")
+    new = machines.disk("b")
+    assert new.newest() is not None
+    begin(new, TWO)
+    assert new.store(TWO)
+    [before] = [name for name in machines.names() if name.endswith(".json") and ONE in name]
+    assert before == manifests[-2 if damaged else -1]
+    newest = max(machines.kept.glob("*.pack"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    third = machines.disk("c")
+    assert third.newest() is not None
+    assert third.last_commit(ONE) == (2 if damaged else 3)
 
 
 def test_a_directory_that_may_have_become_a_branch_is_not_stored(machines: Machines) -> None:
