@@ -36,7 +36,7 @@ from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strange
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
-from anabranch.protocol.edge.handover import begins_by_start, heir_begins, rest_upto
+from anabranch.protocol.edge.handover import begins_by_start, goes_on, read_to, rest_upto
 from anabranch.protocol.edge.ingestion import (
     SourceMachine,
     SourceProgress,
@@ -260,20 +260,22 @@ class IngestionService:
             [b"{}"]
         )  # what is loaded at first use is loaded before this service says that it runs
         last = self._boundaries.log_state.last(REPLICA)
-        check_dealt(source, self._stream, () if last is None else last.positions)
-        progress = self._progress(last, before)
+        check_dealt(source, self._stream, read_to(last))
+        is_new = not read_to(last)
+        closed = self._boundaries.log_state.closed(REPLICA)
+        progress = goes_on(self._shard, last, closed, before, context.clock.now_ms())
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
-            self._first_offsets(progress, before, is_new=last is None),
+            self._first_offsets(progress, before, is_new=is_new),
             progress,
             now_ms,
         )
         self._closed = self._machine.closed
         self._draft: BoundaryRecord | None = None
         """Names what was read, as soon as its blocks are in the log."""
-        if last is None and before:  # readers wait until they know where the stream begins
+        if is_new and before:  # readers wait until they know where the stream begins
             self._draft = self._decided()
             self._finish()
         self._reading: frozenset[tuple[str, int]] = frozenset()
@@ -303,22 +305,8 @@ class IngestionService:
 
     def _check_begins(self, log_state: LogState) -> None:
         """Raises ConfigurationError where nothing says from where the stream goes on."""
-        if log_state.lacks_rest and log_state.last(REPLICA) is None:
+        if log_state.lacks_rest and not read_to(log_state.last(REPLICA)):
             raise lacking(self._source)
-
-    def _progress(
-        self, last: BoundaryRecord | None, before: Sequence[EndedStream]
-    ) -> SourceProgress:
-        """From where it goes on: ``last`` is the last accepted record of its log, ``before`` the
-        streams that it goes on after where there is none.
-        """
-        closed = self._boundaries.log_state.closed(REPLICA)
-        if last is None and before:
-            return heir_begins(self._shard, before, self._context.clock.now_ms())
-        if last is None:
-            return SourceProgress(closed=closed)
-        away_ms = max(0, self._context.clock.now_ms() - last.written_ms)
-        return SourceProgress(last.positions, closed, past=last.past, away_ms=away_ms)
 
     def step(self) -> None:
         """One round: at most about 100 ms when there is nothing to read."""

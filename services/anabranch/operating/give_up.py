@@ -11,6 +11,7 @@ from typing import Final
 from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, Entropy, EventLog
+from anabranch.protocol.edge.handover import EndedStream, ended, goes_on, read_to
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
@@ -152,11 +153,11 @@ class GiveUp:
             writer.close()
         return found
 
-    def _log_state(self) -> LogState:
-        """As the log stands now."""
+    def _log_state(self, stream: str = "") -> LogState:
+        """Return the state of the log of ``stream`` as it is now; empty: of the source's own."""
         reader = BoundaryReader(
             self._log,
-            self._topic,
+            self._pipeline.topic_names.boundaries(stream or self._source),
             [_WRITER],
             expected=ExpectedStream(bucket_ms=self._pipeline.bucket_ms),
         )
@@ -177,10 +178,30 @@ class GiveUp:
                 f"{self._source} has ended, and its source has {log_state.heirs} shards by now:"
                 " give the command with the pipeline file that says so, for one of these"
             )
-        closed, width_ms = log_state.closed(_WRITER), self._pipeline.bucket_ms
+        closed, width_ms = self._closed(log_state), self._pipeline.bucket_ms
         return to_give_up(
             self._source, closed, self._times, width_ms, in_words(bound_ms(closed, width_ms))
         )
+
+    def _closed(self, log_state: LogState) -> int:
+        """Return the last bucket that the source needs not close any more.
+
+        A shard that has not recorded a position begins after what the ended streams before it have
+        closed (``handover.heir_begins``): these buckets are whole, and are not given up.
+        """
+        closed = log_state.closed(_WRITER)
+        source = self._pipeline.sources[whole_of(self._source)]
+        earlier = source.processes_before(self._source)
+        if read_to(log_state.last(_WRITER)) or not earlier:
+            return closed
+        before: list[EndedStream] = []
+        for stream in earlier:
+            found = self._log_state(stream)
+            if not found.heirs:
+                return closed  # its ingestion has not got so far either
+            before.append(ended(source.shard(stream), _WRITER, found))
+        shard = source.shard(self._source)
+        return goes_on(shard, None, closed, before, self._clock.now_ms()).closed
 
 
 def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) -> int:

@@ -94,6 +94,15 @@ class _Sharded(_Model):
             process for number in range(1, len(self.numbers)) for process in self.generation(number)
         ]
 
+    def processes_before(self, process: str) -> list[str]:
+        """Return the processes of the number before that of ``process``, by shard; empty: there was
+        none, or the file names it no more.
+        """
+        for number in range(2, len(self.numbers) + 1):
+            if process in self.generation(number):
+                return self.generation(number - 1)
+        return []
+
 
 class Source(_Sharded):
     """An input stream: user's topics, their record, and the rule for event time."""

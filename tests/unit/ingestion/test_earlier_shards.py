@@ -10,6 +10,7 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.consistency_manager.service import build as build_manager
 from anabranch.ingestion import earlier_shards
+from anabranch.ingestion import service as ingestion
 from anabranch.ingestion.service import IngestionService
 from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.internal_topics import internal_topics
@@ -19,6 +20,7 @@ from anabranch.protocol.edge.handover import LEFT_TO_FIRST_MS
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.given_up import Times
+from anabranch.protocol.log.records import GivenUp
 from anabranch.runtime.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.source_world import World
@@ -332,3 +334,37 @@ def test_start_counts_for_what_an_old_shard_should_have_read_and_never_did() -> 
         world.produce(partition, report(9_000, 30 + partition))
     world.run_all(processes)
     assert world.rows() == [10, 20, 21, 22, 23]
+
+
+def test_a_shard_that_is_given_up_before_it_recorded_a_position_goes_on_where_it_would_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Numbers(1, partitions=2)
+    (old,) = world.start()
+
+    def died(*_: object) -> None:
+        raise Unavailable("died after its epoch began")
+
+    for partition in (0, 1):
+        world.produce(partition, *(report(1_000 + i * 100, 10 * partition + i) for i in range(10)))
+    world.run(old)
+    old.stop()
+    world.change(1, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(ingestion, "check_dealt", died)
+        with pytest.raises(Unavailable, match="died after its epoch began"):
+            world.process("reports.2-1")
+    clock, entropy = world.clock, world.entropy
+    command = GiveUp(world.log, world.pipeline, "reports.2-1", Times(0, 3_000), clock, entropy)
+    assert command.do() == GivenUp("reports.2-1", 19, 30), "the old stream has closed the others"
+    first, second = world.start()
+    for partition in (0, 1):
+        world.produce(partition, report(2_500, 100 + partition), report(3_500, 200 + partition))
+    world.run_all([first, second])
+    for partition in (0, 1):
+        world.produce(partition, report(4_000, 300 + partition))
+    world.run_all([first, second])
+    first.stop()
+    second.stop()
+    assert world.rows() == [*range(20), 100, 200, 201]
+    assert [reason for _, reason in world.dead()] == ["late"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -19,9 +21,9 @@ from harness.sources import StreamView, create_topics, everything, pipeline, rep
 class World:
     """A source of two partitions, one of which falls silent at 1 000 ms."""
 
-    def __init__(self) -> None:
+    def __init__(self, **source: Any) -> None:
         self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
-        self.log, self.pipeline = LocalEventLog(self.clock), pipeline("p")
+        self.log, self.pipeline = LocalEventLog(self.clock), pipeline("p", **source)
         create_topics(self.log, self.pipeline)
         self.view = StreamView(self.log, self.pipeline, self.clock)
 
@@ -194,3 +196,28 @@ def test_a_broker_without_the_pipeline_is_named(world: World) -> None:
     world.log = LocalEventLog(world.clock)
     with pytest.raises(ConfigurationError, match=r"pipeline p has not run there; .* --kafka"):
         world.command(900, 2_000).plan()
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_a_source_without_a_recorded_position_begins_as_if_it_had_not_been_given_up(
+    start: str,
+) -> None:
+    world = World(start=start)
+    world.produce(0, report(1_000, 1))
+    world.produce(1, report(1_000, 2))
+    process = world.process()
+    if start == "latest":
+        run(process)
+    given_up = world.command(0, 2_000).do()
+    assert given_up == GivenUp("reports", 1, 20)
+    process.stop()
+    after = world.process()
+    run(after)
+    world.produce(0, report(1_900, 3), report(3_000, 5))
+    world.produce(1, report(1_950, 4), report(3_000, 6))
+    world.produce(0, report(3_300, 7))
+    world.produce(1, report(3_300, 8))
+    run(after)
+    after.stop()
+    assert world.view.cars() == [5, 6], "what comes of the time that was given up is late"
+    assert len(world.dead()) == (2 if start == "latest" else 4)

@@ -36,17 +36,19 @@ Invariants:
     HO2 an end changes nothing that is closed, and drops nothing that is open.
     HO3 a new stream has no row of a bucket that all old ones had closed.
     HO4 a partition that an old shard should have read, and has no position of, is read from its
-        beginning; but by the file's ``start`` where that shard never wrote a record.
+        beginning; but by the file's ``start`` where that shard never recorded a position.
     HO5 all ends of a generation have the same number of heirs, or nobody goes on.
     HO6 with the streams before it a generation has all rows of the buckets after ``rest_upto``.
     HO7 any shard ends an old stream where the first one does not; and either it has ended in time,
         or the shard that waits for it begins anew.
+    HO8 a stream that was given up before it recorded positions begins where it would have begun
+        without that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from anabranch.protocol.edge.ingestion import SourceProgress
@@ -120,21 +122,54 @@ def end(
     heirs: int,
     now_ms: int,
 ) -> BoundaryRecord:
-    """The record that ends the stream of ``log_state`` (HO2). ``begins``: where a stream without a
-    record would have begun. ``now_ms``: the wall clock.
+    """The record that ends the stream of ``log_state`` (HO2). ``begins``: where a stream without
+    recorded positions would have begun. ``now_ms``: the wall clock.
     """
-    last = log_state.last(replica)
+    read = read_to(log_state.last(replica))
     return BoundaryRecord(
         replica=replica,
         epoch=epoch,
         id=ident,
         prev=log_state.tip(replica),
         closed=BUCKET_MAX,
-        positions=tuple(begins.positions) if last is None else last.positions,
+        positions=read or tuple(begins.positions),
         written_ms=now_ms,
-        past=max(log_state.closed(replica), begins.closed if last is None else 0),
+        past=max(log_state.closed(replica), 0 if read else begins.closed),
         heirs=heirs,
     )
+
+
+def read_to(last: BoundaryRecord | None) -> tuple[InputPosition, ...]:
+    """Return the positions that the stream's last record names; empty: its ingestion has not
+    recorded any yet.
+
+    An operator who gives up a source before that appends a record without positions. It says
+    nothing about where to begin.
+    """
+    return () if last is None else last.positions
+
+
+def goes_on(
+    shard: Shard,
+    last: BoundaryRecord | None,
+    closed: int,
+    before: Sequence[EndedStream],
+    now_ms: int,
+) -> SourceProgress:
+    """Return from where the ingestion of ``shard`` goes on.
+
+    Args:
+        shard: Of the source.
+        last: The last accepted record of its log.
+        closed: The last bucket that its log closes.
+        before: The ended streams of the generation before it, if there is one.
+        now_ms: The wall clock.
+    """
+    if last is not None and last.positions:
+        away_ms = max(0, now_ms - last.written_ms)
+        return SourceProgress(last.positions, closed, past=last.past, away_ms=away_ms)
+    begins = heir_begins(shard, before, now_ms) if before else SourceProgress(found_after=0)
+    return replace(begins, closed=max(begins.closed, closed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +236,7 @@ def heir_begins(shard: Shard, before: Sequence[EndedStream], now_ms: int) -> Sou
         closed=least.closed,
         past=least.past,
         away_ms=max(0, now_ms - least.written_ms),
+        found_after=min(each.closed if each.positions else 0 for each in before),
     )
 
 

@@ -220,6 +220,11 @@ class SourceProgress:
     """It had got beyond this bucket (IN11)."""
     away_ms: int = 0
     """Since the record was written."""
+    found_after: int | None = None
+    """Bucket that was closed when the source found its partitions without a position; None:
+    ``closed``. It is lower where an operator gave up buckets before the first position was
+    recorded: what comes of these is late (IN9).
+    """
 
     def partitions(self, counts: Mapping[str, int]) -> dict[str, int]:
         """How many partitions each topic has (IN14). ``counts``: as the topics were asked before
@@ -320,8 +325,9 @@ class SourceMachine:
         self.is_pushed_back = False
         """Whether too many blocks were kept then (IN10)."""
         self._unread: frozenset[InputPartition] = frozenset()
+        found_after = closed if progress.found_after is None else progress.found_after
         for at, offset_first in partitions.items():
-            self.add(at, offset_first, now_ms)
+            self._add(at, offset_first, found_after, now_ms)
         self._raise_low()
 
     @property
@@ -336,10 +342,13 @@ class SourceMachine:
 
     def add(self, at: InputPartition, offset_first: int, now_ms: int) -> None:
         """A further input partition: from now on it holds the boundary back like the others."""
+        self._add(at, offset_first, self._closed, now_ms)
+
+    def _add(self, at: InputPartition, offset_first: int, found_after: int, now_ms: int) -> None:
         known = self._restored.pop(at, None)
         if known is None:
             known = InputPosition(
-                *at, offset_next=offset_first, event_time_max_ms=0, found_after=self._closed
+                *at, offset_next=offset_first, event_time_max_ms=0, found_after=found_after
             )
         idle_ms = self._rules.partition_idle_ms if known.idle else None
         self._partitions[at] = _Partition(

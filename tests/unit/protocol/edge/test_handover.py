@@ -17,6 +17,7 @@ from anabranch.protocol.edge.handover import (
     begins_by_start,
     end,
     ended,
+    goes_on,
     heir_begins,
     rest_upto,
     strangers_of,
@@ -28,7 +29,7 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import InputPosition
+from anabranch.protocol.log.records import GivenUp, InputPosition
 from harness.boundary_logs import part, record, started, state_after
 
 ID = BatchId("e", 0)
@@ -186,3 +187,25 @@ def test_strangers_are_those_of_the_numbers_that_the_file_names_and_of_one_more(
 
 def test_numbers_are_written_as_the_file_has_them() -> None:
     assert (written([3]), written([1, 3])) == ("3", "[1, 3]")
+
+
+def test_ho8_a_stream_that_was_given_up_before_it_read_begins_as_without_that() -> None:
+    before = [stream(0, 2, 0, 2, closed=9), stream(1, 2, 1, 3, closed=6)]
+    given_up = replace(record(0, 0, 20), given_up=(GivenUp("s", 7, 20),), written_ms=650)
+    begins = heir_begins(Shard(1, 3), before, now_ms=700)
+    assert goes_on(Shard(1, 3), None, 0, before, 700) == begins
+    found = goes_on(Shard(1, 3), given_up, 20, before, 700)
+    assert found == replace(begins, closed=20, found_after=6)
+    assert goes_on(Shard(), given_up, 20, [], 700) == SourceProgress(closed=20, found_after=0)
+    read = replace(given_up, positions=(position(1),), past=21)
+    assert goes_on(Shard(), read, 20, before, 700) == SourceProgress(
+        (position(1),), 20, past=21, away_ms=50
+    )
+
+
+def test_ho8_such_a_stream_ends_with_the_positions_at_which_it_would_have_begun() -> None:
+    log_state = state_after(started(), replace(record(0, 0, 5), given_up=(GivenUp("s", 1, 5),)))
+    begins = SourceProgress([position(2)], closed=4)
+    log_state.apply(9, end("0", 0, ID, log_state, begins, 2, now_ms=900))
+    found = ended(Shard(0, 1), "0", log_state)
+    assert (found.positions, found.closed) == ((position(2),), 5)
