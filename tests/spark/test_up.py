@@ -324,3 +324,30 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
 
         wait_until(all_others_run, 300, "all but the stage that fails run")
         up.stop(is_timed=is_timed)
+
+
+def test_a_stage_that_cannot_be_analysed_ends_the_start_in_the_words_of_check(
+    file: Path, tmp_path: Path
+) -> None:
+    """In the background, too, where somebody waits for the ready line."""
+    wrong = """
+  wrong:
+    participant: north
+    reads: [readings]
+    sql: SELECT key, event_time FORM readings
+outputs:"""
+    file.write_text(PIPELINE.replace("\noutputs:", wrong, 1))
+    state_dir = tmp_path / "state"
+    started = subprocess.run(
+        command("up", "-d", "-f", str(file), "--state-dir", str(state_dir)),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    output = started.stdout + started.stderr
+    assert started.returncode == 2, output
+    error = output[output.index("stage wrong: sql: raised ParseException:") :]
+    assert "[PARSE_SYNTAX_ERROR]" in error, output
+    assert "\nready  kafka" not in output
+    assert marked(MARK, mark_of(state_dir)) == []

@@ -18,7 +18,7 @@ from rich.text import Text
 from anabranch.cli.options import File, StateDir
 from anabranch.cli.signals import stop_events
 from anabranch.cli.tables import print_whole
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, headline
 from anabranch.up import state_file
 
 if TYPE_CHECKING:
@@ -144,9 +144,9 @@ def _describe(row: Row) -> tuple[str, ...]:
     from anabranch.up.status import detail_in_words
 
     waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
-    return detail_in_words(row), str(
-        row.get("cut") or row["error"] or waiting or row.get("address") or ""
-    ).partition("\n")[0]
+    return detail_in_words(row), headline(
+        str(row.get("cut") or row["error"] or waiting or row.get("address") or "")
+    )
 
 
 def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]:

@@ -82,7 +82,8 @@ def up(
 
     Prints a line that begins with `ready` when all services are, with the addresses to use. Ctrl-C
     stops everything within 15 s; the next `up` goes on where this one stopped. Logs are in
-    `<state-dir>/logs`.
+    `<state-dir>/logs`. A mistake that a process finds while it starts, such as a stage that cannot
+    be analysed, ends all of it, with what `anabranch check` says and exit code 2.
 
         anabranch up
 

@@ -37,6 +37,7 @@ from anabranch.dashboard.strips import Strip
 from anabranch.pipeline.shape import normal_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
+from anabranch.protocol.errors import headline
 from anabranch.protocol.federation.costs import marginal
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.records import EpochStarted, LogSnapshot
@@ -574,4 +575,4 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[str
 
 
 def _cut(text: object) -> str | None:
-    return None if text is None else str(text).partition("\n")[0][:TEXT_MAX]
+    return None if text is None else headline(str(text))[:TEXT_MAX]

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, headline
 
 PIPELINE_FILE_BYTES_MAX: Final = 256 * 1024
 """Text of a pipeline file: every service reads it at start."""
@@ -42,7 +42,7 @@ def read_yaml(path: Path, what: str = "pipeline file") -> object:
     ) as error:
         # The reader trips over some files that are not YAML, such as a mapping merged with itself.
         raise ConfigurationError(
-            f"{path}:1: not YAML: {str(error).splitlines()[0] if str(error) else error!r}"
+            f"{path}:1: not YAML: {headline(str(error)) or repr(error)}"
         ) from error
 
 

@@ -87,6 +87,10 @@ class HostedReplica:
         self._state = "starting"
         self.error: str | None = None
         """What ended it last; None once it is ready again."""
+        self.mistake: str | None = None
+        """What a person must mend before it can start; None: nothing is known, or it ran. A replica
+        that ran before ended by its input or its surroundings, which may change.
+        """
         self.restarts = 0
 
     def look(self) -> None:
@@ -103,7 +107,8 @@ class HostedReplica:
         if not self._thread.is_alive():
             self._ended(now_ms)
         elif self._ready_ms is None and self.state in READY_STATES:
-            self._ready_ms, self.error = now_ms, None
+            self._ready_ms = now_ms
+            self.error = self.mistake = None
 
     @property
     def state(self) -> str:
@@ -128,6 +133,7 @@ class HostedReplica:
             **self.status.shown(),
             "state": self.state,
             "error": self.error,
+            "mistake": self.mistake,
             "restarts": self.restarts,
         }
 
@@ -187,6 +193,8 @@ class HostedReplica:
 
     def _start_later(self, error: Exception, now_ms: int) -> None:
         failed = isinstance(error, (StageFunctionError, ConfigurationError))
+        if isinstance(error, ConfigurationError) and self._ready_ms is None:
+            self.mistake = str(error)
         ran_ms = now_ms - self._ready_ms if self._ready_ms is not None else 0
         delay_ms = self._backoff.after_end(ran_ms, of_function=failed)
         self._again_ms, self.restarts = now_ms + delay_ms, self.restarts + 1

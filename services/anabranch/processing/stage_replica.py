@@ -29,7 +29,13 @@ from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.placement import has_left
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    ConfigurationError,
+    Fenced,
+    StageFunctionError,
+    Unavailable,
+)
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
@@ -48,6 +54,8 @@ from anabranch.runtime.source_columns import source_schema
 from anabranch.runtime.stream_logs import signers_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery, Thread
@@ -183,9 +191,7 @@ class StageReplica:
             if schema is None or self._context.stopping.is_set():
                 return
             schemas[name] = schema
-        prepared = self._prepared = self._engine.prepare(
-            self._settings.name, self._stage_name, schemas
-        )
+        prepared = self._prepared = self._prepare(schemas)
         self.status.detail |= {
             "batch_safe": prepared.traits.is_batch_safe,
             "stateful": prepared.traits.is_stateful,
@@ -206,6 +212,18 @@ class StageReplica:
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
+
+    def _prepare(self, schemas: Mapping[str, pa.Schema]) -> PreparedStage:
+        """Return the stage's query, built and judged.
+
+        Raises:
+            ConfigurationError: it cannot be built. No row is involved yet, so it would be the same
+                at the next start: a mistake in the pipeline, in the words of ``anabranch check``.
+        """
+        try:
+            return self._engine.prepare(self._settings.name, self._stage_name, schemas)
+        except StageFunctionError as error:
+            raise ConfigurationError(f"stage {self._stage_name}: {error}") from error
 
     def _await_word(self) -> bool:
         """Whether what is signed here counts for readers of other owners, who would pass over what

@@ -27,6 +27,20 @@ from __future__ import annotations
 from enum import StrEnum
 
 
+def headline(text: str) -> str:
+    """Return the first line of an error's text that says something, for where one line is shown.
+
+    A line that ends with a colon says nothing without the next one, and is joined with it: Spark's
+    errors begin with a line break, which leaves only ``sql: raised ParseException:`` before it.
+    """
+    joined = ""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        joined = f"{joined} {line}" if joined else line
+        if not line.endswith(":"):
+            break
+    return joined
+
+
 class AnabranchError(Exception):
     """Root of all errors raised on purpose."""
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import structlog
 
+from anabranch.protocol.errors import headline
+
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
 
@@ -25,6 +27,8 @@ second: a long outage must not fill the disk.
 """
 _STATUS_TEXT_MAX: Final = 2_000
 """Of an error, for people."""
+_OF_TRACEBACKS: Final = ("at ", "File ", "...", "Traceback ")
+"""Beginnings of lines that say where an error came from, not what it is."""
 
 
 class _Throttle(logging.Filter):
@@ -91,11 +95,18 @@ def configure(
 
 
 def short(text: str) -> str:
-    """The last lines of a Python traceback in Spark's message, or its first line."""
+    """Return the lines of ``text`` that name errors, the last three of them, or its headline: what
+    a person reads of a traceback in Spark's message.
+    """
     lines = [
         line.strip()
         for line in text.splitlines()
-        if line.strip() and not line.strip().startswith(("at ", "File ", "..."))
+        if line.strip() and not line.strip().startswith(_OF_TRACEBACKS)
     ]
-    reported = [line for line in lines if "Error" in line or "Exception" in line]
-    return " | ".join(dict.fromkeys(reported[-3:] or lines[:2]))[:_STATUS_TEXT_MAX]
+    reported = [
+        # What an error's name stands before may be in the next line.
+        headline("\n".join(lines[place:]))
+        for place, line in enumerate(lines)
+        if "Error" in line or "Exception" in line
+    ]
+    return " | ".join(dict.fromkeys(reported[-3:] or [headline(text)]))[:_STATUS_TEXT_MAX]

@@ -6,9 +6,11 @@ become ready. A server (embedded Kafka, Redis) is watched like a service, but st
 because nothing works without it. All state that matters is in Kafka and in the checkpoints, so the
 supervisor may be killed at any time: its children die with it, and the next one goes on.
 
-Exit codes of services (runtime.service.ExitCode): 2 ends the supervisor with the text; 4 is shown
-as failed and tried again with a longer delay; all others, 0 included (somebody stopped a service by
-hand), are restarted.
+Exit codes of services (runtime.service.ExitCode): 2 is a mistake, and ends the supervisor with the
+text while the deployment starts (``protocol.control.placement.ends_deployment``); later it is that
+service's alone, shown as failed and tried again with a longer delay, as is 4. All others, 0
+included (somebody stopped a service by hand), are restarted. A node that runs on without a replica
+that cannot be right says so in its status, which counts as its exit with 2 during the start.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.pipeline.addresses import without_password
 from anabranch.ports import Clock
-from anabranch.protocol.control.placement import Backoff
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.control.placement import Backoff, ends_deployment
+from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 from anabranch.runtime.service import ExitCode
 from anabranch.up import probe, state_file
 from anabranch.up.processes import ManagedProcess, ProcessSpec, sweep
@@ -44,6 +46,8 @@ READY: Final = "ready  kafka"
 """With this the line begins that says once that all services are ready."""
 
 _ROUND_S: Final = 0.1
+_LINE_MAX: Final = 500
+"""Characters of an error that a line of the supervisor's output shows."""
 _GROUP_PATIENCE_MS: Final = {
     "ingestion": 2_000,
     "processing": 5_000,
@@ -156,7 +160,7 @@ class Supervisor:
         index = None if deployment.redis is None else without_password(deployment.redis)
         self._deployed = replace(deployment, redis=index)
         self._services = [_Watched(spec) for spec in specs]
-        now_ms = clock.monotonic_ms()
+        now_ms = self._begun_ms = clock.monotonic_ms()
         self._servers = [
             _WatchedServer(name, server, started_ms=now_ms)
             for name, server in (servers or {}).items()
@@ -319,10 +323,8 @@ class Supervisor:
         text = process.last_error()
         if code == ExitCode.CONFIGURATION:
             service.process = None
-            service.state = "failed"
-            service.error = text
-            raise ConfigurationError(f"{service.spec.label}: {text}")
-        failed = code == ExitCode.STAGE_FAILED
+            self._fail_start(service, text, now_ms)
+        failed = code in (ExitCode.STAGE_FAILED, ExitCode.CONFIGURATION)
         # A start is no sign of health: where it takes a minute, a function that fails at once would
         # be tried again without any rest.
         ran_ms = now_ms - service.ready_ms if service.ready else 0
@@ -337,7 +339,14 @@ class Supervisor:
             f" {process.log_path}"
         )
         if text and code > 0:
-            self._say(f"  {text.splitlines()[0][:500]}")
+            self._say(f"  {headline(text)[:_LINE_MAX]}")
+
+    def _fail_start(self, service: _Watched, mistake: str, now_ms: int) -> None:
+        """Raises ConfigurationError where ``mistake`` of ``service`` ends the deployment."""
+        running_ms = now_ms - self._begun_ms
+        if ends_deployment(was_ready=self._announced_ready, running_ms=running_ms):
+            service.state, service.error = "failed", mistake
+            raise ConfigurationError(f"{service.spec.label}: {mistake}")
 
     def _look_whether_ready(self, service: _Watched, process: ManagedProcess) -> None:
         if service.metrics_port is None:
@@ -358,10 +367,16 @@ class Supervisor:
     def _tell_why_not(self, service: _Watched, port: int) -> None:
         """Say once what keeps a process from being ready that goes on trying, such as a node
         with a function that fails.
+
+        Raises:
+            ConfigurationError: it is a mistake of a stage, and the deployment starts.
         """
-        error = (probe.status(port) or {}).get("error")
+        answer = probe.status(port) or {}
+        if mistake := _mistake_in(answer):
+            self._fail_start(service, mistake, self._clock.monotonic_ms())
+        error = answer.get("error")
         if error and error != service.error:
-            self._say(f"{service.spec.label}: {str(error).splitlines()[0][:500]}")
+            self._say(f"{service.spec.label}: {headline(str(error))[:_LINE_MAX]}")
             service.error = str(error)
 
     def _watch_server(self, watched: _WatchedServer) -> None:
@@ -438,6 +453,13 @@ def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:
         )
         for done in [threads.submit(servers[name].stop, timeout_s) for name in ordered]:
             done.result()
+
+
+def _mistake_in(answer: Mapping[str, Any]) -> str:
+    """Return what a node says that one of its replicas cannot be started with; empty: nothing."""
+    detail = answer.get("detail")
+    stages = detail.get("stages", []) if isinstance(detail, dict) else []
+    return next((str(each["mistake"]) for each in stages if each.get("mistake")), "")
 
 
 def _how_ended(code: int) -> str:

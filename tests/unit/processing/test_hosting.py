@@ -32,13 +32,16 @@ from harness.waiting import wait_until
 class Acting:
     """A replica that does what it is told from outside."""
 
-    def __init__(self, stopping: Event) -> None:
+    def __init__(self, stopping: Event, cannot_start: Exception | None = None) -> None:
         self.status, self.stopping = ServiceStatus(), stopping
+        self.cannot_start = cannot_start
         self.dies_of: BaseException | None = None
         self.stops_with: Exception | None = None
         self.stopped = 0
 
     def start(self) -> None:
+        if self.cannot_start is not None:
+            raise self.cannot_start
         self.status.state = "running"
 
     def step(self) -> None:
@@ -58,6 +61,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock, self.made = VirtualClock(), list[Acting]()
         self.after_end = AfterEnd.AGAIN
+        self.cannot_start: Exception | None = None
         self.fenced: list[bool] = []
         self.hosted = HostedReplica(
             "sums.0", self._make, self.clock, structlog.get_logger(), self._after_end
@@ -65,7 +69,7 @@ class Bench:
 
     def _make(self, stopping: Event, restarts: int) -> Acting:
         assert restarts == len(self.made)
-        self.made.append(Acting(stopping))
+        self.made.append(Acting(stopping, self.cannot_start))
         return self.made[-1]
 
     def _after_end(self, is_fenced: bool) -> AfterEnd:
@@ -149,6 +153,21 @@ def test_what_ends_is_started_again_later_each_time(
     bench.clock.sleep_ms(HEALTHY_AFTER_MS)
     bench.die(error)
     assert bench.pause_ms() == RESTART_FIRST_MS
+    bench.end()
+
+
+def test_what_keeps_it_from_starting_is_a_mistake_until_it_runs(bench: Bench) -> None:
+    """A configuration error of one that ran is of what changed around it, and may change again."""
+    bench.cannot_start = ConfigurationError("stage sums:\nno module f")
+    bench.until(lambda: bench.hosted.state == "failed", "its end is seen")
+    assert bench.hosted.shown()["mistake"] == "stage sums:\nno module f"
+    assert bench.hosted.error == "stage sums: no module f"
+    bench.cannot_start = None
+    bench.pause_ms()
+    bench.runs()
+    assert bench.hosted.shown()["mistake"] is None
+    bench.die(ConfigurationError("the topic is gone"))
+    assert bench.hosted.shown()["mistake"] is None
     bench.end()
 
 

@@ -49,3 +49,23 @@ def test_a_rejection_has_a_code_and_an_explanation() -> None:
 def test_the_codes_of_rejections_are_the_names_in_lower_case() -> None:
     """They stand in headers that users' programs read."""
     assert all(reason.value == reason.name.lower() for reason in errors.RejectionReason)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("no module f", "no module f"),
+        (
+            "\n[PARSE_SYNTAX_ERROR] near 'FORM'.\n\n== SQL ==\nSELECT",
+            "[PARSE_SYNTAX_ERROR] near 'FORM'.",
+        ),
+        (
+            "sql: raised ParseException: \n[PARSE] near 'FORM'.\n== SQL ==",
+            "sql: raised ParseException: [PARSE] near 'FORM'.",
+        ),
+        ("one:\n\n two: \n", "one: two:"),
+    ],
+)
+def test_one_line_of_an_error_says_something(text: str, shown: str) -> None:
+    assert errors.headline(text) == shown

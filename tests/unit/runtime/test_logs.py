@@ -6,6 +6,8 @@ import io
 import json
 import logging
 
+import pytest
+
 from anabranch.runtime import logs
 
 
@@ -69,3 +71,26 @@ def test_a_talkative_library_is_cut_and_the_cut_is_reported() -> None:
     last, newest = [json.loads(line)["event"] for line in stream.getvalue().splitlines()[-2:]]
     assert last == "heard"
     assert newest == "failed at 1010.5 (980 lines before this were left out)"
+
+
+PARSE_ERROR = "f: raised ParseException: \n[NEAR] near 'FORM'\n\n== SQL ==\nSELECT * FORM"
+TRACEBACK = """An exception was thrown from the Python worker:
+  Traceback (most recent call last):
+    File "f.py", line 1, in f
+      return 1 // 0
+  ZeroDivisionError: division by zero
+    at org.apache.spark.Executor"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (PARSE_ERROR, "f: raised ParseException: [NEAR] near 'FORM'"),
+        (TRACEBACK, "ZeroDivisionError: division by zero"),
+        ("\nonly this\nand that", "only this"),
+        ("ValueError: a\nKeyError: b\nKeyError: b\nTypeError: c", "KeyError: b | TypeError: c"),
+        ("", ""),
+    ],
+)
+def test_what_is_shown_of_an_error_says_something(text: str, shown: str) -> None:
+    assert logs.short(text) == shown

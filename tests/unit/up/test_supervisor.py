@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -13,8 +14,8 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.progress import Step
-from anabranch.protocol.control.placement import HEALTHY_AFTER_MS
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.control.placement import HEALTHY_AFTER_MS, START_MS_MAX
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up import probe, state_file
 from anabranch.up import supervisor as module
 from anabranch.up.processes import ManagedProcess, ProcessSpec
@@ -312,3 +313,86 @@ def test_how_many_processes_are_ready_and_have_stopped_is_counted(
     assert list(dict.fromkeys(steps)) == [Step("processes stopped", done, 3) for done in (0, 2)], (
         "the broker is the third"
     )
+
+
+class _Starting:
+    """Two supervised processes under a virtual clock, and what the supervisor prints."""
+
+    def __init__(self, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started: list[_Failing] = []
+        self.answers: list[dict[str, object]] = [{}, {}]
+        self.ready: set[int] = set()
+        self.clock = VirtualClock()
+        self.lines: list[str] = []
+        monkeypatch.setattr(module, "ManagedProcess", self._start)
+        monkeypatch.setattr(probe, "metrics_port", lambda _state, _service, name, _pid: int(name))
+        monkeypatch.setattr(probe, "ready", lambda port: port in self.ready)
+        monkeypatch.setattr(probe, "status", lambda port: self.answers[port])
+        self.supervisor = Supervisor(
+            state_dir,
+            Deployment(os.getpid(), "p", "k", None),
+            [ProcessSpec("processing", str(number), ["x"]) for number in range(2)],
+            self.clock,
+            self.lines.append,
+        )
+        for service in self.supervisor._services:
+            self.supervisor._start(service)
+
+    def _start(self, *_: object) -> _Failing:
+        self.started.append(_Failing())
+        return self.started[-1]
+
+
+@pytest.fixture
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Starting:
+    return _Starting(tmp_path, monkeypatch)
+
+
+def by_its_exit(starting: _Starting) -> None:
+    starting.started[0].code = 2
+
+
+def by_its_status(starting: _Starting) -> None:
+    starting.answers[0] = {
+        "error": "s.0: a line of it",
+        "detail": {"stages": [{"mistake": None}, {"mistake": "it raised"}]},
+    }
+
+
+@pytest.mark.parametrize("reports", [by_its_exit, by_its_status])
+@pytest.mark.parametrize("other_is_ready", [False, True])
+def test_a_mistake_ends_a_deployment_that_starts(
+    starting: _Starting, reports: Callable[[_Starting], None], *, other_is_ready: bool
+) -> None:
+    starting.ready = {1} if other_is_ready else set()
+    starting.supervisor.step()
+    reports(starting)
+    with pytest.raises(ConfigurationError, match=r"^processing/0: it raised$"):
+        starting.supervisor.step()
+    assert starting.supervisor._services[0].row().error == "it raised"
+    assert len(starting.started) == 2, "what cannot be right is not started again"
+
+
+@pytest.mark.parametrize("reports", [by_its_exit, by_its_status])
+@pytest.mark.parametrize("after", ["ready", "long"])
+def test_a_mistake_that_is_found_later_leaves_the_others_alone(
+    starting: _Starting, reports: Callable[[_Starting], None], after: str
+) -> None:
+    starting.ready = {0, 1} if after == "ready" else {1}
+    starting.supervisor.step()
+    starting.clock.advance(0 if after == "ready" else START_MS_MAX)
+    starting.ready = {1}
+    reports(starting)
+    starting.supervisor.step()
+    assert starting.started[1].code is None
+    if reports is by_its_exit:
+        assert starting.supervisor._services[0].row().state == "failed"
+        starting.clock.advance(1_000)
+        starting.supervisor.step()
+        assert len(starting.started) == 3, "it is tried again, alone"
+
+
+def test_a_line_of_an_error_says_something(starting: _Starting) -> None:
+    starting.answers[0] = {"error": "f: raised ParseException: \n[NEAR] 'FORM'\n\n== SQL =="}
+    starting.supervisor.step()
+    assert starting.lines[-1] == "processing/0: f: raised ParseException: [NEAR] 'FORM'"

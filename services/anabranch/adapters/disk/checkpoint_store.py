@@ -35,7 +35,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pyarrow import fs
 
 from anabranch.adapters.disk.state_format import FORMAT
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -340,7 +340,7 @@ class StoredReplica:
         return True
 
     def _away(self, what: str, error: OSError) -> Unavailable:
-        first = str(error).strip().partition("\n")[0]
+        first = headline(str(error))
         return Unavailable(
             f"the checkpoint store cannot be {what} at {self._folder}: {first}: see that it is"
             " reached, has space and grants the node's user what it needs"

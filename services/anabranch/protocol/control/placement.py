@@ -325,6 +325,22 @@ def after_end(*, has_place: bool, is_fenced: bool, runs_on: str, node: str) -> A
     return of_fenced if is_fenced else of_others
 
 
+START_MS_MAX: Final = 600_000
+"""Duration of a start, in ms, after which it counts as over even if a service is not ready yet,
+because that one waits for a partner or a broker: the others have been at work for long.
+"""
+
+
+def ends_deployment(*, was_ready: bool, running_ms: int) -> bool:
+    """Whether a mistake of one service (a file, function or setting that cannot be right) ends the
+    whole deployment: only while it starts, when a person waits to hear of it. Later it is that
+    service's alone, and the others go on.
+
+    ``was_ready``: all services have been, at the same time. ``running_ms``: since the start.
+    """
+    return not was_ready and running_ms < START_MS_MAX
+
+
 RESTART_FIRST_MS: Final = 500
 RESTART_MAX_MS: Final = 30_000
 STAGE_FAILED_DELAY_MAX_MS: Final = 60_000

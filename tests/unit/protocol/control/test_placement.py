@@ -17,6 +17,7 @@ from anabranch.protocol.control.placement import (
     HEALTHY_AFTER_MS,
     RESTART_MAX_MS,
     STAGE_FAILED_DELAY_MAX_MS,
+    START_MS_MAX,
     AfterEnd,
     Backoff,
     EngineEnd,
@@ -24,6 +25,7 @@ from anabranch.protocol.control.placement import (
     PlacedStage,
     Places,
     after_end,
+    ends_deployment,
     goes_on,
     has_left,
     misplaced,
@@ -400,3 +402,18 @@ def test_who_ran_each_time_is_suspected() -> None:
     assert suspects([both, one]) == ("b",)
     assert suspects([both, both]) == ("a", "b")
     assert suspects([both, one, EngineEnd(3, ("a",))]) == ()
+
+
+@pytest.mark.parametrize(
+    ("was_ready", "running_ms", "ends"),
+    [
+        (False, 0, True),
+        (False, START_MS_MAX - 1, True),
+        (False, START_MS_MAX, False),
+        (True, 0, False),
+    ],
+)
+def test_a_mistake_ends_a_deployment_only_while_it_starts(
+    was_ready: bool, running_ms: int, ends: bool
+) -> None:
+    assert ends_deployment(was_ready=was_ready, running_ms=running_ms) is ends
