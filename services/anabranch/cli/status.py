@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -18,6 +17,7 @@ from rich.text import Text
 from anabranch.cli.options import File, StateDir
 from anabranch.cli.signals import stop_events
 from anabranch.cli.tables import print_whole
+from anabranch.pipeline.durations import readable_ms, time_in_words
 from anabranch.protocol.errors import ConfigurationError, headline
 from anabranch.up import state_file
 
@@ -157,7 +157,7 @@ def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]
         service,
         str(row["name"]),
         f"[{style}]{state}[/]" if style else escape(state),
-        _time(row["last_bucket_ms"]),
+        time_in_words(row["last_bucket_ms"]),
         _lag(row["lag_ms"]),
         str(row["restarts"]),
         _or_dash(row["pid"]),
@@ -166,20 +166,8 @@ def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]
     )
 
 
-def _time(moment_ms: object) -> str:
-    """UTC, to the millisecond; small numbers (simulated time) as seconds."""
-    if not isinstance(moment_ms, int):
-        return "-"
-    if moment_ms < 10**11:
-        return f"{moment_ms / 1_000:g} s"
-    try:
-        return datetime.fromtimestamp(moment_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    except (ValueError, OverflowError, OSError):
-        return str(moment_ms)
-
-
 def _lag(lag_ms: object) -> str:
-    return f"{lag_ms / 1_000:.1f} s" if isinstance(lag_ms, int) else "-"
+    return readable_ms(lag_ms) if isinstance(lag_ms, int) else "-"
 
 
 def _or_dash(value: object) -> str:

@@ -52,6 +52,32 @@ def of_users(topic: TopicSettings, partitions: int) -> TopicSettings:
     )
 
 
+def wrong_for_rejected(topic: str, applied: Mapping[str, str]) -> str:
+    """Return why ``topic`` must not hold rejected records, with how to mend it; empty: it may.
+
+    A compacted topic keeps one record of a key, and none that has no key may be written to it.
+
+    Args:
+        topic: Its name.
+        applied: Its settings, defaults of the broker included.
+    """
+    policy = applied.get("cleanup.policy", "delete")
+    if "compact" not in policy:
+        return ""
+    return (
+        f"topic {topic} has cleanup.policy={policy}: of rejected records with one key only the"
+        " last would stay, and nothing may be dropped; set cleanup.policy=delete"
+    )
+
+
+def kept_ms(applied: Mapping[str, str]) -> int | None:
+    """Return how long a topic with the settings ``applied`` keeps its records, in ms; None: for
+    ever, or the settings do not say.
+    """
+    retention_ms = int(applied.get("retention.ms", _UNBOUNDED))
+    return None if retention_ms < 0 else retention_ms
+
+
 def differences(
     topic: TopicSettings, partitions: int | None, copies: int | None, applied: Mapping[str, str]
 ) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
+from anabranch.codec.topic_rules import wrong_for_rejected
 from anabranch.delivery import other_shards, read_back, rejected, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
@@ -381,6 +382,8 @@ class DeliveryService:
                 " corrected topic must not be compacted, since recovery compares the ids in it:"
                 " set cleanup.policy=delete"
             )
+        if wrong := wrong_for_rejected(self._rejected_topic, admin.settings(self._rejected_topic)):
+            raise ConfigurationError(f"output {self._output.name}: {wrong}")
         self._earlier.check_runs()
         other_shards.check_strangers(self._context.log, admin, self._pipeline, self._output)
         self._rejected_partitions = other_shards.check_partitions(admin, self._output, count)

@@ -18,6 +18,7 @@ from typing import Final
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.drills import links
 from anabranch.drills.links import Cut
+from anabranch.pipeline.durations import readable_ms
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up import state_file
 from anabranch.up.processes import MARK, MARK_OF_ONE, STOPPED, has_state, log_path, mark_of, marked
@@ -199,7 +200,7 @@ class Drill:
         deadline_ms = self._clock.monotonic_ms() + _DONE_MS
         while not condition():
             if self._clock.monotonic_ms() >= deadline_ms:
-                raise Unavailable(f"{otherwise} after {_DONE_MS / 1_000:g} s")
+                raise Unavailable(f"{otherwise} after {readable_ms(_DONE_MS)}")
             self._clock.sleep_ms(_AGAIN_MS)
 
 

@@ -621,6 +621,8 @@ class IngestionService:
             "epoch": self._epoch,
             "waiting_for": name,
             "held_back": unread,
+            "rejected_kept_ms": self._topics.rejected_kept_ms,
+            "event_time_ends_ms": self._machine.event_time_ends_ms(clock.monotonic_ms()),
             "pushed_back": self._machine.is_pushed_back,
         }
         self._heartbeats.send(

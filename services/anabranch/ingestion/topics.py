@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
+from anabranch.codec.topic_rules import kept_ms, wrong_for_rejected
 from anabranch.protocol.edge.handover import strangers_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
@@ -29,6 +30,8 @@ class SourceTopics:
     dead_letter: int
     strangers: tuple[str, ...] = ()
     """Streams that have a log, and that the source would have with another number of shards."""
+    rejected_kept_ms: int | None = None
+    """Retention of the dead-letter topic, in ms; None: unbounded."""
 
 
 def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> SourceTopics:
@@ -77,11 +80,13 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
     largest = max(
         int(values.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)) for values in settings.values()
     )
+    dead_letter = _dead_letter(admin, source, found, largest)
     return SourceTopics(
         {topic: found[topic] for topic in source.topics},
         found[blocks],
-        _dead_letter(admin, source, found, largest),
+        dead_letter,
         tuple(name for topic, name in others.items() if topic in found),
+        kept_ms(admin.settings(source.dead_letter)),
     )
 
 
@@ -93,7 +98,10 @@ def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest
     if topic not in found:
         admin.create([topic_settings("dead_letters", topic, replication=BROKERS_OWN)])
         return admin.partitions([topic])[topic]
-    accepted = int(admin.settings(topic).get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
+    applied = admin.settings(topic)
+    if wrong := wrong_for_rejected(topic, applied):
+        raise ConfigurationError(f"source {source.name}: dead-letter {wrong}")
+    accepted = int(applied.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
     if accepted < needed:
         raise ConfigurationError(
             f"source {source.name}: dead-letter topic {topic} takes records of {accepted} bytes,"

@@ -1,10 +1,11 @@
-"""Durations as people write them: ``250ms``, ``3s``, ``1m``, ``2h``. Always with a unit,
-always whole milliseconds inside.
+"""Durations as people write them in files, ``250ms``, ``3s``, ``1m``, ``2h``, always with a unit
+and whole milliseconds inside; durations and times as commands show them.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
@@ -48,3 +49,37 @@ def format_ms(duration_ms: int) -> str:
         if duration_ms and duration_ms % _UNITS_MS[unit] == 0:
             return f"{duration_ms // _UNITS_MS[unit]}{unit}"
     return f"{duration_ms}ms"
+
+
+_READABLE: Final = ((1_000, 1, "ms"), (100_000, 1_000, "s"), (7_200_000, 60_000, "min"))
+_DAYS_FROM_MS: Final = 172_800_000
+_SIMULATED_BELOW_MS: Final = 10**11
+"""Event times below it, of 1973, are not the clock's: they count from the begin of a simulation."""
+
+
+def readable_ms(duration_ms: float) -> str:
+    """Return a duration in the unit that people would say it in, rounded: ``250 ms``, ``3.4 s``,
+    ``12 min``, ``7.5 h``, ``88 d``. The page shows the same (``dashboard/assets/words.js``).
+    """
+    size_ms = abs(duration_ms)
+    for below_ms, unit_ms, unit in _READABLE:
+        if size_ms < below_ms:
+            digits = 1 if unit == "s" else 0
+            return f"{duration_ms / unit_ms:.{digits}f} {unit}"
+    if size_ms < _DAYS_FROM_MS:
+        return f"{duration_ms / _UNITS_MS['h']:.1f} h"
+    return f"{duration_ms / _UNITS_MS['d']:.0f} d"
+
+
+def time_in_words(moment_ms: object) -> str:
+    """Return an event time as UTC to the millisecond, small numbers (simulated time) as seconds,
+    what is no time as a dash.
+    """
+    if not isinstance(moment_ms, int):
+        return "-"
+    if moment_ms < _SIMULATED_BELOW_MS:
+        return f"{moment_ms / 1_000:g} s"
+    try:
+        return datetime.fromtimestamp(moment_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return str(moment_ms)

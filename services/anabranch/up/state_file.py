@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -17,11 +18,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.protocol.errors import ConfigurationError
 
 DIRECTORY_NAME: Final = ".anabranch"
 _FILE: Final = "supervisor.json"
 _LOCK: Final = "supervisor.lock"
+_LOCK_TRIES: Final = 50
+_LOCK_AGAIN_MS: Final = 20
+"""Interval between attempts to take the lock, in ms: ``holder`` has it for a moment, and whoever
+looks must not keep a supervisor from starting.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +125,7 @@ class Lock:
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(file):
             file.seek(0)
             holder = file.read().strip() or "unknown"
             file.close()
@@ -129,7 +134,7 @@ class Lock:
                 f" with `anabranch down --state-dir {self._path.parent}`, or give another"
                 " --state-dir"
             )
-            raise ConfigurationError(message) from None
+            raise ConfigurationError(message)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -154,3 +159,17 @@ class Lock:
                 text = file.read().strip()
                 return int(text) if text.isdecimal() else None
         return None
+
+
+def _locked(file: IO[str]) -> bool:
+    """Lock ``file`` for this process alone; False: another supervisor has it, since nobody else
+    keeps it for so long.
+    """
+    clock = SystemClock()
+    for attempt in range(_LOCK_TRIES):
+        if attempt:
+            clock.sleep_ms(_LOCK_AGAIN_MS)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.drills import links
 from anabranch.drills.links import Cut
+from anabranch.pipeline.durations import readable_ms, time_in_words
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.up import probe, state_file
 from anabranch.up.processes import STOPPED, has_state
@@ -150,8 +151,8 @@ def slowest_in_words(hops: list[Hop]) -> str:
     slowest = max(known, key=lambda hop: hop.added_ms)
     oldest = max(known, key=lambda hop: hop.age_ms)
     return (
-        f"slowest hop: {slowest.name} adds {slowest.added_ms / 1_000:.1f} s; a bucket is"
-        f" {oldest.age_ms / 1_000:.1f} s old when {oldest.name} closes it"
+        f"slowest hop: {slowest.name} adds {readable_ms(slowest.added_ms)}; a bucket is"
+        f" {readable_ms(oldest.age_ms)} old when {oldest.name} closes it"
     )
 
 
@@ -189,7 +190,11 @@ def detail_in_words(row: Row) -> str:
     if rejected := detail.get("rejected"):
         late = detail.get("late", 0) - detail.get("reassigned", 0)
         of_these = f" ({late} late)" if late > 0 else ""
-        stated.append(f"{rejected} rejected{of_these}: see tail --rejected")
+        kept_ms = detail.get("rejected_kept_ms")
+        kept = "" if kept_ms is None else f", kept for {readable_ms(kept_ms)}"
+        stated.append(f"{rejected} rejected{of_these}: see tail --rejected{kept}")
+    if (ends_ms := detail.get("event_time_ends_ms")) is not None:
+        stated.append(f"idle: event time ends at {time_in_words(ends_ms)}")
     return "; ".join([*stated, *_of_manager(detail)])
 
 

@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.pipeline.addresses import without_password
+from anabranch.pipeline.durations import readable_ms
 from anabranch.ports import Clock
 from anabranch.protocol.control.placement import Backoff, ends_deployment
 from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
@@ -297,7 +298,7 @@ class Supervisor:
             service.state = "restarting"
             service.error = str(error)
             self._say(
-                f"{service.spec.label} cannot be started: {error}; again in {delay_ms / 1_000:g} s"
+                f"{service.spec.label} cannot be started: {error}; again in {readable_ms(delay_ms)}"
             )
             return
         service.again_ms = None
@@ -335,7 +336,7 @@ class Supervisor:
         service.state = "failed" if failed else "restarting"
         service.error = text or _how_ended(code)
         self._say(
-            f"{service.spec.label} {_how_ended(code)}; again in {delay_ms / 1_000:g} s; log:"
+            f"{service.spec.label} {_how_ended(code)}; again in {readable_ms(delay_ms)}; log:"
             f" {process.log_path}"
         )
         if text and code > 0:
@@ -390,7 +391,7 @@ class Supervisor:
         if watched.again_ms is None:
             delay_ms = watched.backoff.after_end(now_ms - watched.started_ms)
             watched.again_ms = now_ms + delay_ms
-            self._say(f"{watched.name} ended; again in {delay_ms / 1_000:g} s")
+            self._say(f"{watched.name} ended; again in {readable_ms(delay_ms)}")
         if now_ms < watched.again_ms:
             return
         # On a thread of its own: a broker takes seconds to come up, and a stop must not wait for

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, catalog, topic_settings
-from anabranch.codec.topic_rules import USERS_TOO, differences, of_users, too_few_copies
+from anabranch.codec.topic_rules import (
+    USERS_TOO,
+    differences,
+    kept_ms,
+    of_users,
+    too_few_copies,
+    wrong_for_rejected,
+)
 
 WANTED = topic_settings("blocks", "p.s.blocks.0", 2, 3)
 APPLIED = {**WANTED.config, "segment.bytes": "1"}
@@ -112,3 +119,26 @@ def test_one_copy_is_reported_where_the_cluster_could_keep_more() -> None:
 def test_copies_that_are_the_clusters_own_business_are_not_compared() -> None:
     wanted = topic_settings("blocks", "p.s.blocks.0", 2, BROKERS_OWN)
     assert differences(wanted, 2, 1, {**wanted.config, "min.insync.replicas": "1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("applied", "is_wrong"),
+    [
+        ({}, False),
+        ({"cleanup.policy": "delete"}, False),
+        ({"cleanup.policy": "compact"}, True),
+        ({"cleanup.policy": "delete,compact"}, True),
+    ],
+)
+def test_a_topic_of_rejected_records_is_not_compacted(
+    applied: dict[str, str], *, is_wrong: bool
+) -> None:
+    assert bool(wrong_for_rejected("t", applied)) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("applied", "found"),
+    [({}, None), ({"retention.ms": "-1"}, None), ({"retention.ms": "5"}, 5)],
+)
+def test_how_long_a_topic_keeps_its_records(applied: dict[str, str], found: int | None) -> None:
+    assert kept_ms(applied) == found

@@ -343,6 +343,11 @@ def test_topics_that_cannot_be_right_are_rejected() -> None:
     )
     with pytest.raises(ConfigurationError, match="must not be compacted"):
         world.service()
+    world = World()
+    rejected = world.pipeline.outputs["out"].rejected
+    world.log.admin().create([TopicSettings(rejected, 1, config={"cleanup.policy": "compact"})])
+    with pytest.raises(ConfigurationError, match=f"topic {rejected} has cleanup.policy=compact"):
+        world.service()
     made = outputs.context(
         world.log, world.pipeline, world.clock, world.entropy, "delivery", "none"
     )

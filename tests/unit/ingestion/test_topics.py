@@ -36,7 +36,9 @@ def test_takes_the_dead_letter_topic_of_the_catalog_whatever_the_input_takes() -
     """
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, 3, config={"max.message.bytes": "20000000"})
-    assert check(log, of) == topics.SourceTopics({"p.reports": 3}, blocks=2, dead_letter=1)
+    assert check(log, of) == topics.SourceTopics(
+        {"p.reports": 3}, blocks=2, dead_letter=1, rejected_kept_ms=2_592_000_000
+    )
     assert log.admin().settings("p.reports.rejected")["max.message.bytes"] == str(
         RECORD_BYTES_ON_BROKER_MAX
     )
@@ -82,3 +84,25 @@ def test_arrival_needs_the_time_of_the_broker() -> None:
     log, of = LocalEventLog(), pipeline("p", event_time=EventTime(field=None))
     create_topics(log, of, config={"message.timestamp.type": "LogAppendTime"})
     assert check(log, of).inputs == {"p.reports": 2}
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_rejects_a_dead_letter_topic_that_is_compacted(policy: str) -> None:
+    """Of records with one key only the last would stay."""
+    log, of = LocalEventLog(), pipeline("p")
+    create_topics(log, of)
+    log.admin().create([TopicSettings("p.reports.rejected", 1, config={"cleanup.policy": policy})])
+    with pytest.raises(
+        ConfigurationError,
+        match=rf"topic p.reports.rejected has cleanup.policy={policy}.*set cleanup.policy=delete",
+    ):
+        check(log, of)
+
+
+@pytest.mark.parametrize(("retention", "kept_ms"), [("60000", 60_000), ("-1", None)])
+def test_says_how_long_dead_letters_are_kept(retention: str, kept_ms: int | None) -> None:
+    log, of = LocalEventLog(), pipeline("p")
+    create_topics(log, of)
+    config = {"retention.ms": retention}
+    log.admin().create([TopicSettings("p.reports.rejected", 1, config=config)])
+    assert check(log, of).rejected_kept_ms == kept_ms

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.pipeline.durations import DURATION_MS_MAX, format_ms, parse_ms
+from anabranch.pipeline.durations import (
+    DURATION_MS_MAX,
+    format_ms,
+    parse_ms,
+    readable_ms,
+    time_in_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,3 +56,35 @@ def test_anything_else_is_rejected_with_the_way_to_write_it(value: object, says:
 @given(st.integers(0, DURATION_MS_MAX))
 def test_what_is_formatted_is_read_back(milliseconds: int) -> None:
     assert parse_ms(format_ms(milliseconds)) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1.0 s"),
+        (-1_500, "-1.5 s"),
+        (99_900, "99.9 s"),
+        (100_000, "2 min"),
+        (7_199_000, "120 min"),
+        (7_200_000, "2.0 h"),
+        (172_799_999, "48.0 h"),
+        (7_596_339_400, "88 d"),
+    ],
+)
+def test_a_duration_is_shown_as_people_say_it(milliseconds: int, text: str) -> None:
+    assert readable_ms(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("moment", "text"),
+    [
+        (None, "-"),
+        (2_500, "2.5 s"),
+        (1_756_555_200_123, "2025-08-30 12:00:00.123"),
+        (10**18, str(10**18)),
+    ],
+)
+def test_an_event_time_is_shown_in_words(moment: object, text: str) -> None:
+    assert time_in_words(moment) == text

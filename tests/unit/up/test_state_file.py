@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,20 @@ def test_a_second_supervisor_is_rejected_and_told_who_has_it(tmp_path: Path) -> 
     second = Lock(tmp_path)
     second.acquire()
     second.release()
+
+
+def test_who_only_looks_keeps_no_supervisor_from_starting(tmp_path: Path) -> None:
+    """`anabranch status`, asked by a script without a pause, holds the lock for moments."""
+    (tmp_path / "supervisor.lock").touch()
+    with (tmp_path / "supervisor.lock").open("r+") as looks:
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        ends = threading.Timer(0.2, lambda: fcntl.flock(looks, fcntl.LOCK_UN))
+        ends.start()
+        lock = Lock(tmp_path)
+        lock.acquire()
+        ends.join()
+    assert Lock(tmp_path).holder() == os.getpid()
+    lock.release()
 
 
 def test_the_lock_goes_with_its_process_even_when_a_child_lives_on(tmp_path: Path) -> None:

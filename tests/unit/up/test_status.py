@@ -40,6 +40,15 @@ from anabranch.up.status import Hop, Row, detail_in_words, hops_of, slowest_in_w
         ({"rejected": 0, "late": 2, "reassigned": 2}, ""),
         ({"rejected": 2}, "2 rejected: see tail --rejected"),
         (
+            {"rejected": 2, "rejected_kept_ms": 2_592_000_000},
+            "2 rejected: see tail --rejected, kept for 30 d",
+        ),
+        ({"event_time_ends_ms": None}, ""),
+        (
+            {"event_time_ends_ms": 1_756_555_200_000},
+            "idle: event time ends at 2025-08-30 12:00:00.000",
+        ),
+        (
             {"rejected": 12, "late": 15, "reassigned": 5},
             "12 rejected (10 late): see tail --rejected",
         ),

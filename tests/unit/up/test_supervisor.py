@@ -123,8 +123,8 @@ def test_a_process_that_cannot_be_started_is_tried_again(
         (row,) = (state_file.read(tmp_path) or pytest.fail("nothing written")).processes
         assert (row.state, row.restarts, row.pid is not None) == ("starting", 2, True)
         assert lines == [
-            "delivery/o cannot be started: Cannot allocate memory; again in 0.5 s",
-            "delivery/o cannot be started: Too many open files; again in 1 s",
+            "delivery/o cannot be started: Cannot allocate memory; again in 500 ms",
+            "delivery/o cannot be started: Too many open files; again in 1.0 s",
         ]
     finally:
         stop_now = threading.Event()
@@ -248,9 +248,9 @@ def test_a_long_start_is_no_sign_of_health(tmp_path: Path, monkeypatch: pytest.M
         clock.advance(10_000)
         supervisor.step()
     assert [line.split("; ")[1] for line in lines if "ended" in line] == [
-        "again in 0.5 s",
-        "again in 1 s",
-        "again in 2 s",
+        "again in 500 ms",
+        "again in 1.0 s",
+        "again in 2.0 s",
     ]
     supervisor.stop()
 

@@ -1,13 +1,13 @@
-// Figures as people read them.
+// Figures as people read them; durations as `pipeline/durations.py` has them.
 
 export function duration(ms) {
   if (ms === null || ms === undefined) return "–";
   const size = Math.abs(ms);
-  if (size >= 30_000 && size < 120_000 && size % 1000 === 0) return `${size / 1000} s`;
   if (size < 1000) return `${Math.round(ms)} ms`;
   if (size < 100_000) return `${(ms / 1000).toFixed(1)} s`;
   if (size < 7_200_000) return `${Math.round(ms / 60_000)} min`;
-  return `${(ms / 3_600_000).toFixed(1)} h`;
+  if (size < 172_800_000) return `${(ms / 3_600_000).toFixed(1)} h`;
+  return `${Math.round(ms / 86_400_000)} d`;
 }
 
 export function clock(ms, exact = false) {

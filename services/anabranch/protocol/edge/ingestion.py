@@ -116,6 +116,10 @@ END_SILENCE_MS: Final = 2_000
 pauses a moment does not lose its last records.
 """
 
+IDLE_AFTER_MS: Final = 60_000
+"""Time without a record after which a source counts as idle for people, in ms: what is shown of it
+is where its event time ends, not how far that is behind the clock.
+"""
 WAITING_AFTER_MS: Final = 1_000
 """Silence of the partition that holds the boundary back before it is named to people: shorter
 ones are how records come.
@@ -665,6 +669,14 @@ class SourceMachine:
     def _stated(self) -> int:
         """The largest event time of the source; 0: it has stated none."""
         return max(self._event_time_max(), *self._others.event_times_ms, 0)
+
+    def event_time_ends_ms(self, now_ms: int) -> int | None:
+        """Return the newest event time of the source, in ms, if none of its partitions has spoken
+        for IDLE_AFTER_MS; None: one has, or nothing is known.
+        """
+        spoke_ms = [each.spoke_ms for each in self._partitions.values()]
+        is_idle = bool(spoke_ms) and now_ms - max(spoke_ms) >= IDLE_AFTER_MS
+        return (self._event_time_max() or None) if is_idle else None
 
     def waiting_for(self, now_ms: int) -> InputPartition | None:
         """The partition that everything waits for: it holds the boundary back and has been

@@ -12,6 +12,7 @@ from anabranch.protocol.edge.ingestion import (
     APPEND_OPEN_EVERY_MS,
     END_SILENCE_MS,
     HEARTBEAT_AHEAD_MS,
+    IDLE_AFTER_MS,
     LOOK_EVERY_MS,
     LOOK_FRESH_MS,
     LOOK_GAP_MS,
@@ -479,6 +480,20 @@ class TestWaitingFor:
         m = machine(partition_idle_ms=3_000)
         TestIdlePartition._left_out(m)
         assert m.waiting_for(6_700) == A
+
+
+class TestEventTimeEnds:
+    def test_where_the_newest_record_is_once_no_partition_has_spoken_for_long(self) -> None:
+        m = machine()
+        assert m.event_time_ends_ms(IDLE_AFTER_MS) is None, "nothing is known"
+        speak(m, 10, a=1_000, b=500)
+        assert m.event_time_ends_ms(9 + IDLE_AFTER_MS) is None
+        assert m.event_time_ends_ms(10 + IDLE_AFTER_MS) == 1_000
+        speak(m, 10 + IDLE_AFTER_MS, b=1_200)
+        assert m.event_time_ends_ms(10 + IDLE_AFTER_MS) is None
+
+    def test_a_source_without_partitions_has_none(self) -> None:
+        assert machine(0).event_time_ends_ms(IDLE_AFTER_MS) is None
 
 
 class TestTooMuchOpen:
