@@ -382,29 +382,39 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def canonical_sort(table: pa.Table) -> pa.Table:
-    """Rows in the canonical order of a bucket: event time, then the columns that are neither nested
-    nor floats, then nested ones, then floats; nulls first.
+    """Return ``table`` in the canonical order of a bucket (``canonical_order``)."""
+    return table if table.num_rows < 2 else table.take(canonical_order(table))
+
+
+def canonical_order(table: pa.Table) -> pa.Array:
+    """Return the positions of the rows of ``table`` in the canonical order of a bucket: event time,
+    then the columns that are neither nested nor floats, then nested ones, then floats; nulls first.
 
     Nested columns (lists, maps, structs) are sorted by their text without floats, and in the end
-    with them. Of rows that differ in columns, those of ``by_columns``'s first table come first
-    within one event time.
+    with them; of two zeros the negative one comes first. So rows that tie are equal in every bit
+    that Python shows. Of rows that differ in columns, those of ``by_columns``'s first table come
+    first within one event time.
     """
-    if table.num_rows < 2:
-        return table
-
     names = [EVENT_TIME]
     nested = list[str]()
     last = list[str]()
+    signs = list[str]()
     keys = table
-    for index, field in enumerate(table.schema):
+    for position, field in enumerate(table.schema):
         if pa.types.is_nested(field.type):
             for group, words in zip(
-                (nested, last), _words(_whole(table.column(index))), strict=True
+                (nested, last), _words(_whole(table.column(position))), strict=True
             ):
                 group.append(f"\0{len(keys.schema)}")  # no name that a user has
                 keys = keys.append_column(group[-1], pa.array(words, pa.string()))
+        elif pa.types.is_floating(field.type):
+            last.append(field.name)
+            column = table.column(position)
+            if pc.any(pc.equal(column, 0.0)).as_py():  # Arrow holds 0.0 and -0.0 to be equal
+                signs.append(f"\0{len(keys.schema)}")
+                positive = ~np.signbit(_whole(column).to_numpy(zero_copy_only=False))
+                keys = keys.append_column(signs[-1], pa.array(positive))
         elif field.name != EVENT_TIME:
-            (last if pa.types.is_floating(field.type) else names).append(field.name)
-    names += [*nested, *last]
-    order = pc.sort_indices(keys, sort_keys=[(n, "ascending", "at_start") for n in names])
-    return table.take(order)
+            names.append(field.name)
+    names += [*nested, *last, *signs]
+    return pc.sort_indices(keys, sort_keys=[(n, "ascending", "at_start") for n in names])

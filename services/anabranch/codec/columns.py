@@ -57,9 +57,21 @@ def column_of(values: Sequence[Any], field: Field, part: Part = itemgetter) -> p
     )
 
 
-def in_order(pairs: dict[Any, Any] | list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """The pairs of a map by their keys."""
-    return sorted(pairs.items() if isinstance(pairs, dict) else pairs, key=itemgetter(0))
+def in_order(
+    pairs: dict[Any, Any] | list[tuple[Any, Any]], *, by_text: bool = False
+) -> list[tuple[Any, Any]]:
+    """Return the pairs of a map in the order of their keys. ``by_text``: in that of the keys' text,
+    since Python does not order the keys (``has_order``).
+    """
+    key = (lambda pair: repr(pair[0])) if by_text else itemgetter(0)
+    return sorted(pairs.items() if isinstance(pairs, dict) else pairs, key=key)
+
+
+def has_order(kind: pa.DataType) -> bool:
+    """Return whether Python has a total order of values of ``kind``: of NaN and of nested values,
+    in which something may be missing, it has none.
+    """
+    return not (pa.types.is_nested(kind) or pa.types.is_floating(kind))
 
 
 def values_of(column: pa.Array, leaf: Leaf, record: Make, pairs: Pairs = list) -> list[Any]:
@@ -79,7 +91,10 @@ def values_of(column: pa.Array, leaf: Leaf, record: Make, pairs: Pairs = list) -
             for inner in (column.keys, column.items)
         )
         both = list(zip(keys, items, strict=True))
-        found = [pairs(in_order(both[first:stop])) for first, stop in _ranges(column)]
+        by_text = not has_order(kind.key_type)
+        found = [
+            pairs(in_order(both[first:stop], by_text=by_text)) for first, stop in _ranges(column)
+        ]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         items = values_of(_inside(column, column.values), leaf, record, pairs)
         found = [items[first:stop] for first, stop in _ranges(column)]
