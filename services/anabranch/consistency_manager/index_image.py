@@ -9,8 +9,8 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing
                                   where only a log snapshot names it; bucket, epoch, timeline,
                                   batch, fingerprint, written_ms)
-    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the bucket
-                                  that it closed
+    boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the last
+                                  bucket that it was the first to close
     tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch,
                                   missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and
@@ -53,26 +53,49 @@ write.
 
 @dataclass(slots=True)
 class _Ranking:
-    """Newest entries of a sorted set: (member, score); the last ``unsent`` of them were not
-    written yet.
+    """Newest entries of a sorted set, (member, score), their scores ascending; the last ``unsent``
+    of them were not written yet.
     """
 
     entries: deque[tuple[str, int]] = field(
         default_factory=lambda: deque(maxlen=INDEXED_BOUNDARIES_MAX)
     )
     unsent: int = 0
+    is_cut: bool = False
+    """Whether the set may hold members that are not in ``entries`` any more, above its first."""
+
+    def add(self, member: str, score: int) -> bool:
+        """Add the newest entry; whether it says anything new.
+
+        A record that closes nothing says nothing that is looked up by bucket. Were it added, the
+        set would grow as long as a stream stands still, since what is removed from it is removed
+        by score. A chain that begins anew further back replaces the entries above.
+        """
+        if self.entries and self.entries[-1][1] == score:
+            return False
+        while self.entries and self.entries[-1][1] >= score:
+            self.entries.pop()
+            self.is_cut = True
+        self.entries.append((member, score))
+        self.unsent = min(self.unsent + 1, len(self.entries))
+        return True
+
+    def is_all_unsent(self) -> None:
+        """The set is lost, or is written anew."""
+        self.unsent = len(self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexWrite:
     """One write. ``fields`` None: members of a sorted set, below whose first score nothing is
-    kept.
+    kept. ``is_whole``: they are all that it holds, and what is there goes first.
     """
 
     key: str
     fields: Mapping[str, str] | None = None
     members: tuple[tuple[str, int], ...] = ()
     keep_from: int = 0
+    is_whole: bool = False
     expire_ms: int | None = None
 
 
@@ -107,10 +130,8 @@ class IndexImage:
         self._tip(stream, str(offset), record, log_state)
         self._upto(stream, log_state)
         key = f"{self.prefix}boundaries:{stream}:{writer}"
-        ranking = self._rankings.setdefault(key, _Ranking())
-        ranking.entries.append((str(offset), record.closed))
-        ranking.unsent = min(ranking.unsent + 1, INDEXED_BOUNDARIES_MAX)
-        self._dirty[key] = None
+        if self._rankings.setdefault(key, _Ranking()).add(str(offset), record.closed):
+            self._dirty[key] = None
 
     def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
         """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only
@@ -171,7 +192,7 @@ class IndexImage:
     def everything_lost(self) -> None:
         """The index is empty: write it all again (CX2)."""
         for ranking in self._rankings.values():
-            ranking.unsent = len(ranking.entries)
+            ranking.is_all_unsent()
         self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])
 
     def keys(self) -> set[str]:
@@ -184,8 +205,15 @@ class IndexImage:
             key = next(iter(self._dirty))
             if key in self._rankings:
                 ranking = self._rankings[key]
+                if ranking.is_cut:
+                    ranking.is_all_unsent()
                 new = list(ranking.entries)[len(ranking.entries) - ranking.unsent :]
-                return IndexWrite(key, members=tuple(new), keep_from=ranking.entries[0][1])
+                return IndexWrite(
+                    key,
+                    members=tuple(new),
+                    keep_from=ranking.entries[0][1],
+                    is_whole=ranking.is_cut,
+                )
             if key in self._hashes:
                 return IndexWrite(key, fields=self._hashes[key])
             heard = self._heartbeats.get(key)
@@ -198,7 +226,8 @@ class IndexImage:
         """``write`` is in the index."""
         del self._dirty[write.key]
         if write.fields is None:
-            self._rankings[write.key].unsent = 0
+            ranking = self._rankings[write.key]
+            ranking.unsent, ranking.is_cut = 0, False
 
     def _put(self, key: str, fields: dict[str, str]) -> None:
         self._hashes[key] = fields

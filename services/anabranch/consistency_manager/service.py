@@ -356,6 +356,8 @@ class ConsistencyManager:
             if write.fields is not None:
                 index.put(write.key, write.fields, expire_ms=write.expire_ms)
             else:
+                if write.is_whole:
+                    index.delete(write.key)
                 for member, score in write.members:
                     index.rank(write.key, member, score)
                 index.unrank_below(write.key, write.keep_from)

@@ -11,6 +11,7 @@ from anabranch.consistency_manager.index_image import (
     INDEXED_BOUNDARIES_MAX,
     IndexImage,
     IndexWrite,
+    _Ranking,
 )
 from anabranch.protocol import limits
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS
@@ -125,6 +126,36 @@ def test_the_ranking_is_bounded(log: Log) -> None:
     (write,) = [w for w in write_all(log.image) if w.fields is None]
     assert len(write.members) == INDEXED_BOUNDARIES_MAX
     assert write.keep_from == 10
+
+
+def test_the_ranking_does_not_grow_while_the_stream_stands_still(log: Log) -> None:
+    """Each batch has a record. The set is cut by score, so what has the same score would stay."""
+    log.close("0", 3)
+    write_all(log.image)
+    for _ in range(10):
+        log.close("0", 3)
+        assert [w for w in write_all(log.image) if w.fields is None] == []
+    log.image.everything_lost()
+    (write,) = [w for w in write_all(log.image) if w.fields is None]
+    assert write.members == (("2", 3),)
+
+
+def test_a_ranking_that_goes_back_is_written_anew() -> None:
+    """Of a chain that was cut off nothing stays, whether it was written or not."""
+    ranking = _Ranking()
+    assert [ranking.add(str(score), score) for score in (3, 5, 7)] == [True, True, True]
+    assert ranking.add("8", 5)
+    assert (list(ranking.entries), ranking.is_cut, ranking.unsent) == (
+        [("3", 3), ("8", 5)],
+        True,
+        2,
+    )
+    image = IndexImage("p")
+    image._rankings["r"] = ranking
+    image._dirty["r"] = None
+    assert image.next_write(0) == IndexWrite("r", None, (("3", 3), ("8", 5)), 3, is_whole=True)
+    image.written(IndexWrite("r"))
+    assert (ranking.is_cut, ranking.unsent) == (False, 0)
 
 
 def test_a_tentative_record_is_in_the_index_apart_from_the_stable_ones(log: Log) -> None:

@@ -175,13 +175,21 @@ class Trimming:
         return min(positions, default=upto if stream in self._kept_buckets else 0)
 
 
+TRIM_SPANS_MAX: Final = 8_192
+"""Buckets of one partition of blocks of which it is remembered where they stand. While a reader is
+away nothing is trimmed, and a partition gets 345 600 a day: beyond the limit neighbours are joined,
+and trimmed together. Of a week each then stands for some two minutes.
+"""
+
 Place = tuple[str, int]
 """(writer, partition of its block topic)."""
 
 
 @dataclass(slots=True)
 class _Span:
-    """What records named of one bucket in one partition."""
+    """What records named of one bucket in one partition, or of several that follow each other, the
+    last of which stands for all.
+    """
 
     first: int
     stable_next: int = 0
@@ -234,6 +242,8 @@ class TrimOffsets:
             span = spans.get(part.bucket)
             if span is None:
                 spans[part.bucket] = _Span(part.offset_first, stable_next)
+                if len(spans) > TRIM_SPANS_MAX:
+                    self._spans[place] = _joined(spans)
             else:
                 span.first, span.stable_next = (
                     min(span.first, part.offset_first),
@@ -252,3 +262,24 @@ class TrimOffsets:
             needed = min((span.first for _, span in self._spans.get(place) or ()), default=passed)
             self._offsets[place] = max(self._offsets.get(place, 0), min(passed, needed))
         return {place: offset for place, offset in self._offsets.items() if offset}
+
+
+def _joined(spans: BucketMap[_Span]) -> BucketMap[_Span]:
+    """Return neighbours as one span at the last one's bucket, so that about half of TRIM_SPANS_MAX
+    remain, equally wide. Where it is trimmed all of them may be; until then the earlier ones are
+    kept, too, so nothing that is needed is deleted.
+    """
+    begin, _ = next(iter(spans))
+    width = (spans.highest - begin) // (TRIM_SPANS_MAX // 2) + 1
+    found = BucketMap[_Span]()
+    open_from = bucket_before = begin
+    open_span = _Span(spans[begin].first)
+    for bucket, span in spans:
+        if bucket - open_from >= width:
+            found[bucket_before] = open_span
+            open_from, open_span = bucket, _Span(span.first)
+        open_span.first = min(open_span.first, span.first)
+        open_span.stable_next = max(open_span.stable_next, span.stable_next)
+        bucket_before = bucket
+    found[bucket_before] = open_span
+    return found

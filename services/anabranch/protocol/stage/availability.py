@@ -47,6 +47,8 @@ Invariants:
         from then on: AV3 and AV4 do not wait for its log, until that was read to an end requested
         since. Waking from a pause ends it, too. They hold for the own cluster all the same: where
         no input is on it, the process asks whether it answers.
+    AV8 what is kept of timers does not grow with the time that an input is away: those of long ago
+        count as started later than they did, by at most a part of that time (TIMER_ERROR_PARTS).
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
         where stages are slower, the stage goes on without it.
@@ -203,14 +205,25 @@ def delay_bound_ms(height: int, *, hop_ms: int = HOP_MS) -> int:
     return SLACK_MS + (height + 1) * hop_ms
 
 
+TIMER_STEPS_MAX: Final = 8_192
+"""Steps of the timers of buckets, beyond which older ones are joined (AV8). While one input is
+away, each bucket of the others adds one and none is read: 345 600 a day. Joined steps are a few
+thousand after years, since the older they are the fewer there are.
+"""
+TIMER_ERROR_PARTS: Final = 100
+"""A joined timer counts as started later than it did, by at most this part of the time since: a
+wait takes a hundredth longer, which nobody notices of a wait that is so long.
+"""
+
+
 class BucketTimers:
-    """When did the timer of each bucket start? Kept as steps, since whole ranges of buckets
-    start together.
+    """Times at which the timers of buckets started. Kept as steps, since whole ranges of buckets
+    start together, and those of long ago only roughly (AV8).
     """
 
     def __init__(self) -> None:
         self._upto: list[int] = []
-        """Timers of the buckets up to ``_upto[i]``, and above the step before, started at
+        """Timers of the buckets up to ``_upto[i]``, and above the step before, count as started at
         ``_at[i]``. Ascending (AV2).
         """
         self._at: list[int] = []
@@ -228,6 +241,22 @@ class BucketTimers:
         else:
             self._upto.append(past + 1)
             self._at.append(now_ms)
+        if len(self._upto) > TIMER_STEPS_MAX:
+            self._join(now_ms)
+
+    def _join(self, now_ms: int) -> None:
+        """Leave out the steps without which no timer is wrong by more than a part of its age: their
+        buckets belong to the next step then, which started later, so no wait is over early (AV1).
+        """
+        kept = [0]
+        for step in range(1, len(self._at) - 1):
+            # All timers of the next step have started since the last step that is kept.
+            error_ms = self._at[step + 1] - self._at[kept[-1]]
+            if error_ms * TIMER_ERROR_PARTS > now_ms - self._at[step + 1]:
+                kept.append(step)
+        kept.append(len(self._at) - 1)
+        self._upto = [self._upto[step] for step in kept]
+        self._at = [self._at[step] for step in kept]
 
     def started(self, bucket: int) -> int | None:
         """When the timer of ``bucket`` started; None: it has not. Of a bucket that was

@@ -6,7 +6,13 @@ import pytest
 
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, Peer
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
-from anabranch.protocol.control.trimming import ReadingStage, Trimming, TrimOffsets, readers_of
+from anabranch.protocol.control.trimming import (
+    TRIM_SPANS_MAX,
+    ReadingStage,
+    Trimming,
+    TrimOffsets,
+    readers_of,
+)
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
@@ -280,3 +286,23 @@ def test_a_snapshot_names_all_that_is_above_the_trim_point() -> None:
     assert offsets.below(7) == {("0", 0): 30, ("1", 0): 6}, "what is open comes next"
     assert offsets.below(10) == {("0", 0): 50, ("1", 0): 6}, "what a branch made of an open bucket"
     assert offsets.below(12) == {("0", 0): 71, ("1", 0): 6}, "TO2: of what stable records named"
+
+
+def test_what_is_remembered_does_not_grow_while_a_reader_is_away() -> None:
+    """Each bucket has two blocks, one of them named by a record long after the other. Nothing
+    that is needed may be deleted, and all of it may be in the end.
+    """
+    offsets = TrimOffsets()
+    buckets, late = 5 * TRIM_SPANS_MAX, 3
+    for bucket in range(1, buckets + 1):
+        parts = [part(bucket, 2 * bucket, 2 * bucket + 1)]
+        if bucket > late:
+            parts.append(part(bucket - late, 2 * bucket + 1, 2 * bucket + 2))
+        offsets.seen(record(*parts), YES)
+        assert len(offsets._spans["0", 0]) <= TRIM_SPANS_MAX
+    assert offsets.below(0) == {}
+    for trimmed in range(1, buckets, 997):
+        below = offsets.below(trimmed).get(("0", 0), 0)
+        assert below <= 2 * (trimmed + 1), "where the first bucket that is needed begins"
+        assert below >= 2 * (trimmed - 40)
+    assert offsets.below(buckets) == {("0", 0): 2 * buckets + 2}

@@ -16,6 +16,8 @@ from anabranch.protocol.stage.availability import (
     OWN,
     SLACK_MS,
     STALL_MS,
+    TIMER_ERROR_PARTS,
+    TIMER_STEPS_MAX,
     Availability,
     BucketTimers,
     InputLags,
@@ -193,6 +195,26 @@ class TestBucketTimers:
         timers.forget(99)
         timers.observe(50, 14)
         assert (timers.started(15), timers.started(16), len(timers._at)) == (40, None, 1)
+
+    def test_av8_they_do_not_grow_while_an_input_is_away(self) -> None:
+        """For a week in which each bucket of the others starts one: for a day each is observed."""
+        timers, day_ms = BucketTimers(), 86_400_000
+        sizes = set[int]()
+        true_ms = dict[int, int]()
+        for now in (*range(250, day_ms, 250), *range(day_ms, 7 * day_ms, 60_000)):
+            timers.observe(now, now // 250)
+            if now % 600_000 == 0:
+                true_ms[now // 250 + 1] = now
+                sizes.add(len(timers._at))
+        now = 7 * day_ms
+        assert max(sizes) <= TIMER_STEPS_MAX
+        for bucket, started_ms in true_ms.items():
+            shown_ms = timers.started(bucket)
+            assert shown_ms is not None
+            error_ms = shown_ms - started_ms
+            assert 0 <= error_ms * TIMER_ERROR_PARTS <= now - started_ms
+        order = [timers.started(bucket) or 0 for bucket in sorted(true_ms)]
+        assert order == sorted(order)
 
 
 def made(policy: Policy = Policy.PROCESS, inputs: str = "ab") -> Availability:
