@@ -19,7 +19,7 @@ Source = Annotated[
     ),
 ]
 From = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--from",
         metavar="TIME",
@@ -33,13 +33,24 @@ Until = Annotated[
     str | None,
     typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now)."),
 ]
+Missing = Annotated[
+    bool,
+    typer.Option(
+        "--missing",
+        help=(
+            "Go on behind input that is gone: records that were deleted before they were read, or a"
+            " topic that was created again."
+        ),
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def give_up(
     source: Source,
-    from_time: From,
+    from_time: From = None,
     until: Until = None,
+    missing: Missing = False,
     yes: Yes = False,
     file: DeploymentFile = None,
     state_dir: StateDir = None,
@@ -58,7 +69,15 @@ def give_up(
     the stages that read it.
 
     The command says what it would give up, and asks. Ingestion of the source, if it runs, restarts
-    once, by itself. A TIME is ISO 8601 (UTC where it names no zone), or ms since 1970.
+    once, by itself.
+
+    With `--missing` the source is there, but part of its input is not: its topic's retention
+    deleted records before ingestion had read them, or the topic was deleted and created again.
+    Ingestion waits then, and `anabranch status` says which offsets are missing. The command closes
+    nothing: ingestion goes on with the next record that is there, and the results of the buckets
+    that are open now, up to `--until`, name the source in `anabranch-missing`.
+
+    A TIME is ISO 8601 (UTC where it names no zone), or ms since 1970.
 
         anabranch status                   # the last bucket of ingestion/reports: where it stands
 
@@ -66,19 +85,41 @@ def give_up(
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z --until 2026-05-01T16:30:00Z --yes
 
+        anabranch give-up reports --missing
+
     Exit codes: 0 given up, 1 no broker, 2 not confirmed, wrong usage, or nothing to give up.
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.adapters.system.entropy import SystemEntropy
-    from anabranch.operating.give_up import GiveUp, describe, time_of, until_when
+    from anabranch.operating.give_up import (
+        GiveUp,
+        GiveUpMissing,
+        describe,
+        describe_missing,
+        time_of,
+        until_when,
+    )
     from anabranch.pipeline.file import load
+    from anabranch.protocol.errors import ConfigurationError
     from anabranch.protocol.log.given_up import Times
 
     named, address = file_and_broker(file, state_dir, kafka)
     loaded, clock = load(named), SystemClock()
-    times = Times(time_of("--from", from_time), until_when(loaded, source, until, clock.now_ms()))
-    command = GiveUp(KafkaEventLog(address), loaded, source, times, clock, SystemEntropy())
+    log, entropy = KafkaEventLog(address), SystemEntropy()
+    until_ms = until_when(loaded, source, until, clock.now_ms())
+    if missing == (from_time is not None):
+        raise ConfigurationError("give one of --from TIME and --missing")
+    if from_time is None:
+        behind = GiveUpMissing(log, loaded, source, until_ms, clock, entropy)
+        describe_missing(source, behind.find(), typer.echo)
+        confirm("Give it up?", yes)
+        given_up = behind.do_missing()
+        buckets = given_up.last - given_up.first + 1
+        typer.echo(f"given up: {source} goes on, and {buckets} buckets may lack some of it")
+        return
+    times = Times(time_of("--from", from_time), until_ms)
+    command = GiveUp(log, loaded, source, times, clock, entropy)
     describe(source, command.plan(), loaded.bucket_ms, typer.echo)
     confirm("Give it up?", yes)
     done = command.do()

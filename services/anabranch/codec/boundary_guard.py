@@ -157,7 +157,7 @@ def _check_record(entry: BoundaryRecord) -> None:
     _check_parts(entry.parts)
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX)
     for position in entry.positions:
-        _check_texts(position.topic)
+        _check_texts(position.topic, position.topic_id)
         _check_buckets(position.found_after)
         _require(position.partition >= 0 and position.offset_next >= 0, "a position out of range")
 

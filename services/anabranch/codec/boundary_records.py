@@ -178,6 +178,7 @@ def _position_value(p: InputPosition) -> dict[str, Any]:
         "event_time_max_ms": p.event_time_max_ms,
         "found_after": p.found_after,
         "idle": p.idle,
+        "topic_id": p.topic_id,
     }
 
 

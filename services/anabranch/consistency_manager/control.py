@@ -13,9 +13,15 @@ from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import REJECTED
-from anabranch.protocol.control.failure_detector import DELIVERY_SERVICE, MANAGER_SERVICE, Peer
+from anabranch.protocol.control.failure_detector import (
+    DELIVERY_SERVICE,
+    INGESTION_SERVICE,
+    MANAGER_SERVICE,
+    Peer,
+)
 from anabranch.protocol.control.fencing import FenceBook
 from anabranch.protocol.control.records import (
+    INPUT_MISSING,
     Alarm,
     Ask,
     AskOutcome,
@@ -61,6 +67,8 @@ class ControlRoom:
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
         """What was heard that a person should look at; whoever writes it takes it out."""
+        self._waiting_sources: set[str] = set()
+        """Sources that wait for their input, of which an alarm was raised."""
         self._stated = Counter(
             "anabranch_control_records_written",
             "Trim points and fences that the manager wrote",
@@ -146,6 +154,8 @@ class ControlRoom:
                 and (output := self._pipeline.deliveries().get(entry.name)) is not None
             ):
                 self.alarms.append(self._rejecting(output, now_ms))
+            if is_news and entry.service == INGESTION_SERVICE:
+                self._heard_source(entry, now_ms)
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
@@ -161,6 +171,18 @@ class ControlRoom:
                 self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, now_ms))
         else:
             self.rejected.inc()
+
+    def _heard_source(self, entry: Heartbeat, now_ms: int) -> None:
+        """Raise an alarm when a source begins to wait for its input; not again while it waits."""
+        if entry.state != INPUT_MISSING:
+            self._waiting_sources.discard(entry.name)
+        elif entry.name not in self._waiting_sources:
+            self._waiting_sources.add(entry.name)
+            text = (
+                f"source {entry.name} waits for its input: part of it is gone, or a topic does not"
+                " exist or has no leader; 'anabranch status' says what is missing and how to go on"
+            )
+            self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, now_ms))
 
     @staticmethod
     def _rejecting(output: Output, now_ms: int) -> Alarm:

@@ -11,7 +11,10 @@ further records are fetched and decoded. One attempt to write blocks and one bou
 under way at most, the record after its blocks and after the record before it was seen accepted.
 
 Restart is also the answer to every error here: whatever cannot be done now raises, and the process
-ends.
+ends. But input that is not there is no error of this process: a topic that was deleted, a partition
+without a leader, records that were deleted before they were read
+(``protocol.edge.missing_input``). Then the process begins no epoch, says what it waits for, and
+looks again every INPUT_AGAIN_MS.
 """
 
 from __future__ import annotations
@@ -28,18 +31,18 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.edge import Decoded, Decoder
-from anabranch.ingestion import topics
+from anabranch.ingestion.awaited_input import AwaitedInput
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.earlier_shards import EarlierShards
 from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strangers, lacking
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
 from anabranch.protocol.edge.handover import begins_by_start, goes_on, read_to, rest_upto
 from anabranch.protocol.edge.ingestion import (
+    LOOK_EVERY_MS,
     SourceMachine,
-    SourceProgress,
     SourceRules,
     blocks_left,
 )
@@ -47,6 +50,7 @@ from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
+    InputAwaited,
     RejectionReason,
     TooManyParts,
     Unavailable,
@@ -67,8 +71,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from anabranch.pipeline.model import Pipeline, Source
-    from anabranch.ports import LogReader, SchemaRegistry
+    from anabranch.ports import LogAdmin, LogReader, SchemaRegistry
     from anabranch.protocol.edge.handover import EndedStream
+    from anabranch.protocol.edge.ingestion import SourceProgress
+    from anabranch.protocol.edge.missing_input import InputState
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.boundary_reader import BoundaryReader
     from anabranch.runtime.service import ServiceContext
@@ -99,6 +105,11 @@ SOURCE_BATCH_BYTES: Final = 64 * MIB
 before: bounds its memory where records are large.
 """
 
+INPUT_AGAIN_MS: Final = 2_000
+"""Interval between attempts to begin while the input of a source is not there, in ms: a few
+requests to the broker each.
+"""
+
 REPLICA: Final = "0"
 """A source has one writer; a standby replaces it by a newer epoch."""
 _FETCH_WAIT_MS: Final = 50
@@ -109,6 +120,7 @@ _DECODED_AT_ONCE: Final = 16_384
 _BACKLOG_RECORDS: Final = 5_000
 """A fetch of so many says that there is a backlog: the next one is not delayed."""
 _NAMES_MAX: Final = 3
+_AWAITING_PAUSE_MS: Final = 100
 _LABELS: Final = ("pipeline", "source")
 
 
@@ -169,12 +181,14 @@ class IngestionService:
         self._stream, self._shard = stream, source.shard(stream)
         self._pipeline: Pipeline = context.pipeline
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
+        self._input_there = AwaitedInput(context.log, self._pipeline, source, stream)
         schema_of = None if registry is None else partial(self._schema_of, registry)
         self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS
         self._record_bytes = _RECORD_BYTES_AT_FIRST
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0
+        self._skip_next_ms = 0
         self._backlog = False
         self._batch = 0
         self._counts = {
@@ -204,6 +218,11 @@ class IngestionService:
             registry=context.registry,
         )
         self._blocks_kept = 0
+        self._closed = 0
+        self._epoch = 0
+        self._awaited = ""
+        """Why the source waits for its input; empty: it does not."""
+        self._try_next_ms = 0
         self._heartbeats = HeartbeatSender(
             context.log, self._pipeline.topic_names.control("ingestion", stream), context.clock
         )
@@ -213,36 +232,36 @@ class IngestionService:
             | BoundaryWriter
             | DeadLetters
             | HeartbeatSender
+            | LogAdmin
             | LogReader
             | OtherLogs
-        ] = [self._heartbeats, self._others]
+        ] = []
 
     def start(self) -> None:
-        """Check topics, begin an epoch, go on where the log says.
+        """Check topics, begin an epoch, go on where the log says; or wait for the input.
 
         Raises:
             ConfigurationError: a topic is not as it must be, or the source has another number of
                 shards than the file says.
             Fenced: another process of this source began after this one.
         """
-        context = self._context
-        source = self._source
-        admin = context.log.admin()
         try:
-            self._topics = topics.check(admin, self._pipeline, source, self._stream)
-        finally:
-            admin.close()
-        self._reader = context.log.reader(
-            committed=True,
-            headers=True,
-            timestamps=source.event_time.field is None,
-            follows=True,
-        )
-        # Looks see records of open transactions too: what may still become visible is not silence.
-        self._looker = context.log.reader(committed=False, headers=False, timestamps=False)
-        self._closers += [self._reader, self._looker]
-        own = open_stream(context.log, self._pipeline, self._stream)
-        self._closers.append(own)
+            self._begin()
+        except InputAwaited as why:
+            self._await_input(str(why))
+
+    def _begin(self) -> None:
+        """Do what ``start`` does.
+
+        Raises:
+            InputAwaited: the input of a source that has run before is not there. No epoch was
+                begun, unless it went meanwhile.
+            ConfigurationError: a topic is not as it must be, or the source has another number of
+                shards than the file says.
+            Fenced: another process of this source began after this one.
+        """
+        context, source = self._context, self._source
+        own = self._open()
         own.read_to_end()  # it may have ended: then the log says what to write into the file
         check_strangers(self._looker, self._pipeline, source, self._topics.strangers)
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
@@ -254,6 +273,9 @@ class IngestionService:
             bucket_ms=self._pipeline.bucket_ms,
         )
         before = EarlierShards(context, source, self._stream, started).ended()
+        check_dealt(source, self._stream, read_to(own.log_state.last(REPLICA)))
+        # Before the epoch: whoever waits writes nothing, and fences nobody.
+        self._input(own.log_state, before)
         self._others.start()
         self._begin_epoch(own, replace(started, rest_upto=rest_upto(before)))
         self._decoder.decode(
@@ -262,16 +284,18 @@ class IngestionService:
         last = self._boundaries.log_state.last(REPLICA)
         check_dealt(source, self._stream, read_to(last))
         is_new = not read_to(last)
-        closed = self._boundaries.log_state.closed(REPLICA)
-        progress = goes_on(self._shard, last, closed, before, context.clock.now_ms())
+        # Again: the process before may have read on until the epoch began.
+        progress, there = self._input(self._boundaries.log_state, before)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
-            self._first_offsets(progress, before, is_new=is_new),
+            self._first_offsets(there, before, is_new=is_new),
             progress,
             now_ms,
+            there.topic_ids,
         )
+        self._topic_ids = dict(there.topic_ids)
         self._closed = self._machine.closed
         self._draft: BoundaryRecord | None = None
         """Names what was read, as soon as its blocks are in the log."""
@@ -279,6 +303,7 @@ class IngestionService:
             self._draft = self._decided()
             self._finish()
         self._reading: frozenset[tuple[str, int]] = frozenset()
+        self._awaited, self.status.error = "", None
         self._choose()
         self._report()
         context.logger.info(
@@ -288,6 +313,56 @@ class IngestionService:
             closed=self._closed,
             positions=len(self._machine.offsets()),
         )
+
+    def _open(self) -> BoundaryReader:
+        """Check the topics, and open what reads them; a reader of the own log.
+
+        Raises:
+            ConfigurationError, InputAwaited: as ``AwaitedInput.check_topics``.
+        """
+        log = self._context.log
+        self._admin = log.admin()
+        self._closers += [self._admin, self._others]
+        self._topics = self._input_there.check_topics(self._admin)
+        self._reader = log.reader(
+            committed=True,
+            headers=True,
+            timestamps=self._source.event_time.field is None,
+            follows=True,
+        )
+        # Looks see records of open transactions too: what may still become visible is not silence.
+        self._looker = log.reader(committed=False, headers=False, timestamps=False)
+        own = open_stream(log, self._pipeline, self._stream)
+        self._closers += [self._reader, self._looker, own]
+        return own
+
+    def _input(
+        self, log_state: LogState, before: Sequence[EndedStream]
+    ) -> tuple[SourceProgress, InputState]:
+        """Return from where the source goes on, and its input as the broker describes it.
+
+        Raises:
+            InputAwaited: it cannot go on from there at the moment.
+        """
+        now_ms = self._context.clock.now_ms()
+        last, closed = log_state.last(REPLICA), log_state.closed(REPLICA)
+        progress = goes_on(self._shard, last, closed, before, now_ms)
+        return progress, self._input_there.state(self._admin, self._looker, progress)
+
+    def _await_input(self, why: str) -> None:
+        """Give back all that was opened, and wait. ``why``: for people."""
+        self._close()
+        if why != self._awaited:
+            self._context.logger.warning("the source waits for its input", why=why)
+        self._awaited = why
+        self._try_next_ms = self._context.clock.monotonic_ms() + INPUT_AGAIN_MS
+        self._report_awaited()
+
+    def _report_awaited(self) -> None:
+        self.status.state, self.status.waiting_for = "waiting", "its input"
+        self.status.error = self._awaited
+        self.status.detail = {**self._counts, "input_missing": self._awaited}
+        self._beat(INPUT_MISSING)
 
     def _begin_epoch(self, own: BoundaryReader, started: EpochStarted) -> None:
         """Open what writes the stream. ``own``: a reader of its log."""
@@ -311,12 +386,27 @@ class IngestionService:
     def step(self) -> None:
         """One round: at most about 100 ms when there is nothing to read."""
         clock = self._context.clock
+        if self._awaited:
+            clock.sleep_ms(_AWAITING_PAUSE_MS)
+            if clock.monotonic_ms() < self._try_next_ms:
+                self._report_awaited()
+            else:
+                self.start()
+            return
+        try:
+            self._round()
+        except InputAwaited as why:
+            self._await_input(str(why))
+
+    def _round(self) -> None:
+        clock = self._context.clock
         wait_ms = self._append_next_ms - clock.monotonic_ms()
         if wait_ms > 0 and not self._backlog:
             clock.sleep_ms(wait_ms)
         with without_collection():
             self._read()
         self._look()
+        self._skip_hidden()
         for positions in self._others.news():
             self._machine.heard(positions, clock.monotonic_ms())
         if self._machine.moves_unread(clock.monotonic_ms()):
@@ -366,6 +456,10 @@ class IngestionService:
 
     def stop(self) -> None:
         """Close what was opened. Idempotent."""
+        self._close()
+        self._heartbeats.close()
+
+    def _close(self) -> None:
         while self._closers:
             self._closers.pop().close()
 
@@ -479,6 +573,15 @@ class IngestionService:
             empty = position >= ends[at] if at in ends else None
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
+    def _skip_hidden(self) -> None:
+        """Record that the source is past what readers are never shown (IN15)."""
+        now_ms = self._context.clock.monotonic_ms()
+        if self._draft is not None or now_ms < self._skip_next_ms:
+            return
+        self._skip_next_ms = now_ms + LOOK_EVERY_MS
+        for at in self._reading:
+            self._machine.skip_hidden(at, self._reader.position(TopicPartition(*at)))
+
     def _look_around(self) -> None:
         """Now and then: whether somebody else writes the source now, whether its topics have got
         partitions, how far its readers are behind.
@@ -515,7 +618,11 @@ class IngestionService:
     def _find_partitions(self) -> None:
         """A topic that got more partitions: they are read from their beginning. Where nobody
         answers they are looked for again in a while.
+
+        Raises:
+            InputAwaited: a topic was deleted, whether it was created again or not.
         """
+        self._input_there.check_identities(self._admin, self._topic_ids)
         clock, known = self._context.clock, self._machine.offsets()
         counts = {
             topic: self._looker.partitions(topic, LOOK_WAIT_MS) or 0
@@ -537,27 +644,20 @@ class IngestionService:
             )
 
     def _first_offsets(
-        self, progress: SourceProgress, before: Sequence[EndedStream], *, is_new: bool
+        self, there: InputState, before: Sequence[EndedStream], *, is_new: bool
     ) -> dict[tuple[str, int], int]:
         """Where partitions begin that no boundary names. ``start`` counts until the first
         boundary, which names them all: what came since is read.
         """
-        every = [
-            TopicPartition(topic, i)
-            for topic, count in progress.partitions(self._topics.inputs).items()
-            for i in range(count)
-            if self._shard.has(i)
-        ]
-        return {
-            at: self._first_offset(at, is_new=is_new and begins_by_start(at.partition, before))
-            for at in every
-        }
-
-    def _first_offset(self, at: TopicPartition, *, is_new: bool) -> int:
-        start = self._source.start if is_new else "earliest"
-        if isinstance(start, int):
-            return self._looker.offset_from(at, start)
-        return self._looker.offsets(at)[1 if start == "latest" else 0]
+        found: dict[tuple[str, int], int] = {}
+        for at, (first, end) in there.offsets.items():
+            begins = is_new and begins_by_start(at[1], before)
+            start = self._source.start if begins else "earliest"
+            if isinstance(start, int):
+                found[at] = self._looker.offset_from(TopicPartition(*at), start)
+            else:
+                found[at] = end if start == "latest" else first
+        return found
 
     def _choose(self) -> None:
         """Read the partitions that are to be read now."""
@@ -625,15 +725,12 @@ class IngestionService:
             "event_time_ends_ms": self._machine.event_time_ends_ms(clock.monotonic_ms()),
             "pushed_back": self._machine.is_pushed_back,
         }
+        self._beat(status.state)
+
+    def _beat(self, state: str) -> None:
         self._heartbeats.send(
             Heartbeat(
-                "ingestion",
-                self._stream,
-                REPLICA,
-                self._epoch,
-                status.state,
-                self._closed,
-                written_ms=0,
+                "ingestion", self._stream, REPLICA, self._epoch, state, self._closed, written_ms=0
             )
         )
 

@@ -21,6 +21,10 @@ that say why, and for other compression than the user's.
 """
 
 
+class InputError(ConfigurationError):
+    """A topic of the user is not as the source needs it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceTopics:
     """Numbers of partitions."""
@@ -41,6 +45,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
     Raises:
         ConfigurationError: one is missing, or is not set as it must be; the text says how to mend
             it.
+        InputError: the same of an input topic.
         Unavailable: the broker did not answer.
     """
     names = pipeline.topic_names
@@ -50,7 +55,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
     found = admin.partitions([*source.topics, blocks, *logs, source.dead_letter, *others])
     missing = [topic for topic in source.topics if topic not in found]
     if missing:
-        raise ConfigurationError(
+        raise InputError(
             f"source {source.name}: topic {missing[0]} does not exist: create it, or correct its"
             " name under 'topics'"
         )
@@ -62,7 +67,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
         )
     partitions = max(found[topic] for topic in source.topics)
     if partitions < max(source.numbers):
-        raise ConfigurationError(
+        raise InputError(
             f"source {source.name}: it has {max(source.numbers)} shards, but its topics have at"
             f" most {partitions} partitions, and a shard without one would never close a bucket:"
             f" write shards: {partitions}, or give {source.topics[0]} more partitions"
@@ -71,7 +76,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
     if source.event_time.field is None:
         for topic, values in settings.items():
             if values.get("message.timestamp.type") != "LogAppendTime":
-                raise ConfigurationError(
+                raise InputError(
                     f"source {source.name}: 'event_time: arrival' needs"
                     f" message.timestamp.type=LogAppendTime on topic {topic}; it has"
                     f" {values.get('message.timestamp.type', 'none')}, the producer's clock: alter"

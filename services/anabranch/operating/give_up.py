@@ -4,24 +4,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.model import Pipeline
-from anabranch.ports import Clock, Entropy, EventLog
+from anabranch.ports import Clock, Entropy, EventLog, LogReader
 from anabranch.protocol.edge.handover import EndedStream, ended, goes_on, read_to
+from anabranch.protocol.edge.ingestion import SourceProgress
+from anabranch.protocol.edge.missing_input import (
+    InputState,
+    MissingInput,
+    given_up_missing,
+    missing,
+)
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.buckets import bound_ms
+from anabranch.protocol.log.buckets import bound_ms, bucket_of
 from anabranch.protocol.log.given_up import Times, to_give_up
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp, InputPosition
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.runtime.source_input import input_state
 
 _WRITER: Final = "0"
 """The one writer of a source."""
@@ -57,6 +67,16 @@ def _milliseconds(moment: datetime) -> int:
     return round(
         (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1_000
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an operator's record says."""
+
+    given_up: GivenUp
+    closed: int
+    positions: tuple[InputPosition, ...]
+    """Where the ingestion goes on; empty: as without this record."""
 
 
 class GiveUp:
@@ -117,8 +137,25 @@ class GiveUp:
             give the command again.
             Unavailable: the broker does not answer.
         """
+        self._of(self._log_state())
+        return self.append(self._decide).given_up
+
+    def _decide(self, log_state: LogState) -> Decision:
+        found = self._of(log_state)
+        return Decision(found, found.last, read_to(log_state.last(_WRITER)))
+
+    def append(self, decide: Callable[[LogState], Decision]) -> Decision:
+        """Append an operator's record, and return what it says.
+
+        Args:
+            decide: Is asked once the ingestion that ran is fenced, so what it finds stays as it is.
+
+        Raises:
+            ConfigurationError: ``decide`` finds nothing to give up.
+            Fenced, DataMissing: a process of the source began, or its log was trimmed, meanwhile.
+            Unavailable: the broker does not answer.
+        """
         log_state = self._log_state()
-        self._of(log_state)
         # To every reader this is a process of the source like those before: with their plan and
         # columns.
         writer = BoundaryWriter(
@@ -136,22 +173,23 @@ class GiveUp:
         )
         try:
             epoch = writer.start()
-            found, last = self._of(writer.log_state), writer.log_state.last(_WRITER)
+            decided, last = decide(writer.log_state), writer.log_state.last(_WRITER)
             writer.append(
                 BoundaryRecord(
                     replica=_WRITER,
                     epoch=epoch,
                     id=BatchId(self._entropy.token(), 0),
                     prev=writer.tip(),
-                    closed=found.last,
-                    positions=() if last is None else last.positions,
-                    given_up=(found,),
+                    closed=decided.closed,
+                    positions=decided.positions,
+                    given_up=(decided.given_up,),
                     written_ms=self._clock.now_ms(),
+                    past=0 if last is None else last.past,
                 )
             )
         finally:
             writer.close()
-        return found
+        return decided
 
     def _log_state(self, stream: str = "") -> LogState:
         """Return the state of the log of ``stream`` as it is now; empty: of the source's own."""
@@ -168,6 +206,14 @@ class GiveUp:
             reader.close()
 
     def _of(self, log_state: LogState) -> GivenUp:
+        self._check_runs(log_state)
+        closed, width_ms = self._goes_on(log_state).closed, self._pipeline.bucket_ms
+        return to_give_up(
+            self._source, closed, self._times, width_ms, in_words(bound_ms(closed, width_ms))
+        )
+
+    def _check_runs(self, log_state: LogState) -> None:
+        """Raises ConfigurationError where the stream has never begun, or has ended."""
         if log_state.epoch(_WRITER) is None:
             raise ConfigurationError(
                 f"source {self._source} has never begun: run its ingestion once, then it can be"
@@ -178,30 +224,127 @@ class GiveUp:
                 f"{self._source} has ended, and its source has {log_state.heirs} shards by now:"
                 " give the command with the pipeline file that says so, for one of these"
             )
-        closed, width_ms = self._closed(log_state), self._pipeline.bucket_ms
-        return to_give_up(
-            self._source, closed, self._times, width_ms, in_words(bound_ms(closed, width_ms))
-        )
 
-    def _closed(self, log_state: LogState) -> int:
-        """Return the last bucket that the source needs not close any more.
+    def _goes_on(self, log_state: LogState) -> SourceProgress:
+        """Return from where the ingestion of the source would go on.
 
         A shard that has not recorded a position begins after what the ended streams before it have
         closed (``handover.heir_begins``): these buckets are whole, and are not given up.
         """
-        closed = log_state.closed(_WRITER)
-        source = self._pipeline.sources[whole_of(self._source)]
-        earlier = source.processes_before(self._source)
-        if read_to(log_state.last(_WRITER)) or not earlier:
-            return closed
+        source, now_ms = self._pipeline.sources[whole_of(self._source)], self._clock.now_ms()
+        last, closed = log_state.last(_WRITER), log_state.closed(_WRITER)
         before: list[EndedStream] = []
-        for stream in earlier:
-            found = self._log_state(stream)
-            if not found.heirs:
-                return closed  # its ingestion has not got so far either
-            before.append(ended(source.shard(stream), _WRITER, found))
-        shard = source.shard(self._source)
-        return goes_on(shard, None, closed, before, self._clock.now_ms()).closed
+        if not read_to(last):
+            for stream in source.processes_before(self._source):
+                found = self._log_state(stream)
+                if found.heirs:  # else its ingestion has not begun here either
+                    before.append(ended(source.shard(stream), _WRITER, found))
+        return goes_on(source.shard(self._source), last, closed, before, now_ms)
+
+
+class GiveUpMissing(GiveUp):
+    """Command that lets a source go on behind input that is gone
+    (``protocol.edge.missing_input``).
+
+    Closes nothing: what the source can still read goes into the buckets that it belongs to. Names
+    all buckets that are open as those that may lack the missing records, up to a time that is
+    given.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        pipeline: Pipeline,
+        source: str,
+        until_ms: int,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> None:
+        """``until_ms``: no missing record had a later event time, save for ``max_ahead``.
+
+        Raises:
+            ConfigurationError: as ``GiveUp``.
+        """
+        super().__init__(log, pipeline, source, Times(0, until_ms), clock, entropy)
+        self._until_ms = until_ms
+
+    def find(self) -> list[MissingInput]:
+        """Return what is missing now, without changing anything.
+
+        Raises:
+            ConfigurationError: nothing is, or the source has not run on this broker.
+            Unavailable: the broker does not answer, or a partition has no leader at the moment.
+        """
+        check_topic(self._log, self._topic, self._pipeline.name)
+        log_state = self._log_state()
+        self._check_runs(log_state)
+        progress = self._goes_on(log_state)
+        return self._found(progress, self._input(progress))
+
+    def do_missing(self) -> GivenUp:
+        """Give up what is missing; the buckets that may lack it.
+
+        Raises:
+            ConfigurationError: nothing is missing any more.
+            Fenced, DataMissing, Unavailable: as ``GiveUp.do``.
+        """
+        self.find()
+        return self.append(self._decide_missing).given_up
+
+    def _decide_missing(self, log_state: LogState) -> Decision:
+        self._check_runs(log_state)
+        progress = self._goes_on(log_state)
+        there = self._input(progress)
+        self._found(progress, there)
+        first, source = progress.closed + 1, self._pipeline.sources[whole_of(self._source)]
+        upto_ms = min(EVENT_TIME_MS_MAX, self._until_ms + (source.max_ahead_ms or 0))
+        last = max(first, bucket_of(upto_ms, self._pipeline.bucket_ms))
+        positions = given_up_missing(tuple(progress.positions), there)
+        return Decision(GivenUp(self._source, first, last), progress.closed, positions)
+
+    def _found(self, progress: SourceProgress, there: InputState) -> list[MissingInput]:
+        found = missing(progress.positions, there)
+        if not found:
+            raise ConfigurationError(
+                f"source {self._source}: nothing is missing: all that it is to read is there"
+            )
+        return found
+
+    def _input(self, progress: SourceProgress) -> InputState:
+        """Return the input as the broker describes it.
+
+        Raises:
+            ConfigurationError: a topic does not exist.
+        """
+        source = self._pipeline.sources[whole_of(self._source)]
+        with closing(self._log.admin()) as admin, closing(_reader(self._log)) as reader:
+            shard = source.shard(self._source)
+            there = input_state(admin, reader, source.topics, shard, progress.positions)
+        topics = {topic for topic, _ in there.offsets}
+        gone = [topic for topic in source.topics if topic not in topics]
+        if gone:
+            raise ConfigurationError(
+                f"source {self._source}: topic {gone[0]} does not exist: create it again first, or"
+                " take it out of the pipeline file"
+            )
+        return there
+
+
+def _reader(log: EventLog) -> LogReader:
+    return log.reader(committed=False, headers=False, timestamps=False)
+
+
+def describe_missing(
+    source: str, found: Sequence[MissingInput], say: Callable[[str], None]
+) -> None:
+    """Say what is missing, and what follows from giving it up."""
+    for each in found:
+        say(f"source {source}: {each}")
+    say("  ingestion goes on with the next record that is there; nothing else is skipped")
+    say(
+        f"  results of all buckets that are open have the header anabranch-missing with {source} in"
+        " it, up to --until"
+    )
 
 
 def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) -> int:

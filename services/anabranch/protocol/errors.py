@@ -10,6 +10,7 @@
     |-- Fenced                   a newer process of the same replica or output exists: this one ends
     |   `-- Outvoted             the manager calls its results wrong: it starts from another's state
     |-- RecordRejected           one user's record cannot be used: goes to the dead-letter topic
+    |-- InputAwaited             input of a source is not there: it waits, and asks again
     |-- DataMissing              named blocks are gone or do not match their part: never "less data"
     |-- TooManyParts             a record names more open parts than readers hold: its writer ends
     |-- StageFunctionError       the user's function raised, or returned what it must not
@@ -105,6 +106,12 @@ class RecordRejected(AnabranchError):
     def __init__(self, reason: RejectionReason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class InputAwaited(AnabranchError):
+    """Input of a source cannot be read at the moment, or is gone. Its ingestion writes nothing, and
+    asks again until the input is there or an operator has given up what is missing.
+    """
 
 
 class DataMissing(AnabranchError):

@@ -15,6 +15,7 @@ from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import (
+    INPUT_MISSING,
     Alarm,
     Ask,
     AskOutcome,
@@ -39,10 +40,10 @@ DELIVERY = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_buc
 class World:
     """A stage of three replicas with an output, and the manager's control room."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool = False) -> None:
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
-        self.pipeline = outputs.pipeline("p", replicas=3)
+        self.pipeline = outputs.pipeline("p", replicas=3, live=live)
         create_topics(self.log, self.pipeline)
         self.image = IndexImage("p")
 
@@ -258,3 +259,18 @@ def test_rows_that_came_out_differently_are_an_alarm(world: World) -> None:
     world.hears(replace(ask, stream="unknown"))
     room.round({}, "running")
     assert room.rejected._value.get() == before + 1
+
+
+def test_one_alarm_each_time_that_a_source_begins_to_wait_for_its_input() -> None:
+    world = World(live=True)
+    room, source = world.room(), "reports"
+    awaits = Heartbeat("ingestion", source, "0", 0, INPUT_MISSING, 9, 0)
+    world.hears(awaits, awaits)
+    room.round({}, "running")
+    assert [(each.kind, each.stream, each.bucket) for each in room.alarms] == [
+        (INPUT_MISSING, source, -1)
+    ]
+    assert "anabranch status" in room.alarms[0].text
+    world.hears(replace(awaits, state="running"), awaits)
+    room.round({}, "running")
+    assert len(room.alarms) == 2

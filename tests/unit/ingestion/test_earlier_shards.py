@@ -351,7 +351,7 @@ def test_a_shard_that_is_given_up_before_it_recorded_a_position_goes_on_where_it
     old.stop()
     world.change(1, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(ingestion, "check_dealt", died)
+        patched.setattr(ingestion, "begins_by_start", died)
         with pytest.raises(Unavailable, match="died after its epoch began"):
             world.process("reports.2-1")
     clock, entropy = world.clock, world.entropy

@@ -10,8 +10,17 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService
-from anabranch.operating.give_up import GiveUp, describe, in_words, time_of, until_when
+from anabranch.operating.give_up import (
+    GiveUp,
+    GiveUpMissing,
+    describe,
+    describe_missing,
+    in_words,
+    time_of,
+    until_when,
+)
 from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.missing_input import Lost, MissingInput
 from anabranch.protocol.errors import ConfigurationError, Fenced
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
@@ -221,3 +230,62 @@ def test_a_source_without_a_recorded_position_begins_as_if_it_had_not_been_given
     after.stop()
     assert world.view.cars() == [5, 6], "what comes of the time that was given up is late"
     assert len(world.dead()) == (2 if start == "latest" else 4)
+
+
+def behind(world: World, until_ms: int = 2_500) -> GiveUpMissing:
+    return GiveUpMissing(world.log, world.pipeline, "reports", until_ms, world.clock, world.entropy)
+
+
+def test_input_that_is_gone_is_given_up_and_everything_else_is_read(world: World) -> None:
+    process = world.process()
+    world.produce(0, report(1_000, 1), report(1_100, 2))
+    world.produce(1, report(1_000, 3), report(1_100, 4))
+    run(process)
+    assert world.view.closed() == 10
+    with pytest.raises(ConfigurationError, match="nothing is missing"):
+        behind(world).find()
+    process.stop()
+    world.produce(0, report(1_200, 5), report(1_300, 6), report(1_350, 7))
+    world.log.trim(TopicPartition("p.reports", 0), 4)
+    waits = world.process()
+    assert behind(world).find() == [MissingInput("p.reports", 0, Lost.DELETED, 2, 4)]
+    said: list[str] = []
+    describe_missing("reports", behind(world).find(), said.append)
+    assert said[0] == (
+        "source reports: p.reports[0]: offsets 2 to 3 were deleted before they were read, at most"
+        " 2 records"
+    )
+    assert behind(world).do_missing() == GivenUp("reports", 11, 25)
+    world.produce(0, report(3_000, 8))
+    world.produce(1, report(1_250, 9), report(3_000, 10))
+    run(waits, 60)
+    assert world.view.closed() == 29
+    assert world.view.cars() == [1, 2, 3, 4, 7, 9], "nothing that is there is late"
+    lacks = world.view.log_state().given_up
+    assert [lacks.names(bucket) for bucket in (10, 11, 25, 26)] == [
+        (),
+        ("reports",),
+        ("reports",),
+        (),
+    ]
+    with pytest.raises(ConfigurationError, match="nothing is missing"):
+        behind(world).do_missing()
+    assert world.dead() == []
+
+
+def test_a_time_before_the_boundary_names_the_next_bucket(world: World) -> None:
+    process = world.process()
+    world.produce(0, report(1_000, 1))
+    world.produce(1, report(1_000, 2))
+    run(process)
+    process.stop()
+    world.produce(0, report(1_200, 5))
+    world.log.trim(TopicPartition("p.reports", 0), 2)
+    assert behind(world, 500).do_missing() == GivenUp("reports", 10, 10)
+
+
+def test_a_topic_that_is_not_there_cannot_be_given_up(world: World) -> None:
+    run(world.process())
+    world.log.admin().delete_topics(["p.reports"])
+    with pytest.raises(ConfigurationError, match=r"topic p.reports does not exist"):
+        behind(world).find()

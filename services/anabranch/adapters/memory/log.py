@@ -48,6 +48,8 @@ class LocalEventLog:
         """Number of topics created so far, which makes each identity unique."""
         self.topic_ids: dict[str, str] = {}
         """Topic -> identity of the last topic created under this name."""
+        self.leaderless: set[TopicPartition] = set()
+        """Partitions without a leader at the moment: they exist, and nobody reads them."""
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
         self._faults: list[Fault] = []

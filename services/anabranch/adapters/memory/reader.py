@@ -80,6 +80,9 @@ class LocalLogReader:
                 message = "planned failure of a question for offsets"
                 raise fault.error(message)
             partition = self._log.partition(at)
+            if at in self._log.leaderless:
+                message = f"offsets of {at.topic}[{at.partition}]: no leader"
+                raise Unavailable(message)
             return partition.start, partition.readable_end(committed=self._committed)
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
@@ -146,6 +149,8 @@ class LocalLogReader:
 
     def _read(self, at: TopicPartition, records_max: int) -> Chunk | None:
         partition = self._log.partition(at)
+        if at in self._log.leaderless:
+            return None
         offset = self._positions[at]
         if not partition.start <= offset <= partition.end:
             message = (

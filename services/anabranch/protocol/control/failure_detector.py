@@ -61,6 +61,7 @@ STANDBY_SERVICE: Final = "standby"
 beside what the primary says as the replica.
 """
 DELIVERY_SERVICE: Final = "delivery"
+INGESTION_SERVICE: Final = "ingestion"
 MANAGER_SERVICE: Final = "consistency_manager"
 
 OBSERVED_STEP_MS: Final = 1_000

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 
 class ReplicaState(StrEnum):
@@ -52,6 +53,12 @@ class ReplicaState(StrEnum):
             return cls(text)
         except ValueError:
             return cls.FAILURE
+
+
+INPUT_MISSING: Final = "input_missing"
+"""State in the heartbeats of a source that waits for its input
+(``protocol.edge.missing_input``).
+"""
 
 
 @dataclass(frozen=True, slots=True)

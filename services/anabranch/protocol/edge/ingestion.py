@@ -62,6 +62,8 @@ Invariants:
         whose partitions are all left out goes on with the lowest of theirs, and what is bounded
         ends with the largest event time of all.
     IN14 a partition that the writer before has named holds the boundary back from the beginning.
+    IN15 at the latest when a partition has nothing more to read, a boundary record has its position
+        past all that its readers are never shown.
 """
 
 from __future__ import annotations
@@ -230,16 +232,6 @@ class SourceProgress:
     recorded: what comes of these is late (IN9).
     """
 
-    def partitions(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """How many partitions each topic has (IN14). ``counts``: as the topics were asked before
-        the epoch began; whoever wrote until then may have found more since.
-        """
-        found = dict(counts)
-        for position in self.positions:
-            if position.topic in found:
-                found[position.topic] = max(found[position.topic], position.partition + 1)
-        return found
-
 
 @dataclass(slots=True)
 class _Partition:
@@ -297,6 +289,7 @@ class SourceMachine:
             none.
         progress: From where it goes on.
         now_ms: Silence is counted from here.
+        topic_ids: Identity of each topic, which is recorded with its positions.
     """
 
     def __init__(
@@ -305,8 +298,10 @@ class SourceMachine:
         partitions: Mapping[InputPartition, int],
         progress: SourceProgress,
         now_ms: int,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> None:
         self._rules, closed = rules, progress.closed
+        self._topic_ids = dict(topic_ids or {})
         self._restored = {
             (position.topic, position.partition): position for position in progress.positions
         }
@@ -324,6 +319,7 @@ class SourceMachine:
         self._silence_counted_ms = 0
         self._moved_ms = now_ms
         self._is_unnamed = False
+        self._has_skipped = False
         self.is_full = False
         """Whether too much was open at the last ``to_read``."""
         self.is_pushed_back = False
@@ -379,6 +375,7 @@ class SourceMachine:
                 p.event_time_max_ms,
                 p.found_after,
                 idle=p.left_out or p.was_idle,
+                topic_id=self._topic_ids.get(at[0], ""),
             )
             for at, p in self._partitions.items()
         ]
@@ -481,20 +478,36 @@ class SourceMachine:
         if self._others.hear(positions, now_ms):
             self._speech(now_ms)
 
+    def skip_hidden(self, at: InputPartition, offset: int) -> None:
+        """Move the position of a partition past offsets of which readers are shown nothing:
+        transaction markers, and records of aborted transactions.
+
+        Args:
+            at: The partition. Everything that was fetched of it has been given to ``read``.
+            offset: Where its reader is.
+
+        Without that, a position would stay before them until the next record comes. Once retention
+        has deleted them, nobody can tell them from records that were not read.
+        """
+        partition = self._partitions[at]
+        if offset > partition.offset_next:
+            partition.offset_next, self._has_skipped = offset, True
+
     def named(self) -> None:
         """The boundary record that names what was read is on its way."""
-        self._is_unnamed = False
+        self._is_unnamed = self._has_skipped = False
 
     def moves_unread(self, now_ms: int) -> bool:
         """``advance`` by what was observed since the last boundary record, unless something that
         was read waits to be named (IN12). Whether a record that names no parts is due by it: the
-        boundary moves, or the other shards wait for a partition that is left out from now on.
+        boundary moves, the other shards wait for a partition that is left out from now on, or a
+        position was moved past what is hidden.
         """
         if self._is_unnamed:
             return False
         before = self.closed, self.past, self._left_out()
         self.advance(now_ms)
-        return (self.closed, self.past, self._left_out()) != before
+        return self._has_skipped or (self.closed, self.past, self._left_out()) != before
 
     def _left_out(self) -> list[InputPartition]:
         """What this shard reports to the others as left out; nothing where there are none."""

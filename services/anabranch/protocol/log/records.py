@@ -71,6 +71,8 @@ class InputPosition:
     """The last bucket that was closed when the source found the partition; 0: it always knew it."""
     idle: bool = False
     """The partition is left out for its silence."""
+    topic_id: str = ""
+    """Identity of the topic in which the offset counts; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,13 +196,25 @@ class TestRestart:
         assert speak(m, 4, b=1_500) == 14
         assert m.offsets()[B] == 4
 
-    def test_a_partition_that_was_found_meanwhile_is_read_at_once(self) -> None:
-        """IN14."""
-        there = SourceProgress(
-            (InputPosition("cars", 2, 5, 3_000, 11), InputPosition("gone", 4, 5, 3_000))
+    def test_a_position_moves_past_what_is_never_shown_and_is_recorded(self) -> None:
+        """IN15."""
+        m = machine()
+        speak(m, 0, a=1_000, b=1_000)
+        m.named()
+        assert not m.moves_unread(10)
+        m.skip_hidden(A, m.offsets()[A])
+        assert not m.moves_unread(10)
+        m.skip_hidden(A, m.offsets()[A] + 1)
+        assert m.moves_unread(10)
+        assert m.offsets()[A] == m.offsets()[B] + 1
+        m.named()
+        assert not m.moves_unread(10)
+
+    def test_positions_name_the_topic_in_which_they_count(self) -> None:
+        m = SourceMachine(
+            SourceRules(bucket_ms=100), {A: 0}, SourceProgress(), 0, topic_ids={A[0]: "id"}
         )
-        assert there.partitions({"cars": 2, "vans": 1}) == {"cars": 3, "vans": 1}
-        assert there.partitions({"cars": 4}) == {"cars": 4}
+        assert [each.topic_id for each in m.positions()] == ["id"]
 
 
 class TestPushedBack:

@@ -1,0 +1,148 @@
+"""Input that is gone before its source has read it: which offsets, and where reading goes on once
+an operator has given them up.
+
+Theory of operation. The input topics are the source's persistent log, and their retention is the
+user's. So a source that was away for longer than that, or was pushed back, can find that the offset
+at which it goes on does not exist any more. It must neither skip what is missing silently nor end
+for ever: it waits, says which offsets of which partition are missing, and goes on after an operator
+has given them up. That decision is a record of the source's boundary log, whose positions are those
+behind the missing offsets (``given_up_missing``). It names the buckets that may lack them.
+
+What is missing can be told from the recorded position alone, since that stands behind everything
+that the source was shown *or would never be shown*: while a partition has nothing to read, the
+position moves past transaction markers and records of aborted transactions, and is recorded. Those
+that retention deletes before that is recorded count as missing: afterwards nobody can tell them
+from records.
+
+A topic that is deleted and created again has another identity. Its offsets begin anew, so the
+recorded ones mean nothing in it. What the former topic still had behind the position is gone, and
+nobody can tell how much that was: even if everything had been read at some moment, a producer may
+have written since. So this, too, is for an operator to decide.
+
+Invariants:
+    MI1 a position is used only in the topic in which it was recorded, where it is known which that
+        was.
+    MI2 ``missing`` is empty if, and only if, each recorded position can be read on from.
+    MI3 after ``given_up_missing`` nothing is missing in the same input, no partition goes back in
+        its topic, and one of which nothing was missing stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from anabranch.protocol.log.records import InputPosition
+
+NAMED_MAX: Final = 5
+"""Missing ranges that a message names; further ones are counted."""
+
+
+class Lost(StrEnum):
+    """Why input is missing."""
+
+    DELETED = "deleted"
+    """Retention, or somebody, deleted the records before the source read them."""
+    CUT = "cut"
+    """The partition ends before the position: an unclean leader election has cut it. Records that
+    were written since then below the position cannot be told from those that were read.
+    """
+    REPLACED = "replaced"
+    """The topic was deleted and created again."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputState:
+    """Input topics as the broker describes them now."""
+
+    offsets: Mapping[tuple[str, int], tuple[int, int]]
+    """First offset and end of each partition."""
+    topic_ids: Mapping[str, str]
+    """Identity of each topic; a topic is missing where the broker does not tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingInput:
+    """Offsets of one partition that a source should read and that are gone."""
+
+    topic: str
+    partition: int
+    lost: Lost
+    first: int
+    """Offset at which the source goes on."""
+    next: int
+    """Offset at which it can go on in what is there."""
+
+    def __str__(self) -> str:
+        at = f"{self.topic}[{self.partition}]"
+        if self.lost is Lost.REPLACED:
+            return (
+                f"{at}: the topic was deleted and created again; of the former one everything from"
+                f" offset {self.first} on is gone, an unknown number of records"
+            )
+        if self.lost is Lost.CUT:
+            return (
+                f"{at}: it ends at offset {self.next}, and was read up to {self.first} before: the"
+                f" log was cut (unclean leader election); up to {self.first - self.next} records"
+                " may be missing"
+            )
+        return (
+            f"{at}: offsets {self.first} to {self.next - 1} were deleted before they were read, at"
+            f" most {self.next - self.first} records"
+        )
+
+
+def missing(positions: Iterable[InputPosition], now: InputState) -> list[MissingInput]:
+    """Return what is missing of the input behind ``positions``, of the topics in ``now``."""
+    topics = {topic for topic, _ in now.offsets}
+    found: list[MissingInput] = []
+    for each in positions:
+        if each.topic not in topics:
+            continue
+        first, end = now.offsets.get((each.topic, each.partition), (0, 0))
+        known, is_now = each.topic_id, now.topic_ids.get(each.topic, "")
+        if known and is_now and known != is_now:
+            lost, after = Lost.REPLACED, first
+        elif each.offset_next < first:
+            lost, after = Lost.DELETED, first
+        elif each.offset_next > end:
+            lost, after = Lost.CUT, end
+        else:
+            continue
+        found.append(MissingInput(each.topic, each.partition, lost, each.offset_next, after))
+    return found
+
+
+def given_up_missing(
+    positions: Sequence[InputPosition], now: InputState
+) -> tuple[InputPosition, ...]:
+    """Return ``positions`` with each one moved behind what is missing (MI3).
+
+    Partitions that a topic does not have any more, since it was created again with fewer, are left
+    out.
+    """
+    moved = {(each.topic, each.partition): each for each in missing(positions, now)}
+    topics = {topic for topic, _ in now.offsets}
+    result: list[InputPosition] = []
+    for each in positions:
+        at = each.topic, each.partition
+        if each.topic in topics and at not in now.offsets:
+            continue
+        if at in moved:
+            topic_id = now.topic_ids.get(each.topic, each.topic_id)
+            result.append(replace(each, offset_next=moved[at].next, topic_id=topic_id))
+        else:
+            result.append(each)
+    return tuple(result)
+
+
+def described(source: str, found: Sequence[MissingInput]) -> str:
+    """Return what a person must know who finds ``source`` waiting."""
+    names = "; ".join(str(each) for each in found[:NAMED_MAX])
+    more = f"; and {len(found) - NAMED_MAX} more partitions" if len(found) > NAMED_MAX else ""
+    return (
+        f"source {source} waits, since input is missing: {names}{more}. If it cannot be brought"
+        f" back: 'anabranch give-up {source} --missing' goes on without it"
+    )
