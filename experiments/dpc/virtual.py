@@ -246,9 +246,7 @@ class _Replica:
                 return
             found.append(answer)
         query.offsets = found
-        query.work_ms = self._world.costs.batch_ms + self._world.costs.rows_ms * sum(
-            map(rows_of, found)
-        )
+        query.work_ms = self._world.costs.batch_ms + self._world.costs.rows_ms * rows_of(found)
 
     def _end_batch(self, name: str, query: _Query) -> None:
         offsets, query.offsets = query.offsets or [], None

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from anabranch.ports import BatchDone
+from anabranch.codec.plan_offsets import Offset, position_of
+from anabranch.ports import BatchDone, Clock
 from anabranch.protocol.errors import DataMissing, StageFunctionError, Unavailable
 from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.stage.planner import Plan
+from anabranch.protocol.stage.replica import JointPlan
 from harness.engines import WIDTH_MS, EngineRig, HandDriver, simulated, spark
 from simulation.workload import Row
 
@@ -106,6 +109,63 @@ def test_a_query_waits_for_its_plans(rig: EngineRig) -> None:
     rig.until(lambda: 2 in driver.made, query, "the next batch")
     query.stop()
     assert rig.results("doubled", driver.made[2]) == [(1_150, 1, 5)]
+
+
+class LedDriver(HandDriver):
+    """Plans come between the questions of the two sources of one input: only the one that leads
+    may take them.
+    """
+
+    def __init__(self, clock: Clock, plans: list[Plan]) -> None:
+        super().__init__(clock)
+        self._later, self._joint = plans, JointPlan()
+
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
+        """See the port."""
+        position = position_of(start)
+        if self._joint.known(position) is None:
+            if not self._joint.leads(name, source):
+                if self._later:
+                    self.add(self._later.pop(0))
+                return None
+            if (plan := self._plans.get(position.sequence)) is None:
+                return None
+            self._joint.made(plan)
+        return super().advance(query, name, start, source)
+
+
+def test_the_sources_of_an_input_that_is_used_twice_take_the_same_plan(rig: EngineRig) -> None:
+    first = rig.plan(None, 11, row(10, 1), row(11, 2))
+    second = rig.plan(first, 12, row(12, 4))
+    name, driver = rig.name(), LedDriver(rig.clock, [first, second])
+    query = rig.start("paired", driver, name)
+    rig.until(lambda: 2 in driver.made, query, "two batches")
+    query.stop()
+    assert set(driver.asked) == {0, 1}
+    for _, offsets, _ in driver.begun:
+        assert len(offsets) == 2
+        assert offsets[0] == offsets[1]
+    # Spark runs a batch of nothing where its first round of questions had no answer: plan 0
+    assert [rig.results("paired", driver.made[plan]) for plan in (1, 2)] == [
+        [(950, 1, 3), (1_050, 1, 5)],
+        [(1_150, 1, 9)],
+    ]
+    dying = HandDriver(rig.clock, dies_at="begin 3")
+    third = rig.plan(second, 13, row(13, 8))
+    dying.add(third)
+    query = rig.start("paired", dying, name)
+    with pytest.raises(Unavailable, match="a crash at begin 3"):
+        rig.until(lambda: False, query, "dead")
+    query.stop()
+    again = LedDriver(rig.clock, [rig.plan(third, 14, row(14, 16))])
+    query = rig.start("paired", again, name)
+    rig.until(lambda: 4 in again.made, query, "the logged batch and the next")
+    query.stop()
+    assert again.order[:2] == ["begin 3", "finish 3"]
+    assert [rig.results("paired", again.made[plan]) for plan in (3, 4)] == [
+        [(1_250, 1, 17)],
+        [(1_350, 1, 33)],
+    ]
 
 
 @pytest.mark.parametrize("at", ["advance", "begin", "finish", "recorded"])

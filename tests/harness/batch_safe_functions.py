@@ -130,6 +130,20 @@ def join(a, b):
         )
     )
 
+def twice(a):
+    """One input, used four times: joined with itself, and two views of it put together."""
+    a.createOrReplaceTempView("a")
+    return a.sparkSession.sql(
+        "SELECT 'pair' AS name, x.key, x.value, y.value AS v,"
+        " greatest(x.event_time, y.event_time) AS event_time"
+        " FROM a x JOIN a y ON x.key = y.key AND x.value < y.value AND y.event_time BETWEEN"
+        " x.event_time - INTERVAL 200 MILLISECONDS AND x.event_time + INTERVAL 200 MILLISECONDS"
+        " UNION ALL SELECT 'low', key, value, NULL, event_time FROM"
+        " (SELECT * FROM a WHERE value < 20)"
+        " UNION ALL SELECT 'odd', key, NULL, value, event_time FROM"
+        " (SELECT * FROM a WHERE value % 2 = 1)"
+    )
+
 def pending(a):
     """Rows at once, and a window's when it closes: parts of open buckets."""
     windows = (

@@ -87,6 +87,12 @@ def doubled(a):
     rows = a.select("id", "key", (2 * fails("v") + 1).alias("v"), "event_time")
     return rows.mapInArrow(once, rows.schema)
 
+def paired(a):
+    """Each row with itself: the input is used twice."""
+    x, y = a.alias("x"), a.alias("y")
+    near = F.expr("x.id = y.id AND x.event_time = y.event_time")
+    return x.join(y, near).selectExpr("x.id", "x.key", "x.v + y.v + 1 AS v", "x.event_time")
+
 def sums(a):
     windows = a.groupBy(F.window("event_time", "WINDOW milliseconds"), "key").agg(
         (F.sum("v") + 1000).alias("v")
@@ -107,7 +113,7 @@ def write_pipeline(folder: Path, name: str) -> Pipeline:
     stages = "".join(
         f"  {stage}:\n    reads: [{SOURCE}]\n    participant: north\n    replicas: 1\n   "
         f" transform: functions_{name}:{stage}\n"
-        for stage in ("doubled", "sums")
+        for stage in ("doubled", "paired", "sums")
     )
     (folder / "pipeline.yaml").write_text(
         f"pipeline: {name}\nbucket: {WIDTH_MS}ms\nmax_delay: 3000ms\npartitions: 2\nsources:\n "
@@ -138,14 +144,17 @@ class HandDriver:
         self.made: dict[int, tuple[Part, ...]] = {}
         """By plan what was recorded last."""
         self.order: list[str] = []
+        self.asked: list[int] = []
+        """The sources that asked, by number."""
 
     def add(self, plan: Plan) -> None:
         """What runs after ``plan.before``."""
         self._plans[plan.before.sequence] = plan
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See the port."""
         assert name == SOURCE
+        self.asked.append(source)
         plan = self._plans.get(position_of(start).sequence)
         if plan is None:
             return None
@@ -165,7 +174,7 @@ class HandDriver:
         self.begun.append((after.sequence, offsets, watermark_ms))
         self._die("begin", after.sequence)
         self._clock.sleep_ms(self._hold_ms)
-        rows = sum(map(rows_of, offsets))
+        rows = rows_of(offsets)
         return BatchStart(kind_of(offsets[0]), before, after, rows, missing_of(offsets[0]))
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
@@ -207,7 +216,7 @@ class EngineRig:
         return f"query-{self._count}"
 
     def stage(self, name: str) -> PreparedStage:
-        """``doubled`` or ``sums``."""
+        """``doubled``, ``paired`` or ``sums``."""
         if name not in self._prepared:
             self._prepared[name] = self.engine.prepare(
                 f"{name}.{REPLICA}", name, {SOURCE: source_schema(self.pipeline, SOURCE)}
@@ -336,6 +345,9 @@ def simulated(folder: Path, name: str) -> Iterator[EngineRig]:
     options = {
         "doubled": StageOptions(
             "doubled", (SOURCE,), "map", 1, is_batch_safe=True, policy="process"
+        ),
+        "paired": StageOptions(
+            "paired", (SOURCE,), "map", 1, is_batch_safe=True, policy="process", twice=1
         ),
         "sums": StageOptions("sums", (SOURCE,), "sum", 1, is_batch_safe=True, policy="process"),
     }

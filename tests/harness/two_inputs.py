@@ -41,6 +41,19 @@ def joined(a, b):
     pairs = left.join(right, F.expr(near))
     return pairs.select("key", "x", "y", F.greatest("at", "bt").alias("event_time"))
 
+def twice(a, b):
+    # each input twice: b joined with itself, two views of a put together
+    a.createOrReplaceTempView("a")
+    b.createOrReplaceTempView("b")
+    return a.sparkSession.sql(
+        "SELECT x.key, x.value AS x, y.value AS y,"
+        " greatest(x.event_time, y.event_time) AS event_time"
+        " FROM b x JOIN b y ON x.key = y.key AND y.event_time BETWEEN"
+        " x.event_time - INTERVAL 100 MILLISECONDS AND x.event_time + INTERVAL 100 MILLISECONDS"
+        " UNION ALL SELECT key, value, -1L, event_time FROM (SELECT * FROM a WHERE value % 2 = 0)"
+        " UNION ALL SELECT key, -1L, value, event_time FROM (SELECT * FROM a WHERE key > 0)"
+    )
+
 class Total(BatchSafeProcessor):
     state_schema = "total BIGINT"
 
@@ -116,7 +129,24 @@ def _totals(a: Data, b: Data, upto: int) -> Answer:
     return found
 
 
-_ANSWERS: Final = {"both": _both, "windowed": _windowed, "joined": _joined, "totals": _totals}
+def _twice(a: Data, b: Data, upto: int) -> Answer:
+    found = _joined(b, b, upto)
+    for bucket in range(1, upto + 1):
+        for event_time, key, value in a(bucket):
+            if value % 2 == 0:
+                found[bucket].append((key, value, -1, event_time))
+            if key > 0:
+                found[bucket].append((key, -1, value, event_time))
+    return found
+
+
+_ANSWERS: Final = {
+    "both": _both,
+    "windowed": _windowed,
+    "joined": _joined,
+    "totals": _totals,
+    "twice": _twice,
+}
 _SUMS: Final = ("windowed", "totals")
 """Their second column grows with more input; nothing else of a result does."""
 

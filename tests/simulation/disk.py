@@ -36,6 +36,7 @@ class Logged:
     """A batch in the directory's log, written before it runs."""
 
     offsets: dict[str, Offset]
+    """By source; one for each use of an input."""
     watermark_ms: int
 
 

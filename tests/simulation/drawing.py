@@ -35,7 +35,9 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         else _output_sharded(_sharded(_idling(_grown(drawn))))
     )
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
-    drawn = replace(drawn, stages=tuple(replace(stage, pace_ms=pace_ms) for stage in drawn.stages))
+    twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
+    stages = tuple(replace(stage, pace_ms=pace_ms, twice=twice) for stage in drawn.stages)
+    drawn = replace(drawn, stages=stages)
     room = random.Random(f"{seed}/output")
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 

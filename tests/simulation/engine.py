@@ -1,10 +1,10 @@
 """``ports.Engine`` in place of Spark: plans, blocks and checkpoints are real, only the data work is
 a few lines of Python.
 
-It takes Spark's steps in Spark's order: ask every input for its next offset until all have moved;
-write offsets and watermark to the directory's log; read exactly the rows of these offsets; run;
-write blocks; append the record; commit. A directory with a logged batch and no commit runs exactly
-that batch again. A batch runs under its own boundary, as Spark's do.
+It takes Spark's steps in Spark's order: ask every source for its next offset, one after the other,
+until one has moved; write offsets and watermark to the directory's log; read exactly the rows of
+these offsets; run; write blocks; append the record; commit. A directory with a logged batch and no
+commit runs exactly that batch again. A batch runs under its own boundary, as Spark's do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, taken_by_stream
+from anabranch.codec.plan_offsets import (
+    INITIAL,
+    Offset,
+    position_fields,
+    position_of,
+    taken_by_stream,
+)
 from anabranch.ports import BatchDone, QueryDriver, QueryOutput
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
@@ -247,7 +253,6 @@ class SimulatedQuery:
         """For ever."""
         task = self._task
         context = self._context
-        reads = self._stage.reads
         pipeline = context.pipeline
         directory = task.directory()
         batch = directory.last_commit + 1
@@ -272,15 +277,14 @@ class SimulatedQuery:
                 before = (
                     directory.logged[batch - 1].offsets
                     if batch
-                    else {stream: dict(INITIAL) for stream in reads}
+                    else {source: dict(INITIAL) for source, _ in self._stage.sources}
                 )
                 offsets = self._ask(before)
                 if offsets is None:
                     yield False
                     continue
-                logged = Logged(
-                    offsets, position_of(offsets[reads[0]]).bucket * self._pipeline.bucket_ms
-                )
+                bucket = max(position_of(offset).bucket for offset in offsets.values())
+                logged = Logged(offsets, bucket * self._pipeline.bucket_ms)
                 self._port.disk_write()
                 task.directory().log(batch, logged)
             else:
@@ -290,13 +294,17 @@ class SimulatedQuery:
             batch += 1
 
     def _ask(self, before: dict[str, Offset]) -> dict[str, Offset] | None:
-        """The next offset of every input, as Spark asks: in order, until all have moved."""
-        offsets: dict[str, Offset] = {}
-        for stream in self._stage.reads:
-            answer = self._task.driver.advance(self._task.query, stream, before[stream])
+        """Return the next offset of every source, or None where none has moved. As Spark does: it
+        asks them in order, and has a batch as soon as any source has moved.
+        """
+        offsets = dict(before)
+        for number, (source, name) in enumerate(self._stage.sources):
+            answer = self._task.driver.advance(
+                self._task.query, name, position_fields(before[source]), number
+            )
             if answer is not None:
-                offsets[stream] = answer
-        return None if len(offsets) < len(before) else offsets
+                offsets[source] = answer
+        return None if offsets == before else offsets
 
     def _run_batch(
         self,
@@ -314,11 +322,14 @@ class SimulatedQuery:
         before = position_of(
             directory.logged[batch - 1].offsets[stage.reads[0]] if batch else INITIAL
         )
-        rows: list[Row] = []
-        for name in stage.reads:
-            for stream, taken in taken_by_stream(logged.offsets[name]).items():
-                for _, table in readers[stream].read_buckets(taken):
-                    rows += zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)
+        by_input: dict[str, list[Row]] = {}
+        for source, name in stage.sources:
+            found = self._rows(readers, logged.offsets[source])
+            if name in by_input:  # joined with itself
+                self._port.network.history.reached("input read twice")
+                found = [row for row in by_input[name] if row in found]
+            by_input[name] = found
+        rows = [row for found in by_input.values() for row in found]
         if before.bucket >= self._port.link.wrong_after:
             rows = self._spoilt(rows)
         yield True
@@ -331,7 +342,7 @@ class SimulatedQuery:
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
         start = task.driver.begin(
             task.query,
-            [logged.offsets[stream] for stream in stage.reads],
+            [logged.offsets[source] for source, _ in stage.sources],
             logged.watermark_ms,
             before,
         )
@@ -367,6 +378,14 @@ class SimulatedQuery:
             )
         )
         yield True
+
+    def _rows(self, readers: Mapping[str, BlockReader], offset: Offset) -> list[Row]:
+        """Return the rows of the plan that ``offset`` is."""
+        rows: list[Row] = []
+        for stream, taken in taken_by_stream(offset).items():
+            for _, table in readers[stream].read_buckets(taken):
+                rows += zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)
+        return rows
 
     def _spoilt(self, rows: list[Row]) -> list[Row]:
         """What a process that computes wrong makes of its input."""

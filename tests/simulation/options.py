@@ -47,6 +47,16 @@ class StageOptions:
     """Where it is passive, ``replicas`` are processes of one replica."""
     pace_ms: int = 0
     """See ``BatchRules``."""
+    twice: int = 0
+    """Number of the inputs, from the first on, that the function uses twice: it joins each with
+    itself, row by row, so results are the same.
+    """
+
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """(name, input) of each source that the engine has, in the order in which it asks them."""
+        again = tuple((f"{name} again", name) for name in self.reads[: self.twice])
+        return tuple((name, name) for name in self.reads) + again
 
     @property
     def horizon_buckets(self) -> int:

@@ -138,6 +138,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         "tentative batch",
         "task run again",
         "logged batch run again",
+        "input read twice",
     ),
     *(
         "checkpoint tail lost",

@@ -81,12 +81,12 @@ class WatchedDriver:
         self.moved_ms = 0
         """When the stable query began its last batch that went on."""
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See ``ports.QueryDriver``."""
         if self._port.link.makes_nothing:
             return None
         complete = self._runner.complete_upto()
-        answer = self._runner.advance(query, name, start)
+        answer = self._runner.advance(query, name, start, source)
         if answer is not None:
             self._complete.setdefault(query, complete)
         return answer

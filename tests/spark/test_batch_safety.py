@@ -213,6 +213,21 @@ def expect_sessions(rows: Rows) -> Counter[Any]:
     return +found
 
 
+def expect_twice(rows: Rows) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for s, k, v in rows["a"]:
+        found.update(
+            (max(s, t), "pair", k, v, w)
+            for t, other, w in rows["a"]
+            if other == k and v < w and abs(t - s) <= 200
+        )
+        if v < 20:
+            found[s, "low", k, v, None] += 1
+        if v % 2:
+            found[s, "odd", k, None, v] += 1
+    return found
+
+
 CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = {
     "stateless": (["a", "b"], ["event_time", "key", "each", "what", "much"], expect_stateless),
     "window": (
@@ -242,6 +257,7 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
     "window_of_windows": (["a"], ["event_time", "top", "keys"], expect_window_of_windows),
     "deduplicate": (["a"], ["event_time", "key", "value"], expect_deduplicate),
     "join": (["a", "b"], ["event_time", "name", "key", "value", "v"], expect_join),
+    "twice": (["a"], ["event_time", "name", "key", "value", "v"], expect_twice),
     "pending": (["a"], ["event_time", "key"], expect_pending),
     "sessions": (["a"], ["event_time", "key", "events", "total"], expect_sessions),
 }

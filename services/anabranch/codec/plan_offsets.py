@@ -7,11 +7,12 @@ again after a crash.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.protocol.edge.shards import whole_of
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
@@ -87,6 +88,17 @@ def taken_by_stream(offset: Offset) -> dict[str, list[TakenBucket]]:
     return found
 
 
-def rows_of(offset: Offset) -> int:
-    """Rows of the offset's plan."""
-    return sum(part.rows for _, _, parts in taken_of(offset) for part in parts)
+def rows_of(offsets: Iterable[Offset]) -> int:
+    """Return the number of rows that a batch takes of its inputs. ``offsets``: of its sources. The
+    rows of an input count once, however many sources read it.
+
+    Raises:
+        LocalProtocolError: two sources of one input take different rows of it.
+    """
+    by_stream: dict[str, list[TakenBucket]] = {}
+    for offset in offsets:
+        for stream, taken in taken_by_stream(offset).items():
+            if by_stream.setdefault(stream, taken) != taken:
+                message = f"two sources of one batch take different rows of {stream}"
+                raise LocalProtocolError(message)
+    return sum(part.rows for taken in by_stream.values() for _, _, parts in taken for part in parts)

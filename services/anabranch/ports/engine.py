@@ -49,9 +49,12 @@ class QueryDriver(Protocol):
     its own, for one batch of a query at a time.
     """
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
-        """What input ``name`` of ``query`` runs after the offset ``start``: the same offset at
-        every further call. None: nothing yet.
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
+        """Return what input ``name`` of ``query`` runs after the offset ``start``, or None: nothing
+        yet. Every further call returns the same offset.
+
+        ``source``: number of the engine's source that asks. A function may use an input twice; the
+        engine then has a source for each use, which differ by this number and take the same plan.
         """
 
     def begin(

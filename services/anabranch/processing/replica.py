@@ -313,8 +313,9 @@ class ReplicaRunner:
         for name in self._inputs:
             self.follow(name, 0)
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
-        """What input ``name`` of ``query`` runs after the offset ``start``; None: nothing yet.
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
+        """Return what input ``name`` of ``query`` runs after the offset ``start``; None: nothing
+        yet. ``source``: see ``ports.QueryDriver``.
 
         Where it is time to go on without what is missing, the calling thread makes the checkpoint
         that this takes: the query, whose thread it is, runs nothing meanwhile, and nobody else
@@ -324,11 +325,11 @@ class ReplicaRunner:
             Fenced: this process is not the writer any more.
         """
         position = position_of(start)
-        plan, forks = self._planned(query, name, position)
+        plan, forks = self._planned(query, (name, source), position)
         self._say_ended(query)
         if forks:
             self._fork(query, position)
-            plan, _ = self._planned(query, name, position)
+            plan, _ = self._planned(query, (name, source), position)
         return None if plan is None else offset_of(plan, name)
 
     def _say_ended(self, query: str) -> None:
@@ -346,16 +347,18 @@ class ReplicaRunner:
         with self.log_lock:
             self._boundary.append_other(ended)
 
-    def _planned(self, query: str, name: str, position: QueryPosition) -> tuple[Plan | None, bool]:
-        """(the plan of ``query`` after ``position``, whether it must fork first). Waits a
-        little for a plan, if it may.
+    def _planned(
+        self, query: str, source: tuple[str, int], position: QueryPosition
+    ) -> tuple[Plan | None, bool]:
+        """Return (the plan of ``query`` after ``position``, whether it must fork first). Waits a
+        little for a plan, if it may. ``source``: (input, number) of the source that asks.
         """
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
                 return None, False
             plan = entry.joint.known(position)
-            if plan is not None or not entry.joint.leads(name) or self._stopping():
+            if plan is not None or not entry.joint.leads(*source) or self._stopping():
                 return plan, False
             plan, forks = self._next(entry, position)
             until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
@@ -390,7 +393,7 @@ class ReplicaRunner:
                 boundary.
         """
         rows, missing = (
-            sum(rows_of(offset) for offset in offsets),
+            rows_of(offsets),
             {name for offset in offsets for name in missing_of(offset)},
         )
         with self.lock:

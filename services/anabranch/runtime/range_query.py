@@ -73,13 +73,13 @@ class RangeQuery:
         self.finished = threads.event()
         """All has run."""
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See ``ports.QueryDriver``."""
         del query
         position = position_of(start)
         with self._changed:
             plan = self._joint.known(position)
-            if plan is None and self._joint.leads(name):
+            if plan is None and self._joint.leads(name, source):
                 plan = self._task.plan(position)
                 if plan is None and self._waits:
                     self._changed.wait(_ANSWER_WAIT_S)
@@ -107,7 +107,7 @@ class RangeQuery:
         del query
         self._after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
         check_watermark(self._after, watermark_ms, self._width_ms)
-        return RangeStart(before, self._after, sum(rows_of(offset) for offset in offsets))
+        return RangeStart(before, self._after, rows_of(offsets))
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
         """The results of a batch are written as ``parts``."""

@@ -19,6 +19,14 @@ STAGES: Final = (
         by=("forks", "progress"),
     ),
     Mutant(
+        "both_sources_lead",
+        "protocol.stage.replica:JointPlan.leads",
+        "return self._leader == (name, source)",
+        "return self._leader[0] == name",
+        "PN1",
+        by=("ends",),
+    ),
+    Mutant(
         "empty_buckets_alone",
         "protocol.stage.planner:_end",
         "        buckets_max = 1\n",

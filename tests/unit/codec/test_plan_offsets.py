@@ -18,7 +18,7 @@ from anabranch.codec.plan_offsets import (
     taken_by_stream,
     taken_of,
 )
-from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
@@ -40,9 +40,9 @@ def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
     offset = json.loads(json.dumps(offset_of(plan, "a")))
     assert position_of(offset) == plan.after
     assert tuple(taken_of(offset)) == TAKEN
-    assert rows_of(offset) == plan.rows
+    assert rows_of([offset]) == plan.rows
     assert (kind_of(offset), missing_of(offset)) == (plan.kind, plan.missing)
-    assert (taken_of(offset_of(plan, "b")), rows_of(offset_of(plan, "b"))) == ([], 0)
+    assert (taken_of(offset_of(plan, "b")), rows_of([offset_of(plan, "b")])) == ([], 0)
 
 
 def test_an_input_that_is_a_source_with_shards_takes_all_of_its_streams() -> None:
@@ -51,8 +51,19 @@ def test_an_input_that_is_a_source_with_shards_takes_all_of_its_streams() -> Non
     offset = json.loads(json.dumps(offset_of(plan, "a")))
     assert taken_by_stream(offset) == {"a.0": [first], "a.1": [second]}
     assert taken_of(offset) == [first, second]
-    assert rows_of(offset) == 8
+    assert rows_of([offset]) == 8
     assert taken_by_stream(offset_of(plan, "b")) == {"b": [first, second]}
+
+
+def test_rows_of_an_input_that_is_read_twice_count_once() -> None:
+    plan = replace(PLAN, inputs=(("a", TAKEN), ("b", TAKEN[:1])))
+    assert rows_of([offset_of(plan, name) for name in ("a", "b", "a")]) == 8 + 7
+
+
+def test_sources_of_one_input_must_take_the_same_rows() -> None:
+    offsets = [offset_of(replace(PLAN, inputs=(("a", TAKEN[:n]),)), "a") for n in (1, 2)]
+    with pytest.raises(LocalProtocolError, match="take different rows of a"):
+        rows_of(offsets)
 
 
 def test_all_inputs_of_a_tentative_plan_say_the_same_of_it() -> None:

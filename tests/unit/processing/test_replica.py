@@ -200,6 +200,30 @@ class TestAnswers:
             "the same question gets the same plan"
         )
 
+    def test_two_sources_of_one_input_take_the_same_plan_whenever_data_comes(self) -> None:
+        """A function that uses an input twice: only one of its sources leads."""
+        world, process = running()
+        query = process.runner.stable_query
+        start = position_fields(world.offsets(query)[0])
+        asked = [("a", 0), ("b", 1), ("a", 2)]
+        assert process.runner.advance(query, "a", start, 0) is None
+        world.close("a", 7, 6)
+        world.close("b", 7, 7)
+        process.runner.tick()
+        assert [process.runner.advance(query, name, start, n) for name, n in asked[1:]] == [
+            None,
+            None,
+        ], "the round began with nothing"
+        found = [process.runner.advance(query, name, start, n) for name, n in asked]
+        assert None not in found
+        assert found[0] == found[2]
+        offsets = [each for each in found if each is not None]
+        batch = process.runner.begin(
+            query, offsets, position_of(offsets[0]).bucket * world.width_ms, world.position(query)
+        )
+        assert batch.rows == 2, "rows of an input count once"
+        assert [process.runner.advance(query, *asked[2][:1], start, 2)] == [found[2]]
+
     def test_an_input_that_does_not_lead_makes_no_plan(self) -> None:
         world, process = running()
         stable_query = process.runner.stable_query

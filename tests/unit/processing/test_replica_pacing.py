@@ -144,7 +144,7 @@ class Cores:
         offsets = self.process.ask(query)
         if offsets is not None:
             self.world.plan(query, offsets)
-            work.left_ms, work.runs = self.batch_ms + self.row_ms * sum(map(rows_of, offsets)), True
+            work.left_ms, work.runs = self.batch_ms + self.row_ms * rows_of(offsets), True
         self._carry_out()
 
     def _carry_out(self) -> None:

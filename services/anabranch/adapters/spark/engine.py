@@ -60,6 +60,10 @@ class _Served(NamedTuple):
     driver: QueryDriver
     session: SparkSession
     sink: StageSink
+    sources: dict[object, int]
+    """Number of each of its sources, by the connection that it asks over, in the order of their
+    first questions. Spark asks in the same order in every round, so numbers of two runs agree.
+    """
 
 
 class SparkEngine:
@@ -144,7 +148,7 @@ class SparkEngine:
         ``sink`` writes what it gives.
         """
         self._plans.errors.pop(query, None)
-        self._served[query] = _Served(driver, session, sink)
+        self._served[query] = _Served(driver, session, sink, {})
 
     def forget(self, query: str) -> None:
         """Nobody plans ``query`` any more: it gets nothing."""
@@ -164,13 +168,14 @@ class SparkEngine:
         """A folder for a checkpoint that nobody needs again; the caller removes it."""
         return self._scratch.path / f"query-{secrets.token_hex(4)}"
 
-    def _answer(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
+    def _answer(
+        self, query: str, name: str, start: dict[str, Any], connection: object
+    ) -> dict[str, Any] | None:
         served = self._served.get(query)
-        return (
-            None
-            if served is None
-            else served.driver.advance(query.partition(_BETWEEN)[2], name, start)
-        )
+        if served is None:
+            return None
+        source = served.sources.setdefault(connection, len(served.sources))
+        return served.driver.advance(query.partition(_BETWEEN)[2], name, start, source)
 
     def _watermark_of(self, query: str) -> Callable[[int], None]:
         served = self._served.get(query)

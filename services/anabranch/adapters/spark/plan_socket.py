@@ -6,7 +6,8 @@ the answer is an offset, or null for "nothing yet". The readers hold no state: t
 request was lost with a connection.
 
 Before a plan goes out the watermark of its query is set to the end of it (``own_watermark``). A
-reader serves one run of one query, and so does its connection.
+reader serves one source of one run of one query, and so does its connection: this tells the sources
+of an input apart that a function uses twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-Answer = Callable[[str, str, dict[str, Any]], dict[str, Any] | None]
+Answer = Callable[[str, str, dict[str, Any], object], dict[str, Any] | None]
+"""(query, input, position fields, connection) -> the next offset."""
 WatermarkOf = Callable[[str], Callable[[int], None]]
 _TIMEOUT_S: Final = 30.0
 
@@ -33,7 +35,7 @@ class _Handler(socketserver.StreamRequestHandler):
             request = json.loads(line)
             query = request["query"]
             try:
-                answer = self.server.answer(query, request["input"], request["start"])
+                answer = self.server.answer(query, request["input"], request["start"], self)
                 if answer is not None:
                     set_watermark = set_watermark or self.server.watermark_of(query)
                     set_watermark(answer["bucket"])
@@ -57,8 +59,8 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class PlanServer:
-    """Serves ``answer(query, input, position fields)`` at a socket until closed. ``path``: in a
-    private folder; nothing is there yet.
+    """Serves ``answer`` at a socket until closed. ``path``: in a private folder; nothing is there
+    yet.
 
     ``watermark_of(query)``: sets the watermark of the query to the end of a bucket.
     """

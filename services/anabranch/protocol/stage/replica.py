@@ -641,24 +641,25 @@ def _tentative_upto(log_state: LogState, replica: str | None) -> int:
 class JointPlan:
     """The plan that all inputs of one query run together.
 
-    Spark polls the inputs of a query one after the other, in an order that is fixed within a run.
-    The input that Spark polls first leads: only its question makes a new plan, the others get their
-    part of it, so all inputs of a batch advance together (PN1).
+    Spark polls the sources of a query one after the other, in an order that is fixed within a run.
+    The source that Spark polls first leads: only its question makes a new plan, the others get
+    their part of it, so all inputs of a batch advance together (PN1). An input that a function uses
+    twice has two sources: both read the same part of the plan, and one of them at most leads.
     """
 
     def __init__(self) -> None:
-        self._leader: str | None = None
+        self._leader: tuple[str, int] | None = None
         self._plan: Plan | None = None
 
     def known(self, position: QueryPosition) -> Plan | None:
         """The plan made for ``position``, if there is one."""
         return self._plan if self._plan is not None and self._plan.before == position else None
 
-    def leads(self, name: str) -> bool:
-        """Whether a question of input ``name`` may make a plan."""
+    def leads(self, name: str, source: int) -> bool:
+        """Return whether a question of this source of input ``name`` may make a plan."""
         if self._leader is None:
-            self._leader = name
-        return self._leader == name
+            self._leader = name, source
+        return self._leader == (name, source)
 
     def made(self, plan: Plan) -> None:
         """The leader's question made ``plan``."""

@@ -20,11 +20,15 @@ class Answers:
         self.requests: list[tuple[str, str, dict[str, Any]]] = []
         self.error: Exception | None = None
         self.answer: dict[str, Any] | None = {"sequence": 1, "bucket": 4}
+        self.connections: list[object] = []
         self.looked_up: list[str] = []
         self.watermarks: list[tuple[str, int]] = []
 
-    def __call__(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
+    def __call__(
+        self, query: str, name: str, start: dict[str, Any], connection: object
+    ) -> dict[str, Any] | None:
         self.requests.append((query, name, start))
+        self.connections.append(connection)
         if self.error is not None:
             raise self.error
         return self.answer
@@ -54,6 +58,16 @@ def test_a_question_gets_the_planners_answer(server: PlanServer, answers: Answer
     answers.answer = None
     assert client.ask("1-1", "b", {"bucket": 4}) is None
     assert answers.requests == [("1-0", "a", {"bucket": 3}), ("1-1", "b", {"bucket": 4})]
+
+
+def test_each_client_is_told_apart_by_its_connection(server: PlanServer, answers: Answers) -> None:
+    """An input that a function uses twice has two readers, and both give the same names."""
+    one, other = PlanClient(server.path), PlanClient(server.path)
+    for client in (one, other, one, other):
+        client.ask("1-0", "a", {"bucket": 3})
+    first, second, *again = answers.connections
+    assert first is not second
+    assert again == [first, second]
 
 
 def test_the_watermark_is_set_before_a_plan_goes_out(server: PlanServer, answers: Answers) -> None:

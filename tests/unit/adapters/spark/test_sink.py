@@ -97,7 +97,7 @@ class Driver:
         self.watermarks: list[int] = []
         self.error: Exception | None = None
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         raise AssertionError("a sink asks for no plan")
 
     def begin(

@@ -87,7 +87,7 @@ class TestOffsets:
         questions: list[tuple[str, str, Offset]] = []
         answers: list[Offset | None] = [offset(taken(0, 1)), None]
 
-        def answer(query: str, name: str, start: Offset) -> Offset | None:
+        def answer(query: str, name: str, start: Offset, _: object) -> Offset | None:
             questions.append((query, name, start))
             return answers.pop(0)
 

@@ -517,9 +517,14 @@ def test_rf1_a_replica_ends_where_its_phase_has_no_such_event() -> None:
 class TestJointPlan:
     PLAN = Plan(QueryPosition(), QueryPosition(1, 4), (), 0)
 
-    def test_the_input_that_is_asked_first_leads(self) -> None:
+    def test_the_source_that_is_asked_first_leads(self) -> None:
         joint = JointPlan()
-        assert [joint.leads(name) for name in "baba"] == [True, False, True, False]
+        assert [joint.leads(name, 0) for name in "baba"] == [True, False, True, False]
+
+    def test_of_two_sources_of_one_input_one_leads(self) -> None:
+        joint = JointPlan()
+        asked = [("a", 1), ("a", 0), ("b", 2)] * 2
+        assert [joint.leads(*source) for source in asked] == [True, False, False] * 2
 
     def test_a_plan_is_known_at_its_position_only(self) -> None:
         joint = JointPlan()
