@@ -663,7 +663,7 @@ class IngestionService:
         """Read the partitions that are to be read now."""
         machine, logger = self._machine, self._context.logger
         open_parts, was_full = self._boundaries.log_state.pending_count(REPLICA), machine.is_full
-        was_pushed_back = machine.is_pushed_back
+        was_pushed_back, was_stopped = machine.is_pushed_back, machine.is_stopped
         chosen = machine.to_read(open_parts, self._blocks_kept)
         if machine.is_pushed_back != was_pushed_back:
             reported = (
@@ -672,6 +672,12 @@ class IngestionService:
                 else "the source reads again"
             )
             logger.warning(reported, blocks_kept=self._blocks_kept)
+        if machine.is_stopped and not was_stopped:
+            logger.error(
+                "nothing is read: too much is open",
+                open_parts=open_parts,
+                remedy=_too_much_open(self._source, self._pipeline.bucket_ms),
+            )
         if machine.is_full and not was_full:
             logger.warning(
                 "too much is open: only what holds the boundary back is read",
@@ -724,6 +730,7 @@ class IngestionService:
             "rejected_kept_ms": self._topics.rejected_kept_ms,
             "event_time_ends_ms": self._machine.event_time_ends_ms(clock.monotonic_ms()),
             "pushed_back": self._machine.is_pushed_back,
+            "too_much_open": self._machine.is_stopped,
         }
         self._beat(status.state)
 
@@ -733,6 +740,15 @@ class IngestionService:
                 "ingestion", self._stream, REPLICA, self._epoch, state, self._closed, written_ms=0
             )
         )
+
+
+def _too_much_open(source: Source, bucket_ms: int) -> str:
+    """Return what a person must do about a source that has stopped (IN15)."""
+    return (
+        f"out_of_orderness ({source.out_of_orderness_ms} ms) keeps too many buckets of"
+        f" {bucket_ms} ms open: make it shorter and restart; a pipeline of another name can have"
+        " wider buckets"
+    )
 
 
 def _names(partitions: Iterable[tuple[str, int]]) -> str:

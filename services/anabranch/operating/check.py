@@ -24,7 +24,7 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
-from anabranch.pipeline.shape import describe, too_short
+from anabranch.pipeline.shape import describe, too_open, too_short
 from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
@@ -167,7 +167,11 @@ def main(arguments: list[str]) -> int:
     try:
         pipeline = load(*(Path(each) for each in arguments))
         errors, facts = check_plans(pipeline, printed())
-        facts += [] if pipeline.host else [*describe(pipeline), *too_short(pipeline)]
+        facts += (
+            []
+            if pipeline.host
+            else [*describe(pipeline), *too_short(pipeline), *too_open(pipeline)]
+        )
     except ConfigurationError as error:
         errors, facts = [str(error)], []
     for line in [*facts, *(f"error: {text}" for text in errors)]:

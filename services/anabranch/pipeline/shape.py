@@ -8,6 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from anabranch.protocol.edge.ingestion import (
+    APPEND_OPEN_EVERY_MS,
+    PENDING_PARTS_HOLD,
+    PENDING_PARTS_STOP,
+    open_parts_expected,
+)
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.stage.availability import (
@@ -143,6 +149,28 @@ def too_short(pipeline: Pipeline) -> list[str]:
                 f" {height(pipeline, stage)} stage(s) from it to the output need {least_ms} ms: new"
                 " results may come later than max_delay while input is missing"
             )
+    return found
+
+
+def too_open(pipeline: Pipeline) -> list[str]:
+    """Return a sentence for every source whose out-of-orderness keeps more open than fits."""
+    found = []
+    for source in pipeline.sources.values():
+        parts = open_parts_expected(pipeline.bucket_ms, source.out_of_orderness_ms)
+        if parts < PENDING_PARTS_STOP:
+            continue
+        short_ms = PENDING_PARTS_HOLD * min(pipeline.bucket_ms, APPEND_OPEN_EVERY_MS)
+        wide_ms = -(-source.out_of_orderness_ms // PENDING_PARTS_HOLD)
+        remedy = f"make out_of_orderness {short_ms} ms or shorter"
+        if wide_ms <= APPEND_OPEN_EVERY_MS:
+            remedy += f", or bucket {wide_ms} ms or wider"
+        found.append(
+            f"source {source.name}: out_of_orderness ({source.out_of_orderness_ms} ms) keeps"
+            f" {source.out_of_orderness_ms // pipeline.bucket_ms} buckets of"
+            f" {pipeline.bucket_ms} ms open: with data in all of them that is {parts} parts or"
+            f" more, and from {PENDING_PARTS_STOP} on nothing is read. Unless the source has long"
+            f" pauses, {remedy}"
+        )
     return found
 
 

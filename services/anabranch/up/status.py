@@ -159,6 +159,7 @@ def slowest_in_words(hops: list[Hop]) -> str:
 _STANDING_STILL: Final = {
     "not_stored": "input is kept: {}",
     "pushed_back": "nothing is read: readers of this source are too far behind",
+    "too_much_open": "nothing is read: out_of_orderness keeps too many buckets open",
 }
 
 

@@ -15,7 +15,7 @@ from anabranch.pipeline.model import EventTime, IdleTimeout
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge import ingestion as rules
-from anabranch.protocol.errors import ConfigurationError, Fenced, TooManyParts, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from anabranch.protocol.log import writer_state
 from harness.source_world import World
@@ -441,15 +441,30 @@ class TestTooMuchOpen:
         world.run(process, lambda: world.view.closed() == 607)
         assert world.view.cars() == [*range(299), 9_999]
 
-    def test_a_partition_that_fills_it_alone_is_named(self) -> None:
+    def test_a_source_that_keeps_too_much_open_stops_and_goes_on_when_it_keeps_less(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It neither ends nor loses anything, before a restart and after it."""
+        monkeypatch.setattr(rules, "PENDING_PARTS_NARROW", 55)
+        monkeypatch.setattr(rules, "PENDING_PARTS_STOP", 65)
         world = World(out_of_orderness_ms=3_600_000)
         self.backlog(world, 0, first_ms=10_000_000)
         self.backlog(world, 1, first_ms=10_000_000)
-        with pytest.raises(
-            TooManyParts,
-            match=r"1000000 parts .* source reports is held back by p\.reports\[[01]\]",
-        ):
-            world.run(world.process(), 100)
+        for _ in range(2):
+            process = world.process()
+            world.run(process, 100)
+            detail = process.status.detail
+            assert (detail["too_much_open"], detail["held_back"]) == (True, 2)
+        (source,) = world.pipeline.sources.values()
+        shorter = source.model_copy(update={"out_of_orderness_ms": 100})
+        world.pipeline = world.pipeline.model_copy(update={"sources": {source.name: shorter}})
+        for partition in (0, 1):
+            world.produce(partition, report(20_000_000, 9_998))
+        process = world.process()
+        world.run(process, lambda: world.view.closed() == 199_998)
+        assert world.view.cars() == sorted([*range(300), *range(1_000, 1_300)])
+        assert not process.status.detail["too_much_open"]
+        assert world.dead() == []
 
 
 def test_what_is_open_does_not_keep_a_source_from_reading_on(

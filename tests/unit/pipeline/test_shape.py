@@ -20,6 +20,7 @@ from anabranch.pipeline.shape import (
     normal_ms,
     policy,
     quiet_ms,
+    too_open,
     too_short,
     waits,
 )
@@ -177,6 +178,26 @@ def test_a_path_that_is_too_long_for_the_delay_is_named() -> None:
     assert f"3 stage(s) from it to the output need {enough} ms" in found[0]
     assert too_short(pipeline(*chain, corrected="c", max_delay_ms=1)) == [], (
         "nobody sees tentative results"
+    )
+
+
+def test_a_source_that_keeps_more_open_than_fits_is_named_with_what_to_change() -> None:
+    def sentences(bucket_ms: int, out_of_orderness_ms: int) -> list[str]:
+        made = pipeline(stage("a", "s"), corrected="a")
+        sources = {"s": source("s", out_of_orderness_ms)}
+        return too_open(made.model_copy(update={"bucket_ms": bucket_ms, "sources": sources}))
+
+    (found,) = sentences(50, 86_400_000)
+    assert found == (
+        "source s: out_of_orderness (86400000 ms) keeps 1728000 buckets of 50 ms open: with data in"
+        " all of them that is 1728000 parts or more, and from 930000 on nothing is read. Unless the"
+        " source has long pauses, make out_of_orderness 40000000 ms or shorter, or bucket 108 ms or"
+        " wider"
+    )
+    assert sentences(108, 86_400_000) == sentences(50, 40_000_000) == []
+    (found,) = sentences(60_000, 300_000_000)
+    assert found.endswith("make out_of_orderness 200000000 ms or shorter"), (
+        "rounds of reading open parts, too, however wide a bucket is"
     )
 
 

@@ -45,7 +45,7 @@ Invariants:
         ``closed`` continues as this one would.
     IN7 a partition's position never goes back.
     IN8 some partition is always read, the lowest of those that are not left out, unless the source
-        is pushed back (IN10).
+        is pushed back (IN10) or stopped (IN15).
     IN9 a record at or below the boundary at which its partition was found is not late before the
         partition's low mark has passed that boundary.
     IN10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until
@@ -61,6 +61,9 @@ Invariants:
         do: where IN3 and IN4 say another partition, or the source, theirs are meant, too. A shard
         whose partitions are all left out goes on with the lowest of theirs, and what is bounded
         ends with the largest event time of all.
+    IN15 a source with PENDING_PARTS_STOP open parts reads nothing until its boundary moves, as it
+        does in a process whose rules hold fewer buckets open. Meanwhile the boundary stands still,
+        as in IN10, and nothing is lost or late.
     IN14 a partition that the writer before has named holds the boundary back from the beginning.
     IN15 at the latest when a partition has nothing more to read, a boundary record has its position
         past all that its readers are never shown.
@@ -82,6 +85,17 @@ PENDING_PARTS_HOLD: Final = 800_000
 """From so many open parts on a source reads only what holds its boundary back, until half of them
 are closed. The rest of PENDING_PARTS_MAX is for what is read on the way there: a record beyond that
 limit would end the source.
+"""
+
+PENDING_PARTS_NARROW: Final = 850_000
+"""From so many open parts on a source reads only the lowest of the partitions that hold its
+boundary back: only that one's records move the boundary.
+"""
+
+PENDING_PARTS_STOP: Final = 930_000
+"""From so many open parts on a source reads nothing. Its lowest partition alone has filled what
+readers hold (PENDING_PARTS_MAX): its out-of-orderness keeps more buckets open than that. The rest
+is for the two rounds that are read before their parts are seen in the log.
 """
 
 BLOCKS_KEPT_MAX: Final = 4_000_000
@@ -147,6 +161,13 @@ cut off. Then nothing says when the next bucket closes.
 
 InputPartition = tuple[str, int]
 """(topic, partition) of a user's topic."""
+
+
+def open_parts_expected(bucket_ms: int, out_of_orderness_ms: int) -> int:
+    """Return the number of parts that a source without pauses keeps open: one at least for each
+    bucket, and for each round of reading, that its out-of-orderness covers.
+    """
+    return out_of_orderness_ms // min(bucket_ms, APPEND_OPEN_EVERY_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +343,8 @@ class SourceMachine:
         self._has_skipped = False
         self.is_full = False
         """Whether too much was open at the last ``to_read``."""
+        self.is_stopped = False
+        """Whether so much was open then that nothing was read (IN15)."""
         self.is_pushed_back = False
         """Whether too many blocks were kept then (IN10)."""
         self._unread: frozenset[InputPartition] = frozenset()
@@ -414,8 +437,11 @@ class SourceMachine:
 
         All, unless too much is open: then those that hold the boundary back, until half of
         PENDING_PARTS_HOLD is closed (IN8). What the others have to say can only be closed after
-        them.
+        them. With more open only the lowest of them is read, and at last none (IN15).
         """
+        self.is_stopped = open_parts >= (
+            PENDING_PARTS_NARROW if self.is_stopped else PENDING_PARTS_STOP
+        )
         self.is_full = (
             open_parts > PENDING_PARTS_HOLD // 2
             if self.is_full
@@ -425,7 +451,12 @@ class SourceMachine:
         self.is_pushed_back = blocks_kept > (
             BLOCKS_KEPT_MAX // 2 if self.is_pushed_back else BLOCKS_KEPT_MAX - 1
         )
-        read = frozenset() if self.is_pushed_back else self.holding() if self.is_full else every
+        if self.is_pushed_back or self.is_stopped:
+            read = frozenset[InputPartition]()
+        elif open_parts >= PENDING_PARTS_NARROW:
+            read = self._lowest()
+        else:
+            read = self.holding() if self.is_full else every
         self._unread = every - read
         return read
 
@@ -442,6 +473,11 @@ class SourceMachine:
             for at, event_time_ms in counted
             if closed_by(event_time_ms - out_of_orderness_ms, bucket_ms) <= self._closed
         )
+
+    def _lowest(self) -> frozenset[InputPartition]:
+        """The partition that holds the boundary back and is least far."""
+        holding = sorted(self.holding(), key=lambda at: self._partitions[at].event_time_max_ms)
+        return frozenset(holding[:1])
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
         """Records were read, and will all be named by the next boundary record (IN12). A chunk

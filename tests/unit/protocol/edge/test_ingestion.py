@@ -529,6 +529,44 @@ class TestTooMuchOpen:
         assert m.to_read(5) == {A, B, C}
         assert m.to_read(9) == {A, B, C}
 
+    def test_in15_with_more_open_only_the_lowest_is_read_and_at_last_none(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ingestion, "PENDING_PARTS_NARROW", 12)
+        monkeypatch.setattr(ingestion, "PENDING_PARTS_STOP", 14)
+        m = machine(3, out_of_orderness_ms=10_000)
+        speak(m, 1, a=1_000, b=2_000, c=950)
+        assert m.to_read(11) == {A, B, C}, "by the out-of-orderness all hold it back"
+        assert m.to_read(12) == m.to_read(13) == {C}
+        assert not m.is_stopped
+        assert m.to_read(14) == set()
+        assert m.is_stopped
+        assert m.to_read(12) == set()
+        assert m.to_read(11) == {A, B, C}
+        assert not m.is_stopped
+
+    def test_in15_a_source_that_has_stopped_goes_on_with_other_rules(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ingestion, "PENDING_PARTS_STOP", 14)
+        m = machine(2, out_of_orderness_ms=10_000)
+        speak(m, 1, a=5_000, b=6_000)
+        assert m.to_read(14) == set()
+        assert not m.moves_unread(900_000), "time alone opens nothing"
+        again = machine(2, positions=m.positions(), out_of_orderness_ms=1_000)
+        assert again.to_read(14) == set()
+        assert again.moves_unread(2)
+        assert again.closed == 39
+
+    @pytest.mark.parametrize(
+        ("bucket_ms", "out_of_orderness_ms", "parts"),
+        [(50, 86_400_000, 1_728_000), (1_000, 86_400_000, 345_600), (100, 0, 0)],
+    )
+    def test_a_source_without_pauses_has_a_part_for_each_bucket_and_round(
+        self, bucket_ms: int, out_of_orderness_ms: int, parts: int
+    ) -> None:
+        assert ingestion.open_parts_expected(bucket_ms, out_of_orderness_ms) == parts
+
     def test_one_that_never_spoke_holds_it_back(self) -> None:
         m = machine(2)
         speak(m, 1, a=1_000)

@@ -266,6 +266,7 @@ def test_much_that_is_open_delays_but_neither_loses_nor_stops(
     )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ingestion, "PENDING_PARTS_HOLD", hold)
+        patched.setattr(ingestion, "PENDING_PARTS_NARROW", hold + at_once)
         while not shell.drained():
             still_open = sum(
                 len(rows) for bucket, rows in shell.log.buckets.items() if bucket > shell.log.closed
