@@ -16,11 +16,16 @@ from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.scratch import Scratch
-from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED, MIB
 
 _logger = logging.getLogger("anabranch.spark")
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _PREFIX: Final = "spark.sql.streaming"
+
+DRIVER_RESULT_BYTES: Final = 64 * MIB
+"""Results of the tasks of one batch that the driver takes; where there are more, the tasks write
+them. The driver's Java holds them several times over.
+"""
 
 _SOCKET_NAME: Final = f".{'0' * 36}.sock"
 """As long as the names that Spark and PySpark give to sockets."""
@@ -47,6 +52,7 @@ REQUIRED: Final = {
     f"{_PREFIX}.stopTimeout": "3s",
     "spark.sql.session.timeZone": "UTC",
     "spark.scheduler.mode": "FAIR",
+    "spark.driver.maxResultSize": str(DRIVER_RESULT_BYTES),
     "spark.python.daemon.module": "anabranch.adapters.spark.worker_daemon",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",

@@ -2,8 +2,12 @@
 
 Small results come to the driver as Arrow and are written from there; large ones are written by the
 tasks, which send back the parts. Both go through ``foreachBatch``, so the choice is made batch by
-batch. A crash between any two steps leaves garbage blocks at most: Spark runs the same plan again,
-and the boundary record says which record it continues (rules 3, 4, 9).
+batch. It follows from an estimate, which a window with many groups may exceed by any factor. So a
+task sends the driver a bounded number of rows. Where a task has more, the batch is run again, as
+Spark runs a failed task again, and the tasks write.
+
+A crash between any two steps leaves garbage blocks at most: Spark runs the same plan again, and the
+boundary record says which record it continues (rules 3, 4, 9).
 """
 
 from __future__ import annotations
@@ -45,6 +49,15 @@ DRIVER_ROWS_MAX: Final = 20_000
 """Where a batch is expected to give more results than this, the tasks write them: the driver
 would be the bottleneck.
 """
+
+_RESULTS_TOO_LARGE: Final = "spark.driver.maxResultSize"
+"""In the text of what Spark raises where the tasks together send the driver more bytes than
+``session.DRIVER_RESULT_BYTES``.
+"""
+
+_NUMBER: Final = "anabranch_number_in_task"
+_NUMBER_MASK: Final = (1 << 33) - 1
+"""The bits of ``monotonically_increasing_id`` that count the rows of a task."""
 
 _ROWS_REMEMBERED: Final = 1_000_000
 """What a stage gives for a row that it reads is taken from about so many of its last rows."""
@@ -203,6 +216,10 @@ class ResultsExpected:
 
     def __init__(self) -> None:
         self._read = self._made = 0
+        self.exceeded = False
+        """A batch gave more than the driver takes, though little was expected. The stage's later
+        ones are written by tasks: such a batch is run twice.
+        """
 
     def of(self, rows: int) -> float:
         """Of ``rows`` that are read: as many as before of so many."""
@@ -214,6 +231,26 @@ class ResultsExpected:
         if read > _ROWS_REMEMBERED:
             read, made = read // 2, made // 2
         self._read, self._made = read, made
+
+
+def bounded(frame: DataFrame, task_rows_max: int) -> pa.Table | None:
+    """Return the rows of ``frame``, or None where a task has more than ``task_rows_max`` of them,
+    or all together more bytes than Spark's driver takes.
+
+    A task computes all of its rows even so, and saves its state; it sends one more than that.
+    """
+    number = f"monotonically_increasing_id() & {_NUMBER_MASK} AS {_NUMBER}"
+    first = frame.selectExpr("*", number).where(f"{_NUMBER} <= {task_rows_max}")
+    try:
+        table = first.toArrow()
+    except Py4JJavaError as error:
+        if _RESULTS_TOO_LARGE in str(error):
+            return None
+        raise
+    last = pc.max(table.column(_NUMBER)).as_py()
+    if last is not None and last >= task_rows_max:
+        return None
+    return table.drop_columns([_NUMBER])
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +313,13 @@ class StageSink:
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
         closed = start.before.bucket
-        large = self._expected.of(start.rows) > DRIVER_ROWS_MAX
-        parts = self._by_tasks(frame, closed) if large else self._by_driver(frame, closed)
+        large = self._expected.exceeded or self._expected.of(start.rows) > DRIVER_ROWS_MAX
+        table = None if large else bounded(frame, DRIVER_ROWS_MAX)
+        if table is None:
+            self._expected.exceeded = self._expected.exceeded or not large
+            parts = self._by_tasks(frame, closed)
+        else:
+            parts = self._blocks.write(slices_of(table, self._output, closed))
         if self._reached is None:
             self._query.check_state(self._query.checkpoint)
         made = sum(part.rows for part in parts)
@@ -305,9 +347,6 @@ class StageSink:
                 for i, o in enumerate(LoggedBatch(self._query.checkpoint, batch - 1).offsets)
             }
         )
-
-    def _by_driver(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
-        return self._blocks.write(slices_of(frame.toArrow(), self._output, closed))
 
     def _by_tasks(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
         found = (

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -62,9 +63,25 @@ class Frame:
     """Spark's result, in so many tasks."""
 
     tasks: list[pa.Table]
+    driver_rows_max: int = 1 << 40
+    """Where it is more, Spark's driver does not take it."""
+
+    def selectExpr(self, everything: str, number: str) -> Frame:  # noqa: N802 - Spark's name
+        assert everything == "*"
+        name = number.rpartition(" AS ")[2]
+        tasks = [t.append_column(name, pa.array(range(t.num_rows), pa.int64())) for t in self.tasks]
+        return replace(self, tasks=tasks)
+
+    def where(self, condition: str) -> Frame:
+        name, last = condition.split(" <= ")
+        assert all(task.column_names[-1] == name for task in self.tasks)
+        return replace(self, tasks=[task.slice(0, int(last) + 1) for task in self.tasks])
 
     def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
-        return pa.concat_tables(self.tasks)
+        found = pa.concat_tables(self.tasks)
+        if found.num_rows > self.driver_rows_max:
+            raise TooMuchForTheDriverError
+        return found
 
     def mapInArrow(  # noqa: N802
         self, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
@@ -72,6 +89,20 @@ class Frame:
         assert schema == "parts string"
         return Frame(
             [pa.Table.from_batches(list(function(iter(task.to_batches())))) for task in self.tasks]
+        )
+
+
+class TooMuchForTheDriverError(Py4JJavaError):
+    """What PySpark raises then, without Java."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self)
+
+    def __str__(self) -> str:
+        return (
+            "org.apache.spark.SparkException: Job aborted due to stage failure: Total size of"
+            " serialized results of 1 tasks (7.8 MiB) is bigger than spark.driver.maxResultSize"
+            " (1024.0 KiB)"
         )
 
 
@@ -260,6 +291,30 @@ class TestBatch:
             by_tasks.append(bench.by_tasks)
         assert by_tasks == [0, 0, 0, 1]
 
+    def test_a_task_sends_the_driver_no_more_than_its_bound(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Little is read when a window ends, and little was expected; it has many groups."""
+        monkeypatch.setattr(module, "DRIVER_ROWS_MAX", 10)
+        by_tasks, bench.driver.rows = [], 1
+        for batch, rows in enumerate((10, 11, 10, 0)):
+            bench.logged(batch, 5 + batch)
+            bench.run(batch, result(*[850_000 + batch * 100_000] * rows), result())
+            by_tasks.append(bench.by_tasks)
+            assert sum(bench.rows().values()) == rows, "all of them, once"
+        assert by_tasks == [0, 2, 4, 6], "and it may be as many again"
+        bench.sink = bench.make()
+        bench.logged(4, 12)
+        bench.run(4, result(1_250_000), result())
+        assert bench.by_tasks == 8, "a successor knows that, too"
+
+    def test_tasks_write_what_has_more_bytes_than_the_driver_takes(self, bench: Bench) -> None:
+        bench.logged(0, 5)
+        frame: Any = Frame([result(450_000, 460_000)], driver_rows_max=1)
+        bench.sink(frame, 0)
+        assert bench.rows() == {5: 2}
+        assert bench.by_tasks == 1
+
     def test_a_successor_knows_what_to_expect_from_the_query_before(self, bench: Bench) -> None:
         bench.driver.rows = 1_000
         bench.logged(0, 5)
@@ -296,7 +351,7 @@ class TestBatch:
                 if batch >= 30
                 else result(),
             )
-        assert bench.by_tasks == 2, "the first, of which nothing was known, and the last"
+        assert bench.by_tasks == 3, "the first, of which nothing was known, and both that gave much"
 
     @pytest.mark.parametrize(("bound", "value"), [("_TASK_ROWS_MAX", 2), ("_TASK_BYTES_MAX", 20)])
     def test_a_task_with_much_to_write_writes_in_several_attempts(
