@@ -743,7 +743,7 @@ class IngestionService:
 
 
 def _too_much_open(source: Source, bucket_ms: int) -> str:
-    """Return what a person must do about a source that has stopped (IN15)."""
+    """Return what a person must do about a source that has stopped (IN16)."""
     return (
         f"out_of_orderness ({source.out_of_orderness_ms} ms) keeps too many buckets of"
         f" {bucket_ms} ms open: make it shorter and restart; a pipeline of another name can have"

@@ -45,7 +45,7 @@ Invariants:
         ``closed`` continues as this one would.
     IN7 a partition's position never goes back.
     IN8 some partition is always read, the lowest of those that are not left out, unless the source
-        is pushed back (IN10) or stopped (IN15).
+        is pushed back (IN10) or stopped (IN16).
     IN9 a record at or below the boundary at which its partition was found is not late before the
         partition's low mark has passed that boundary.
     IN10 a source whose readers have left BLOCKS_KEPT_MAX of its blocks undone reads nothing until
@@ -61,12 +61,12 @@ Invariants:
         do: where IN3 and IN4 say another partition, or the source, theirs are meant, too. A shard
         whose partitions are all left out goes on with the lowest of theirs, and what is bounded
         ends with the largest event time of all.
-    IN15 a source with PENDING_PARTS_STOP open parts reads nothing until its boundary moves, as it
-        does in a process whose rules hold fewer buckets open. Meanwhile the boundary stands still,
-        as in IN10, and nothing is lost or late.
     IN14 a partition that the writer before has named holds the boundary back from the beginning.
     IN15 at the latest when a partition has nothing more to read, a boundary record has its position
         past all that its readers are never shown.
+    IN16 a source with PENDING_PARTS_STOP open parts reads nothing until its boundary moves, as it
+        does in a process whose rules hold fewer buckets open. Meanwhile the boundary stands still,
+        as in IN10, and nothing is lost or late.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ class SourceMachine:
         self.is_full = False
         """Whether too much was open at the last ``to_read``."""
         self.is_stopped = False
-        """Whether so much was open then that nothing was read (IN15)."""
+        """Whether so much was open then that nothing was read (IN16)."""
         self.is_pushed_back = False
         """Whether too many blocks were kept then (IN10)."""
         self._unread: frozenset[InputPartition] = frozenset()
@@ -437,7 +437,7 @@ class SourceMachine:
 
         All, unless too much is open: then those that hold the boundary back, until half of
         PENDING_PARTS_HOLD is closed (IN8). What the others have to say can only be closed after
-        them. With more open only the lowest of them is read, and at last none (IN15).
+        them. With more open only the lowest of them is read, and at last none (IN16).
         """
         self.is_stopped = open_parts >= (
             PENDING_PARTS_NARROW if self.is_stopped else PENDING_PARTS_STOP
