@@ -68,7 +68,7 @@ def test_a_batch_that_gives_more_than_was_expected_is_run_again_on_the_same_stat
             return 0
 
         @property
-        def exceeded(self) -> bool:  # type: ignore[override]
+        def exceeded(self) -> bool:
             return False
 
         @exceeded.setter

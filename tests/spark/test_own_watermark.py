@@ -99,7 +99,9 @@ class Queries:
         )
         self._lock = threading.Lock()
 
-    def answer(self, query: str, _: str, start: dict[str, Any]) -> dict[str, Any] | None:
+    def answer(
+        self, query: str, _: str, start: dict[str, Any], __: object
+    ) -> dict[str, Any] | None:
         with self._lock:
             return self.plans[query].get(start["bucket"])
 

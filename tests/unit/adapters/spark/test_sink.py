@@ -92,7 +92,7 @@ class Frame:
         )
 
 
-class TooMuchForTheDriverError(Py4JJavaError):
+class TooMuchForTheDriverError(Py4JJavaError):  # type: ignore[misc]  # without types
     """What PySpark raises then, without Java."""
 
     def __init__(self) -> None:

@@ -529,7 +529,7 @@ class TestTooMuchOpen:
         assert m.to_read(5) == {A, B, C}
         assert m.to_read(9) == {A, B, C}
 
-    def test_in15_with_more_open_only_the_lowest_is_read_and_at_last_none(
+    def test_in16_with_more_open_only_the_lowest_is_read_and_at_last_none(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ingestion, "PENDING_PARTS_NARROW", 12)
@@ -538,14 +538,13 @@ class TestTooMuchOpen:
         speak(m, 1, a=1_000, b=2_000, c=950)
         assert m.to_read(11) == {A, B, C}, "by the out-of-orderness all hold it back"
         assert m.to_read(12) == m.to_read(13) == {C}
-        assert not m.is_stopped
-        assert m.to_read(14) == set()
-        assert m.is_stopped
-        assert m.to_read(12) == set()
-        assert m.to_read(11) == {A, B, C}
-        assert not m.is_stopped
+        seen = [m.is_stopped]
+        for open_parts, read in ((14, set()), (12, set()), (11, {A, B, C})):
+            assert m.to_read(open_parts) == read
+            seen.append(m.is_stopped)
+        assert seen == [False, True, True, False]
 
-    def test_in15_a_source_that_has_stopped_goes_on_with_other_rules(
+    def test_in16_a_source_that_has_stopped_goes_on_with_other_rules(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ingestion, "PENDING_PARTS_STOP", 14)
