@@ -67,6 +67,10 @@ WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
 their power at once; a clock runs fast or slow; a disk takes nothing more for a while.
 """
+CLOCK_SET_MS = (-3_600_000, 3_600_000)
+"""Displacements of a wall clock that stays as it was set, with healing too: no wait may depend on
+it. A source needs a clock that is nearly right, for ``max_ahead``.
+"""
 EVERYTHING = "everything"
 DRIFT_PERMILLE = 200
 CLOCK_JUMP_MS = 288_000
@@ -94,6 +98,7 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     if is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
     found = [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
+    found += _clocks_set(options, targets)
     return sorted([*found, *_one_delivery_down(options)])
 
 
@@ -193,6 +198,18 @@ def _wide(options: Options, targets: Sequence[str]) -> list[Fault]:
         else:
             found.append(Fault(at_ms, kind, EVERYTHING, 0, duration_ms))
     return found
+
+
+def _clocks_set(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """In one of eight seeds the wall clocks of one or two machines are set, and stay so."""
+    rng = random.Random(f"{options.seed}/clocks set")
+    if rng.random() < 0.875:
+        return []
+    those = [target for target in targets if not target.startswith("ingestion/")]
+    return [
+        Fault(rng.randrange(options.heal_ms), "clock set", target, rng.choice(CLOCK_SET_MS), 0)
+        for target in rng.sample(those, min(len(those), rng.choice((1, 2))))
+    ]
 
 
 def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:

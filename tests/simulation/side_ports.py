@@ -83,15 +83,22 @@ class SimulatedClock:
     def __init__(self, port: Port, epoch_ms: int) -> None:
         self._port, self._epoch_ms = port, epoch_ms
         self.offset_ms = 0
+        self.set_ms = 0
+        """Displacement by which the wall clock was set, in ms; nothing mends it."""
         self._drift_permille, self._drifts_from_ms = 0, 0
 
     def drift(self, permille: int) -> None:
         """From now on the wall clock runs fast, or slow; 0: it is right again."""
-        self.offset_ms = 0 if not permille else self.now_ms() - self._epoch_ms - self._port.now_ms
+        self.offset_ms = (
+            0 if not permille else self._unset_ms() - self._epoch_ms - self._port.now_ms
+        )
         self._drift_permille, self._drifts_from_ms = permille, self._port.now_ms
 
     def now_ms(self) -> int:
         """Wall clock."""
+        return self._unset_ms() + self.set_ms
+
+    def _unset_ms(self) -> int:
         now_ms = self._port.now_ms
         return (
             self._epoch_ms

@@ -33,6 +33,8 @@ class Runs:
         self.link = Link()
         """What new runs begin with."""
         self.clock_offset_ms = 0
+        self.clock_set_ms = 0
+        """Displacement of the machine's wall clock that nobody mends, in ms."""
         self.drift_permille = 0
         self.away_until_ms = 0
         """Not started again before."""
@@ -85,6 +87,7 @@ class ProcessFaults:
             "slow",
             "clock",
             "clock back",
+            "clock set",
             "drift",
             "disk full",
         ):
@@ -124,6 +127,10 @@ class ProcessFaults:
             runs.clock_offset_ms = fault.value if kind == "clock" else 0
             for _, clock in runs.alive.values():
                 clock.offset_ms = runs.clock_offset_ms
+        if kind == "clock set":
+            runs.clock_set_ms = fault.value
+            for _, clock in runs.alive.values():
+                clock.set_ms = fault.value
         if kind == "drift":
             runs.drift_permille = fault.value
             for _, clock in runs.alive.values():

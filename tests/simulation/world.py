@@ -390,6 +390,7 @@ class World:
         runs.lives.append(port.life)
         clock = SimulatedClock(port, workload.BASE_MS)
         clock.offset_ms = runs.clock_offset_ms
+        clock.set_ms = runs.clock_set_ms
         if runs.drift_permille:
             clock.drift(runs.drift_permille)
         runs.current = process

@@ -143,21 +143,21 @@ class ControlRoom:
         self._heartbeats.close()
 
     def _take(self, entry: ControlRecord, *, is_news: bool = True) -> None:
-        now_ms = self._clock.now_ms()
+        monotonic_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         if isinstance(entry, Heartbeat):
-            self._trimming.heard(entry, now_ms)
-            if is_news and not self._image.heartbeat(entry, now_ms):
+            self._trimming.heard(entry, monotonic_ms)
+            if is_news and not self._image.heartbeat(entry, monotonic_ms):
                 self.rejected.inc()
             if (
                 entry.service == DELIVERY_SERVICE
                 and entry.rejected
                 and (output := self._pipeline.deliveries().get(entry.name)) is not None
             ):
-                self.alarms.append(self._rejecting(output, now_ms))
+                self.alarms.append(self._rejecting(output, wall_ms))
             if is_news and entry.service == INGESTION_SERVICE:
-                self._heard_source(entry, now_ms)
+                self._heard_source(entry, wall_ms)
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
-            self._trimming.seen(entry)
+            self._trimming.seen(entry, monotonic_ms)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
             self._image.trim(entry)
         elif isinstance(entry, Fence):
@@ -168,11 +168,11 @@ class ControlRoom:
                     f"replica {entry.replica} made buckets of {entry.stream} again for"
                     f" {entry.reader}: {entry.reason}"
                 )
-                self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, now_ms))
+                self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, wall_ms))
         else:
             self.rejected.inc()
 
-    def _heard_source(self, entry: Heartbeat, now_ms: int) -> None:
+    def _heard_source(self, entry: Heartbeat, wall_ms: int) -> None:
         """Raise an alarm when a source begins to wait for its input; not again while it waits."""
         if entry.state != INPUT_MISSING:
             self._waiting_sources.discard(entry.name)
@@ -182,22 +182,22 @@ class ControlRoom:
                 f"source {entry.name} waits for its input: part of it is gone, or a topic does not"
                 " exist or has no leader; 'anabranch status' says what is missing and how to go on"
             )
-            self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, now_ms))
+            self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, wall_ms))
 
     @staticmethod
-    def _rejecting(output: Output, now_ms: int) -> Alarm:
+    def _rejecting(output: Output, wall_ms: int) -> Alarm:
         text = (
             f"output {output.name}: results are larger than its topics take: those that"
             f" {output.corrected.topic} rejected are in {output.rejected}, the live topic leaves"
             " them out; make them smaller, or raise max.message.bytes"
         )
-        return Alarm(REJECTED, output.stage, -1, text, now_ms)
+        return Alarm(REJECTED, output.stage, -1, text, wall_ms)
 
     def _say(self, uptos: Mapping[str, int]) -> None:
         """Trim points that could not be written are lost: others follow. Fences are written
         until they are.
         """
-        points = self._trimming.due(self._clock.now_ms(), uptos)
+        points = self._trimming.due(self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms())
         fences_there = bool(self._unsent) and self._fence_writer.write(self._unsent)
         points_there = bool(points) and self._writer.write(points)
         if fences_there or points_there:

@@ -158,11 +158,11 @@ class IndexImage:
     def _upto(self, stream: str, log_state: LogState) -> None:
         self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.closed_upto)})
 
-    def heartbeat(self, beat: Heartbeat, now_ms: int) -> bool:
-        """A process is alive; whether there was room to remember it. ``now_ms``: of the reader's
-        clock; what the sender's says decides nothing (CX3).
+    def heartbeat(self, beat: Heartbeat, monotonic_ms: int) -> bool:
+        """A process is alive; whether there was room to remember it. ``monotonic_ms``: of
+        the reader; what the sender's clock says decides nothing (CX3).
         """
-        at = self._time.at(now_ms)
+        at = self._time.at(monotonic_ms)
         key = f"{self.prefix}process:{beat.service}:{beat.name}:{beat.replica}"
         known = self._heartbeats.get(key)
         if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
@@ -176,9 +176,9 @@ class IndexImage:
         """The newest trim point of a stream."""
         self._put(f"{self.prefix}trim:{point.stream}", {"bucket": str(point.bucket)})
 
-    def states(self, now_ms: int) -> dict[str, str]:
+    def states(self, monotonic_ms: int) -> dict[str, str]:
         """State of each process by name, those not heard of any more left out (and forgotten)."""
-        at = self._time.at(now_ms)
+        at = self._time.at(monotonic_ms)
         self._heartbeats = {
             key: (beat, heard_at)
             for key, (beat, heard_at) in self._heartbeats.items()
@@ -199,7 +199,7 @@ class IndexImage:
         """Every key that may stand in the index."""
         return {self.marker, *self._hashes, *self._rankings, *self._heartbeats}
 
-    def next_write(self, now_ms: int) -> IndexWrite | None:
+    def next_write(self, monotonic_ms: int) -> IndexWrite | None:
         """What to write next; the same until ``written`` is called. None: nothing."""
         while self._dirty:
             key = next(iter(self._dirty))
@@ -217,7 +217,10 @@ class IndexImage:
             if key in self._hashes:
                 return IndexWrite(key, fields=self._hashes[key])
             heard = self._heartbeats.get(key)
-            if heard is not None and self._time.at(now_ms) - heard[1] <= HEARTBEAT_LIFETIME_MS:
+            if (
+                heard is not None
+                and self._time.at(monotonic_ms) - heard[1] <= HEARTBEAT_LIFETIME_MS
+            ):
                 return IndexWrite(key, fields=_fields_of(heard[0]), expire_ms=HEARTBEAT_LIFETIME_MS)
             del self._dirty[key]
         return None

@@ -335,7 +335,7 @@ class ConsistencyManager:
         """The index is new, was lost, or is of unknown content: clear away what is not ours
         any more and write everything.
         """
-        self._image.states(self._context.clock.now_ms())
+        self._image.states(self._context.clock.monotonic_ms())
         for key in index.keys(self._image.prefix):
             index.delete(key)
         crash_point("manager.index_cleared")
@@ -349,7 +349,7 @@ class ConsistencyManager:
 
     def _write_some(self, index: Index) -> bool:
         for count in range(_WRITES_PER_ROUND):
-            write = self._image.next_write(self._context.clock.now_ms())
+            write = self._image.next_write(self._context.clock.monotonic_ms())
             if write is None:
                 self.status.waiting_for = None
                 return count > 0
@@ -397,7 +397,7 @@ class ConsistencyManager:
             "stable_bucket_ms": {
                 stream: bound_ms(upto, width_ms) for stream, upto in uptos.items()
             },
-            "processes": self._image.states(now_ms),
+            "processes": self._image.states(self._context.clock.monotonic_ms()),
             "versions": {
                 stream: reader.log_state.version
                 for stream, reader in self._streams.items()

@@ -382,19 +382,19 @@ class LiveTopic:
     def _available(self, now: LiveProgress) -> Available:
         """What the boundary log has beyond ``now``, as far as it is read."""
         self._hear()
-        stage, wall_ms = self._output.stage, self._context.clock.now_ms()
+        stage, now_ms = self._output.stage, self._context.clock.monotonic_ms()
         return self._choice.available(
             now,
             self._following.log_state,
-            self._detector.states(stage, wall_ms),
-            self._detector.silent(stage, wall_ms),
-            self._context.clock.monotonic_ms(),
+            self._detector.states(stage, now_ms),
+            self._detector.silent(stage, now_ms),
+            now_ms,
         )
 
     def _hear(self) -> None:
         if self._control is None:
             return
-        entries, now_ms = self._control.poll(0), self._context.clock.now_ms()
+        entries, now_ms = self._control.poll(0), self._context.clock.monotonic_ms()
         for entry in entries:
             if isinstance(entry, Heartbeat):
                 self._detector.heard(entry, now_ms)

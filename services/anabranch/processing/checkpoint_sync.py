@@ -34,11 +34,12 @@ class CheckpointSync:
         self._context = context
         self._status = status
         self._store = store
-        self._begun_ms = context.clock.now_ms()
+        self._begun_ms = context.clock.monotonic_ms()
         self._thread: Thread | None = None
 
-    def look(self, runner: ReplicaRunner, now_ms: int) -> None:
+    def look(self, runner: ReplicaRunner) -> None:
         """Begin when it is time to, and the last one is over."""
+        now_ms = self._context.clock.monotonic_ms()
         if now_ms - self._begun_ms < CHECKPOINT_SYNC_EVERY_MS or (
             self._thread is not None and self._thread.is_alive()
         ):

@@ -648,9 +648,10 @@ class StageReplica:
                 (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
                 runner.synced_bucket,
             )
-        self._sync.look(runner, now)
-        if now - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
-            self._epoch_checked_ms = now
+        self._sync.look(runner)
+        monotonic_ms = self._context.clock.monotonic_ms()
+        if monotonic_ms - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
+            self._epoch_checked_ms = monotonic_ms
             runner.check_epoch()
 
     def _missing_most(self, runner: ReplicaRunner) -> str:

@@ -319,7 +319,7 @@ class ReplicaControl:
         for entry in entries:
             self._listener(entry)
         with self._lock:
-            self._take(entries, self._clock.now_ms())
+            self._take(entries, self._clock.monotonic_ms())
         return len(entries)
 
     def _take(self, entries: Sequence[ControlRecord], now_ms: int) -> None:
@@ -341,7 +341,7 @@ class ReplicaControl:
         """What each replica of an input says of itself; FAILURE: it says nothing. Empty: it
         has none.
         """
-        return self._detector.states(stream, self._clock.now_ms())
+        return self._detector.states(stream, self._clock.monotonic_ms())
 
     def may_correct(self, wanted: bool) -> bool:
         """Tell the gate whether corrections are possible now; whether they may be made at
@@ -350,13 +350,13 @@ class ReplicaControl:
         if not wanted:
             self._gate.done()
             return False
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         self._gate.want(now_ms)
         return self._gate.open(now_ms)
 
     def peer_serves(self) -> bool:
         """Whether another replica of the stage gives new results."""
-        return self._gate.peer_serves(self._clock.now_ms())
+        return self._gate.peer_serves(self._clock.monotonic_ms())
 
     def close(self) -> None:
         """Idempotent."""

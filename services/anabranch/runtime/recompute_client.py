@@ -67,7 +67,7 @@ class RecomputeClient:
         control, writer = self._control
         for entry in control.poll():
             if isinstance(entry, AskReply):
-                self._requests.heard(entry, clock.now_ms())
+                self._requests.heard(entry, clock.monotonic_ms())
                 if entry.reader == self._reader and entry.outcome is AskOutcome.DIFFERENT:
                     self._context.logger.error(
                         "recomputed_rows_differ",
@@ -80,7 +80,9 @@ class RecomputeClient:
                 self._requests.there(stream)
                 self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(0)
                 continue
-            ask = self._requests.lacking(stream, *gone[stream], clock.now_ms())
+            ask = self._requests.lacking(
+                stream, *gone[stream], clock.monotonic_ms(), wall_ms=clock.now_ms()
+            )
             if ask is not None and writer.write([ask]):
                 self._asks.labels(self._context.pipeline.name, self._reader, stream).inc()
             self._stuck.labels(self._context.pipeline.name, self._reader, stream).set(1)

@@ -16,6 +16,16 @@ CONTROL: Final = (
         by=("ends", "trimming"),
     ),
     Mutant(
+        "trims_by_the_wall_clock",
+        "protocol.control.trimming:Trimming.due",
+        "monotonic_ms - seen_ms < TRIM_EVERY_MS",
+        "wall_ms - vars(self).setdefault('dated', {}).setdefault((stream, seen_ms), wall_ms)"
+        " < TRIM_EVERY_MS",
+        "no wait depends on the wall clock",
+        ("clock set",),
+        by=("trimming",),
+    ),
+    Mutant(
         "trims_for_one_output",
         "consistency_manager.control:readers_of",
         "for name, output in pipeline.deliveries().items()",
@@ -80,8 +90,9 @@ CONTROL: Final = (
     Mutant(
         "clocks_of_readers_decide",
         "protocol.control.trimming:Trimming._position",
-        "if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:",
-        "if (last := self._detector.last(reader)) is not None and now_ms - last.written_ms >"
+        "if self._detector.silent_ms(reader, monotonic_ms) > TRIM_READER_MS:",
+        "if (last := self._detector.last(reader)) is not None and max(b.written_ms for r in"
+        " self._readers[stream] if (b := self._detector.last(r))) - last.written_ms >"
         " TRIM_READER_MS:",
         "TM2",
         ("clock",),

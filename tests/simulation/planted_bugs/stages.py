@@ -485,8 +485,8 @@ STAGES: Final = (
     Mutant(
         "pause_counts_as_silence",
         "protocol.control.failure_detector:ObservedTime.at",
-        "min(max(0, now_ms - self._last_ms), OBSERVED_STEP_MS)",
-        "max(0, now_ms - self._last_ms)",
+        "min(max(0, monotonic_ms - self._last_ms), OBSERVED_STEP_MS)",
+        "max(0, monotonic_ms - self._last_ms)",
         "SB3, OT2",
         ("pause",),
         scenario="passive",

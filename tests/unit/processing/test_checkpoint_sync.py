@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
@@ -15,9 +16,6 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
-
-CLOCK = VirtualClock()
-BEGUN_MS = CLOCK.now_ms()
 
 
 class Runner:
@@ -36,9 +34,9 @@ class Runner:
         store("a timeline")
 
 
-def made(status: ServiceStatus, stored: list[str]) -> Any:
+def made(clock: VirtualClock, status: ServiceStatus, stored: list[str]) -> Any:
     context = SimpleNamespace(
-        clock=CLOCK,
+        clock=clock,
         logger=structlog.get_logger(),
         settings=SimpleNamespace(name="s.0"),
         threads=OWN_THREADS,
@@ -51,20 +49,26 @@ def made(status: ServiceStatus, stored: list[str]) -> Any:
     return CheckpointSync(context, status, store)  # type: ignore[arg-type]
 
 
-def test_one_at_a_time_and_not_too_often() -> None:
-    stored: list[str] = []
+@pytest.mark.parametrize("jump_ms", [0, -3_600_000, 3_600_000])
+def test_one_at_a_time_and_not_too_often(jump_ms: int) -> None:
+    """However the wall clock is set meanwhile: it is the machine's, and no matter of waiting."""
+    clock, stored = VirtualClock(), list[str]()
     runner: Any = Runner()
-    sync = made(ServiceStatus(), stored)
-    sync.look(runner, BEGUN_MS + CHECKPOINT_SYNC_EVERY_MS - 1)
+    sync = made(clock, ServiceStatus(), stored)
+    clock.advance(CHECKPOINT_SYNC_EVERY_MS - 1)
+    clock.jump(jump_ms)
+    sync.look(runner)
     assert runner.begun == 0
-    sync.look(runner, BEGUN_MS + CHECKPOINT_SYNC_EVERY_MS)
-    sync.look(runner, BEGUN_MS + 2 * CHECKPOINT_SYNC_EVERY_MS)
+    clock.advance(1)
+    sync.look(runner)
+    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    sync.look(runner)
     wait_until(lambda: runner.begun, 60, "the first")
     runner.may_end.set()
     wait_until(lambda: stored == ["a timeline"], 60, "the first")
 
     def goes_on() -> bool:
-        sync.look(runner, BEGUN_MS + 3 * CHECKPOINT_SYNC_EVERY_MS)
+        sync.look(runner)
         return len(stored) == 2
 
     wait_until(goes_on, 60, "the second")
@@ -72,17 +76,20 @@ def test_one_at_a_time_and_not_too_often() -> None:
 
 
 def test_a_store_that_denies_is_shown_until_it_is_mended() -> None:
-    status, stored = ServiceStatus(), list[str]()
+    clock, stored = VirtualClock(), list[str]()
+    status = ServiceStatus()
     runner: Any = Runner()
-    sync = made(status, stored)
+    sync = made(clock, status, stored)
     runner.may_end.set()
     runner.dies_of = Unavailable("the store is full")
-    sync.look(runner, BEGUN_MS + CHECKPOINT_SYNC_EVERY_MS)
+    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    sync.look(runner)
     wait_until(lambda: status.detail.get("not_stored") == "the store is full", 60, "what is wrong")
     runner.dies_of = None
+    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
 
     def goes_on() -> bool:
-        sync.look(runner, BEGUN_MS + 2 * CHECKPOINT_SYNC_EVERY_MS)
+        sync.look(runner)
         return bool(stored)
 
     wait_until(goes_on, 60, "the next try")

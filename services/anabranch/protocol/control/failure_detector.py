@@ -31,8 +31,8 @@ Invariants:
     DT2 a known process is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last
         heartbeat was heard.
     DT3 one that makes no progress stays alive; ``stalled`` says so.
-    DT4 nothing here depends on any clock but that of the process that asks, and on that one only
-        within OT1 and OT2.
+    DT4 nothing here depends on any clock but the monotonic one of the process that asks, and on
+        that one only within OT1 and OT2.
     OT1 observed time never falls, whatever the clock does.
     OT2 between two looks it grows by at most ``OBSERVED_STEP_MS``, and by no more than the clock.
     SL1 silence begins with the first own heartbeat that comes back.
@@ -87,8 +87,8 @@ class _Heard:
 
 
 class FailureDetector:
-    """What one process has heard of others. ``now_ms`` is any clock of its own; call
-    ``look``, or ask something, at least every second.
+    """What one process has heard of others. Call ``look``, or ask something, at least every second,
+    always by the monotonic clock: of two clocks the time between would count.
     """
 
     def __init__(self, peers: Iterable[Peer]) -> None:
@@ -109,17 +109,17 @@ class FailureDetector:
             for replica in replicas
         )
 
-    def look(self, now_ms: int) -> int:
+    def look(self, monotonic_ms: int) -> int:
         """The control topics were read to their ends: time that passed until here was
         observed. Returns the observed time.
         """
-        return self._time.at(now_ms)
+        return self._time.at(monotonic_ms)
 
-    def heard(self, beat: Heartbeat, now_ms: int) -> bool:
+    def heard(self, beat: Heartbeat, monotonic_ms: int) -> bool:
         """Take note of any heartbeat of the control topics; whether it was news of somebody
         who is listened to (DT1).
         """
-        at, peer = self._time.at(now_ms), Peer(beat.service, beat.name, beat.replica)
+        at, peer = self._time.at(monotonic_ms), Peer(beat.service, beat.name, beat.replica)
         if peer not in self._sign_at or beat.epoch < self._epochs.get(peer, beat.epoch):
             return False
         before = self._heard.get(peer)
@@ -130,11 +130,11 @@ class FailureDetector:
         self._epochs[peer], self._sign_at[peer] = beat.epoch, at
         return True
 
-    def began(self, peer: Peer, epoch: int, now_ms: int) -> bool:
+    def began(self, peer: Peer, epoch: int, monotonic_ms: int) -> bool:
         """``epoch`` of ``peer`` stands in its log: whether it is new, which is a sign of life
         (DT1).
         """
-        at = self._time.at(now_ms)
+        at = self._time.at(monotonic_ms)
         if epoch <= self._epochs.get(peer, -1):
             return False
         self._epochs[peer], self._sign_at[peer] = epoch, at
@@ -145,9 +145,9 @@ class FailureDetector:
         found = self._heard.get(peer)
         return None if found is None else found.beat
 
-    def silent_ms(self, peer: Peer, now_ms: int) -> int:
+    def silent_ms(self, peer: Peer, monotonic_ms: int) -> int:
         """Observed time since the last sign of life of ``peer``, or since this process listens."""
-        return self._time.at(now_ms) - self._sign_at[peer]
+        return self._time.at(monotonic_ms) - self._sign_at[peer]
 
     def replicas(self, service: str, name: str) -> list[str]:
         """Who is listened to, by id."""
@@ -155,30 +155,31 @@ class FailureDetector:
             peer.replica for peer in self._known if (peer.service, peer.name) == (service, name)
         ]
 
-    def alive(self, service: str, name: str, now_ms: int) -> dict[str, Heartbeat]:
+    def alive(self, service: str, name: str, monotonic_ms: int) -> dict[str, Heartbeat]:
         """The last heartbeat of each that is alive, in the order of their ids (DT2)."""
         peers = [Peer(service, name, replica) for replica in self.replicas(service, name)]
         return {
             peer.replica: self._heard[peer].beat
             for peer in peers
-            if peer in self._heard and self.silent_ms(peer, now_ms) < FAILURE_AFTER_MS
+            if peer in self._heard and self.silent_ms(peer, monotonic_ms) < FAILURE_AFTER_MS
         }
 
-    def silent(self, stage: str, now_ms: int) -> frozenset[str]:
+    def silent(self, stage: str, monotonic_ms: int) -> frozenset[str]:
         """The replicas of ``stage`` that count as dead: no sign of life for FAILURE_AFTER_MS, all
         of it observed. Who has just begun to listen takes nobody for dead.
         """
         return frozenset(
             replica
             for replica in self.replicas(REPLICA_SERVICE, stage)
-            if self.silent_ms(Peer(REPLICA_SERVICE, stage, replica), now_ms) >= FAILURE_AFTER_MS
+            if self.silent_ms(Peer(REPLICA_SERVICE, stage, replica), monotonic_ms)
+            >= FAILURE_AFTER_MS
         )
 
-    def states(self, stage: str, now_ms: int) -> dict[str, ReplicaState]:
+    def states(self, stage: str, monotonic_ms: int) -> dict[str, ReplicaState]:
         """The state of every replica of ``stage``; FAILURE of those that are not alive.
         Empty: it has none, as a source.
         """
-        alive = self.alive(REPLICA_SERVICE, stage, now_ms)
+        alive = self.alive(REPLICA_SERVICE, stage, monotonic_ms)
         return {
             replica: ReplicaState.heard(alive[replica].replica_state)
             if replica in alive
@@ -186,10 +187,10 @@ class FailureDetector:
             for replica in self.replicas(REPLICA_SERVICE, stage)
         }
 
-    def stalled(self, peer: Peer, limit_ms: int, now_ms: int) -> bool:
+    def stalled(self, peer: Peer, limit_ms: int, monotonic_ms: int) -> bool:
         """Whether ``peer`` was heard of nothing new for ``limit_ms`` (DT3)."""
         found = self._heard.get(peer)
-        return found is None or self._time.at(now_ms) - found.progress_at >= limit_ms
+        return found is None or self._time.at(monotonic_ms) - found.progress_at >= limit_ms
 
 
 def _doing(beat: Heartbeat) -> tuple[object, ...]:
@@ -203,11 +204,11 @@ class ObservedTime:
         self._last_ms: int | None = None
         self._observed_ms = 0
 
-    def at(self, now_ms: int) -> int:
-        """Observed time at the clock's ``now_ms`` (OT1, OT2). Call it at every look."""
+    def at(self, monotonic_ms: int) -> int:
+        """Observed time at the clock's ``monotonic_ms`` (OT1, OT2). Call it at every look."""
         if self._last_ms is not None:
-            self._observed_ms += min(max(0, now_ms - self._last_ms), OBSERVED_STEP_MS)
-        self._last_ms = now_ms
+            self._observed_ms += min(max(0, monotonic_ms - self._last_ms), OBSERVED_STEP_MS)
+        self._last_ms = monotonic_ms
         return self._observed_ms
 
 

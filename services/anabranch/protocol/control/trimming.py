@@ -113,9 +113,7 @@ def readers_of(
 
 
 class Trimming:
-    """The trim points of a pipeline's streams. ``now_ms`` is the wall clock of the process
-    that trims.
-    """
+    """The trim points of a pipeline's streams, as the process that trims decides them."""
 
     def __init__(
         self,
@@ -128,45 +126,51 @@ class Trimming:
         self._kept_buckets = kept_buckets or {}
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
-        self._points: dict[str, TrimPoint] = {}
+        self._points: dict[str, int] = {}
+        """Of each stream, the newest bucket."""
+        self._seen_ms: dict[str, int] = {}
+        """Monotonic time at which the newest trim point of a stream was seen: whose clock dated it,
+        and how that was set, does not decide when the next one follows.
+        """
 
-    def heard(self, beat: Heartbeat, now_ms: int) -> None:
+    def heard(self, beat: Heartbeat, monotonic_ms: int) -> None:
         """Take note of any heartbeat of the control topic, however old (TM5)."""
-        self._detector.heard(beat, now_ms)
+        self._detector.heard(beat, monotonic_ms)
 
-    def seen(self, point: TrimPoint) -> None:
+    def seen(self, point: TrimPoint, monotonic_ms: int) -> None:
         """Take note of a trim point in the control topic, one's own too (TM1)."""
-        before = self._points.get(point.stream)
-        if point.stream in self._readers and (before is None or point.bucket >= before.bucket):
-            self._points[point.stream] = point
+        if point.stream in self._readers and point.bucket > self.point(point.stream):
+            self._points[point.stream] = point.bucket
+            self._seen_ms[point.stream] = monotonic_ms
 
     def point(self, stream: str) -> int:
         """Buckets of ``stream`` up to this one are not needed; 0: all are."""
-        found = self._points.get(stream)
-        return 0 if found is None else found.bucket
+        return self._points.get(stream, 0)
 
-    def due(self, now_ms: int, uptos: Mapping[str, int]) -> list[TrimPoint]:
-        """The trim points to write now; ``uptos``: last stable bucket of each stream."""
-        self._detector.look(now_ms)
+    def due(self, monotonic_ms: int, uptos: Mapping[str, int], *, wall_ms: int) -> list[TrimPoint]:
+        """The trim points to write now; ``uptos``: last stable bucket of each stream. ``wall_ms``
+        dates them.
+        """
+        self._detector.look(monotonic_ms)
         made = []
         for stream in self._readers:
-            last = self._points.get(stream)
-            if last is not None and 0 <= now_ms - last.written_ms < TRIM_EVERY_MS:
+            seen_ms = self._seen_ms.get(stream)
+            if seen_ms is not None and monotonic_ms - seen_ms < TRIM_EVERY_MS:
                 continue
             upto = uptos.get(stream, 0)
             kept_after = upto - self._kept_buckets.get(stream, 0)
-            bucket = min(self._position(stream, now_ms, upto), kept_after)
+            bucket = min(self._position(stream, monotonic_ms, upto), kept_after)
             if bucket > self.point(stream):
-                made.append(TrimPoint(stream, bucket, now_ms))
+                made.append(TrimPoint(stream, bucket, wall_ms))
         for point in made:
-            self.seen(point)
+            self.seen(point, monotonic_ms)
         return made
 
-    def _position(self, stream: str, now_ms: int, upto: int) -> int:
+    def _position(self, stream: str, monotonic_ms: int, upto: int) -> int:
         """The least position of the readers that count (TM2-TM4, TM6)."""
         positions = []
         for reader in self._readers[stream]:
-            if self._detector.silent_ms(reader, now_ms) > TRIM_READER_MS:
+            if self._detector.silent_ms(reader, monotonic_ms) > TRIM_READER_MS:
                 continue
             beat = self._detector.last(reader)
             if beat is None:

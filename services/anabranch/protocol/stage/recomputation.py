@@ -137,9 +137,7 @@ class _Request:
 
 
 class RecomputeRequests:
-    """The recompute requests of one reader. ``now_ms`` is the wall clock; a jump of it makes
-    a request come early or late, no more.
-    """
+    """Recompute requests of one reader."""
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
         """``writers``: of every stream that can be recomputed, its replicas. Sources are not among
@@ -152,9 +150,11 @@ class RecomputeRequests:
         self._requests: dict[str, _Request] = {}
         self._number = 0
 
-    def lacking(self, stream: str, first: int, last: int, now_ms: int) -> Ask | None:
+    def lacking(
+        self, stream: str, first: int, last: int, monotonic_ms: int, *, wall_ms: int
+    ) -> Ask | None:
         """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any
-        (RQ1, RQ2).
+        (RQ1, RQ2). ``wall_ms`` dates it, and numbers it above those of an earlier process.
         """
         if stream not in self._writers:
             return None
@@ -165,26 +165,26 @@ class RecomputeRequests:
         if (
             found is not None
             and is_within
-            and 0 <= now_ms - found.since_ms < _PATIENCE_MS[found.state]
+            and monotonic_ms - found.since_ms < _PATIENCE_MS[found.state]
         ):
             return None
-        self._number = max(self._number + 1, now_ms)
-        ask = Ask(stream, self._reader, self._number, first, last, now_ms)
-        self._requests[stream] = _Request(ask, RequestState.SENT, now_ms)
+        self._number = max(self._number + 1, wall_ms)
+        ask = Ask(stream, self._reader, self._number, first, last, wall_ms)
+        self._requests[stream] = _Request(ask, RequestState.SENT, monotonic_ms)
         return ask
 
     def there(self, stream: str) -> None:
         """All blocks of ``stream`` that are needed are there."""
         self._requests.pop(stream, None)
 
-    def heard(self, answer: AskReply, now_ms: int) -> None:
+    def heard(self, answer: AskReply, monotonic_ms: int) -> None:
         """Take note of a reply on the control topic."""
         found = self._requests.get(answer.stream)
         if found is None or answer.reader != self._reader or answer.number != found.ask.number:
             return
         if answer.replica not in self._writers[answer.stream]:
             return
-        found.state, found.since_ms = _HEARD[answer.outcome], now_ms
+        found.state, found.since_ms = _HEARD[answer.outcome], monotonic_ms
         if found.state is RequestState.TAKEN:
             found.taken_by = answer.replica
         if found.state is RequestState.SENT:

@@ -263,8 +263,8 @@ OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
 
 
 class CorrectionGate:
-    """One replica: may it correct at full speed? Not thread-safe. ``now_ms`` is a clock of this
-    process.
+    """One replica: may it correct at full speed? Not thread-safe. Times are
+    of the monotonic clock.
 
     After a restart nothing is wanted.
     """
@@ -284,9 +284,9 @@ class CorrectionGate:
         """For the heartbeat: the gate was open at the last look."""
         return self._wanted_at is not None and self.why in OPEN
 
-    def want(self, now_ms: int) -> None:
+    def want(self, monotonic_ms: int) -> None:
         """Corrections are possible. Again: nothing changes."""
-        at = self._detector.look(now_ms)
+        at = self._detector.look(monotonic_ms)
         if self._wanted_at is None:
             self._wanted_at = at
             self.why = Why.WAITING
@@ -296,34 +296,34 @@ class CorrectionGate:
         self._wanted_at = None
         self.why = Why.NOTHING_WANTED
 
-    def peer_serves(self, now_ms: int) -> bool:
+    def peer_serves(self, monotonic_ms: int) -> bool:
         """Whether another replica of the stage is alive that gives new results: one that does
         not correct at full speed.
         """
-        alive = self._peers(now_ms).values()
+        alive = self._peers(monotonic_ms).values()
         return any(
             ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects
             for beat in alive
         )
 
-    def open(self, now_ms: int) -> bool:
+    def open(self, monotonic_ms: int) -> bool:
         """Whether to correct at full speed now. Call it again and again: it may close."""
-        seen = self._seen(now_ms)
+        seen = self._seen(monotonic_ms)
         self.why = next(why for why, holds in GATE if holds(seen))
         return self.why in OPEN
 
-    def _peers(self, now_ms: int) -> dict[str, Heartbeat]:
-        alive = self._detector.alive(REPLICA_SERVICE, self._stage, now_ms)
+    def _peers(self, monotonic_ms: int) -> dict[str, Heartbeat]:
+        alive = self._detector.alive(REPLICA_SERVICE, self._stage, monotonic_ms)
         return {replica: beat for replica, beat in alive.items() if replica != self._replica}
 
-    def _seen(self, now_ms: int) -> _Seen:
-        at, wanted_at = self._detector.look(now_ms), self._wanted_at
-        alive = self._peers(now_ms)
+    def _seen(self, monotonic_ms: int) -> _Seen:
+        at, wanted_at = self._detector.look(monotonic_ms), self._wanted_at
+        alive = self._peers(monotonic_ms)
         able = {
             replica: beat
             for replica, beat in alive.items()
             if not self._detector.stalled(
-                Peer(REPLICA_SERVICE, self._stage, replica), CORRECTION_STALL_MS, now_ms
+                Peer(REPLICA_SERVICE, self._stage, replica), CORRECTION_STALL_MS, monotonic_ms
             )
         }
         correcting = [replica for replica, beat in able.items() if beat.corrects]
@@ -368,7 +368,7 @@ class Pace(Enum):
 
 
 class CorrectionWatch:
-    """Of one replica. ``now_ms`` is any clock that does not go back."""
+    """Of one replica. ``now_ms`` is monotonic."""
 
     def __init__(self) -> None:
         self._steps = 0

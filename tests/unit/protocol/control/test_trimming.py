@@ -69,7 +69,7 @@ def test_tm7_whoever_may_read_a_stream_counts() -> None:
 def test_tm2_the_least_of_the_readers_and_of_what_is_stable(trimming: Trimming) -> None:
     for reader, bucket in ((STAGE[0], 7), (STAGE[1], 5), (OUTPUT, 20)):
         trimming.heard(beat(reader, bucket), NOW)
-    found = trimming.due(NOW, {"reports": 9, "tolls": 12})
+    found = trimming.due(NOW, {"reports": 9, "tolls": 12}, wall_ms=NOW)
     assert found == [TrimPoint("reports", 5, NOW), TrimPoint("tolls", 12, NOW)]
     assert (trimming.point("reports"), trimming.point("tolls"), trimming.point("unread")) == (
         5,
@@ -84,27 +84,29 @@ def passes(trimming: Trimming, now_ms: int, duration_ms: int, *beats: Heartbeat)
         now_ms += OBSERVED_STEP_MS
         for beat in beats if step % 30 == 0 else ():
             trimming.heard(beat, now_ms)
-        trimming.due(now_ms, {})
+        trimming.due(now_ms, {}, wall_ms=now_ms)
     return now_ms
 
 
 def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) -> None:
     trimming.heard(beat(STAGE[0], 7), NOW)
-    assert trimming.due(NOW, {"reports": 9}) == []
+    assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == []
     late = NOW + LONG_MS
     trimming.heard(beat(STAGE[0], 8), late)
-    assert trimming.due(late, {"reports": 9}) == [], "a clock that jumped has not waited"
+    assert trimming.due(late, {"reports": 9}, wall_ms=late) == [], (
+        "a clock that jumped has not waited"
+    )
     late = passes(trimming, late, LONG_MS, beat(STAGE[0], 8))
-    assert trimming.due(late, {"reports": 9}) == [TrimPoint("reports", 8, late)]
+    assert trimming.due(late, {"reports": 9}, wall_ms=late) == [TrimPoint("reports", 8, late)]
 
 
 def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trimming) -> None:
     trimming.heard(beat(STAGE[0], 7), NOW)
     trimming.heard(beat(STAGE[1], 5), NOW)
     late = passes(trimming, NOW, LONG_MS, beat(STAGE[0], 7))
-    assert [p.bucket for p in trimming.due(late, {"reports": 9})] == [5]
+    assert [p.bucket for p in trimming.due(late, {"reports": 9}, wall_ms=late)] == [5]
     late = passes(trimming, late, TRIM_EVERY_MS, beat(STAGE[0], 7))
-    assert [p.bucket for p in trimming.due(late, {"reports": 9})] == [7]
+    assert [p.bucket for p in trimming.due(late, {"reports": 9}, wall_ms=late)] == [7]
 
 
 @pytest.mark.parametrize("skew_ms", [-LONG_MS - 1, LONG_MS + 1])
@@ -112,23 +114,23 @@ def test_tm2_the_clock_of_a_reader_decides_nothing(trimming: Trimming, skew_ms: 
     """A delivery whose clock is a day behind lives, and reads, all the same."""
     trimming.heard(beat(STAGE[0], 1_000), NOW)
     trimming.heard(beat(STAGE[1], 10, written_ms=NOW + skew_ms), NOW)
-    assert [p.bucket for p in trimming.due(NOW, {"reports": 1_000})] == [10]
+    assert [p.bucket for p in trimming.due(NOW, {"reports": 1_000}, wall_ms=NOW)] == [10]
 
 
 def test_tm4_without_readers_nothing_is_trimmed(trimming: Trimming) -> None:
     for reader in STAGE:
         trimming.heard(beat(reader, 7), NOW)
     late = passes(trimming, NOW, LONG_MS + OBSERVED_STEP_MS)
-    assert trimming.due(late, {"reports": 9, "unread": 9}) == []
+    assert trimming.due(late, {"reports": 9, "unread": 9}, wall_ms=late) == []
 
 
 def test_tm1_it_never_falls(trimming: Trimming) -> None:
-    trimming.seen(TrimPoint("reports", 6, NOW - TRIM_EVERY_MS))
-    trimming.seen(TrimPoint("reports", 4, NOW))
-    trimming.seen(TrimPoint("unknown", 4, NOW))
+    trimming.seen(TrimPoint("reports", 6, NOW), NOW - TRIM_EVERY_MS)
+    trimming.seen(TrimPoint("reports", 4, NOW), NOW)
+    trimming.seen(TrimPoint("unknown", 4, NOW), NOW)
     for reader in STAGE:
         trimming.heard(beat(reader, 5), NOW)
-    assert trimming.due(NOW, {"reports": 9}) == []
+    assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == []
     assert trimming.point("reports") == 6
     assert trimming.point("unknown") == 0
 
@@ -138,30 +140,42 @@ def test_tm5_the_newest_process_speaks(trimming: Trimming) -> None:
     trimming.heard(beat(STAGE[1], 3, epoch=2), NOW)
     trimming.heard(beat(STAGE[1], 8, epoch=1), NOW)
     trimming.heard(beat(Peer("processing", "tolls", "2"), 1), NOW)
-    assert [p.bucket for p in trimming.due(NOW, {"reports": 9})] == [3]
+    assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [3]
 
 
 def test_not_more_often_than_it_is_worth(trimming: Trimming) -> None:
     trimming.heard(beat(OUTPUT, 5), NOW)
-    assert len(trimming.due(NOW, {"tolls": 9})) == 1
+    assert len(trimming.due(NOW, {"tolls": 9}, wall_ms=NOW)) == 1
     trimming.heard(beat(OUTPUT, 6), NOW)
-    assert trimming.due(NOW + TRIM_EVERY_MS - 1, {"tolls": 9}) == []
-    assert len(trimming.due(NOW + TRIM_EVERY_MS, {"tolls": 9})) == 1
-    trimming.heard(beat(OUTPUT, 7), NOW)
-    assert len(trimming.due(NOW - 3_600_000, {"tolls": 9})) == 1, (
-        "a clock that was set back does not stop it"
+    assert (
+        trimming.due(NOW + TRIM_EVERY_MS - 1, {"tolls": 9}, wall_ms=NOW + TRIM_EVERY_MS - 1) == []
     )
+    assert len(trimming.due(NOW + TRIM_EVERY_MS, {"tolls": 9}, wall_ms=NOW + TRIM_EVERY_MS)) == 1
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_wall_clock_that_is_set_changes_nothing(trimming: Trimming, jump_ms: int) -> None:
+    trimming.heard(beat(OUTPUT, 5), NOW)
+    assert len(trimming.due(NOW, {"tolls": 9}, wall_ms=NOW)) == 1
+    trimming.heard(beat(OUTPUT, 7), NOW)
+    early, late = NOW + TRIM_EVERY_MS - 1, NOW + TRIM_EVERY_MS
+    assert trimming.due(early, {"tolls": 9}, wall_ms=early + jump_ms) == []
+    assert trimming.due(late, {"tolls": 9}, wall_ms=late + jump_ms) == [
+        TrimPoint("tolls", 7, late + jump_ms)
+    ]
 
 
 def test_tm6_of_what_others_read_the_newest_buckets_are_kept() -> None:
     trimming = Trimming({"tolls": [OUTPUT], "speeds": []}, {"tolls": 10, "speeds": 10})
     trimming.heard(beat(OUTPUT, 20), NOW)
-    assert trimming.due(NOW, {"tolls": 25, "speeds": 25}) == [
+    assert trimming.due(NOW, {"tolls": 25, "speeds": 25}, wall_ms=NOW) == [
         TrimPoint("tolls", 15, NOW),
         TrimPoint("speeds", 15, NOW),
     ]
     later = NOW + TRIM_EVERY_MS
-    assert trimming.due(later, {"tolls": 99, "speeds": 24}) == [TrimPoint("tolls", 20, later)]
+    assert trimming.due(later, {"tolls": 99, "speeds": 24}, wall_ms=later) == [
+        TrimPoint("tolls", 20, later)
+    ]
 
 
 YES = Outcome(accepted=True, reason="accepted", replica="0")

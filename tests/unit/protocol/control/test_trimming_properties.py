@@ -169,7 +169,9 @@ class World:
 
     def trim(self) -> None:
         self.now_ms += TRIM_EVERY_MS
-        for point in self.trimming.due(self.now_ms, {"s": self.log_state.upto}):
+        for point in self.trimming.due(
+            self.now_ms, {"s": self.log_state.upto}, wall_ms=self.now_ms
+        ):
             for place, offset in self.offsets.below(point.bucket).items():
                 assert offset >= self.published.get(place, 0), "TO3"
                 assert offset <= self.ends[place]
