@@ -27,6 +27,7 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         drawn,
         edge_percent=random.Random(f"{seed}/edges").choice((0, 0, 60)),
         backlog_records=random.Random(f"{seed}/backlog").choice((None, 1, 2)),
+        has_earlier_life=random.Random(f"{seed}/earlier life").random() < 0.15,
     )
     shaped = _deep_join if scenario == "deep join" else _shaped
     drawn = (

@@ -201,6 +201,8 @@ def _near(chosen: Options) -> set[str]:
         and (is_left_out or chosen.source_idle_ms is not None),
         "source idle": chosen.source_idle_ms is not None,
         "ahead": chosen.max_ahead_ms is not None,
+        "earlier life": chosen.has_earlier_life,
+        "earlier upsert view": chosen.has_earlier_life and chosen.is_live and chosen.is_upsert,
         "bad records": chosen.hostile_percent > 0,
     }
     return {name for name, is_there in traits.items() if is_there}

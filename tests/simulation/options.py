@@ -160,6 +160,8 @@ class Options:
     edge_percent: int = 0
     """Of the rows: so many have the first or the last time of their bucket."""
 
+    has_earlier_life: bool = False
+    """The topics of outputs hold records of an earlier life, with the ids that this one uses."""
     backlog_records: int | None = None
     """So many in one fetch are a backlog, in which ingestion reads on while what it wrote is under
     way; None: as for real, which is more than there are.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from anabranch.codec import record_schema
-from anabranch.codec.catalog import topic_settings
+from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.codec.live_records import ORIGIN_HEADER
+from anabranch.delivery.origins import own_origin
 from anabranch.pipeline.model import (
     EventTime,
     IdleTimeout,
@@ -129,11 +131,18 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
         topic_settings("rejected", f"{each.name}.rejected", max(each.numbers))
         for each in options.outputs
     ]
+    assert not admin.create(specs)
     if options.output_bytes_max is not None:
-        config = {"max.message.bytes": str(options.output_bytes_max)}
-        specs += [
-            topic_settings("output", each.name, each.partitions, config=config)
-            for each in options.outputs
-        ]
-    differences = admin.create(specs)
-    assert not differences
+        assert not admin.create(
+            [_bounded_output(admin, of, options.output_bytes_max, each) for each in options.outputs]
+        )
+
+
+def _bounded_output(
+    admin: LogAdmin, of: Pipeline, bytes_max: int, output: OutputOptions
+) -> TopicSettings:
+    """Return the topic of ``output``, which takes records of ``bytes_max`` beside their origin."""
+    origin = own_origin(admin, of, of.outputs[output.name])
+    size_bytes = bytes_max + len(ORIGIN_HEADER) + len(origin.header)
+    config = {"max.message.bytes": str(size_bytes)}
+    return topic_settings("output", output.name, output.partitions, config=config)

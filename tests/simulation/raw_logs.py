@@ -15,16 +15,23 @@ from anabranch.codec import boundary_records
 from anabranch.codec.blocks import BlockHeaders
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import LogEntry, Part
+from simulation.earlier_lives import is_earlier
 from simulation.world import Run
 
 
-def records(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
-    """(partition, offset, record) of everything that committed readers see of a topic."""
+def records(
+    run: Run, topic: str, *, of_all_lives: bool = False
+) -> Iterator[tuple[int, int, Record]]:
+    """(partition, offset, record) of everything that committed readers see of a topic and that is
+    of this life of the pipeline, or ``of_all_lives``.
+    """
     for number, partition in enumerate(run.log.topics[topic][1]):
         for offset in range(partition.start, partition.end):
             record = partition.at(offset)
-            if not record.control and (
-                record.transaction is None or record.transaction.fate is Fate.COMMITTED
+            if (
+                not record.control
+                and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
+                and (of_all_lives or not is_earlier(headers_of(record)))
             ):
                 yield number, offset, record
 

@@ -89,6 +89,7 @@ def check_rejected(run: Run, output: OutputOptions) -> list[str]:
             for name, value in headers_of(record).items()
             if name in ("anabranch-id", "anabranch-event-time", "anabranch-missing")
         }
+        # The origin has as many bytes in every record: the bound of a run leaves room for it.
         size = (
             len(record.value or b"")
             + len(record.key or b"")
@@ -138,7 +139,7 @@ def check_upsert(
     run: Run, output: OutputOptions, answer: dict[int, list[tuple[object, ...]]]
 ) -> list[str]:
     newest: dict[object, tuple[str, tuple[object, ...] | None]] = {}
-    for partition, _, record in records(run, output.live_topic):
+    for partition, _, record in records(run, output.live_topic, of_all_lives=True):
         kind = headers_of(record)["anabranch-kind"].decode()
         newest[json.loads(record.key or b"")["key"]] = (
             kind,

@@ -35,7 +35,7 @@ from anabranch.protocol.log.timeline import epoch_of
 from anabranch.runtime.metrics import ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
-from simulation import ends, operating, probes, workload
+from simulation import earlier_lives, ends, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
@@ -181,6 +181,8 @@ class World:
         )
         self.pipeline = self._resharding.files[-1]
         create_topics(self.log.admin(), self.pipeline, options)
+        if options.has_earlier_life:
+            earlier_lives.write(self.log, options)
         self._moving = (
             self.MOVING(
                 options,

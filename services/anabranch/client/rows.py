@@ -23,9 +23,11 @@ from anabranch.codec.live_records import (
     EVENT_TIME_HEADER,
     ID_HEADER,
     MISSING_HEADER,
+    ORIGIN_HEADER,
     tentative_suffix,
 )
 from anabranch.ports import Chunk, EventLog
+from anabranch.protocol.edge.origins import NewestIds
 from anabranch.protocol.edge.views import LiveRecord
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import RecordId
@@ -99,7 +101,7 @@ class Rows(_Open, Generic[T]):
         self._values = values
         self._start = start
         self._follow = follow
-        self._last: dict[int, tuple[int, int]] = {}
+        self._newest: dict[int, NewestIds] = {}
         self._positions: dict[int, int] = {}
         self.foreign = 0
         """Records that are none of anabranch's; they were left out."""
@@ -173,18 +175,16 @@ class Rows(_Open, Generic[T]):
         ):
             named = dict(headers)
             ident, time = named.get(ID_HEADER), named.get(EVENT_TIME_HEADER)
-            if ident is None or time is None or value is None:
+            producer = named.get(ORIGIN_HEADER)
+            if ident is None or time is None or value is None or producer is None:
                 self.foreign += 1
                 yield partition, offset, None
                 continue
+            origin = producer.decode("ascii", "replace")
             parsed = RecordId.parse(ident.decode("ascii", "replace"))
-            place = parsed.bucket, parsed.position
-            if place <= self._last.get(
-                partition, (-1, -1)
-            ):  # ids of a partition ascend: this one was there before
+            if not self._newest.setdefault(partition, NewestIds()).is_new(origin, parsed):
                 yield partition, offset, None
                 continue
-            self._last[partition] = place
             missing = named.get(MISSING_HEADER) or b""
             names = tuple(missing.decode("utf-8", "replace").split(",")) if missing else ()
             yield (
@@ -196,6 +196,7 @@ class Rows(_Open, Generic[T]):
                     key_of(key),
                     self._values.decode(value),
                     missing=names,
+                    origin=origin,
                 ),
             )
 
@@ -269,6 +270,7 @@ class Answer(_Open, Generic[T]):
             value,
             record.branch is None,
             record.missing,
+            record.origin,
         )
 
 

@@ -25,8 +25,8 @@ class Row(Generic[T]):
     """One result."""
 
     id: str
-    """Names it in its topic: ``bucket.position``; of a tentative one with what follows ``/``
-    it names no other.
+    """Names it among the results of its ``origin``: ``bucket.position``; of a tentative one with
+    what follows ``/`` it names no other.
     """
     event_time: datetime
     key: Any
@@ -36,6 +36,10 @@ class Row(Generic[T]):
     """False: tentative, it may be taken back."""
     missing: tuple[str, ...] = ()
     """Sources without which it was made."""
+    origin: str = ""
+    """Producer that wrote it: ``pipeline.output.life``. It changes when the pipeline begins anew on
+    the same topic: ids of different origins have nothing to do with each other.
+    """
 
 
 class Values(Generic[T]):

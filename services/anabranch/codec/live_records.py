@@ -15,6 +15,7 @@ from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
+from anabranch.protocol.edge.origins import Origin
 from anabranch.protocol.edge.views import LiveRecord, State, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
@@ -25,6 +26,10 @@ ID_HEADER: Final = "anabranch-id"
 EVENT_TIME_HEADER: Final = "anabranch-event-time"
 KIND_HEADER: Final = "anabranch-kind"
 MISSING_HEADER: Final = "anabranch-missing"
+ORIGIN_HEADER: Final = "anabranch-origin"
+"""Header that names the output which wrote a record, and the life of its stream
+(``protocol.edge.origins``). It and the id together identify a record.
+"""
 STABLE_HEADER: Final = "anabranch-stable"
 """Of a tentative record of an upsert view: the last stable value of its key, then its id and
 event time; none of the three where there is none.
@@ -43,8 +48,10 @@ def tentative_suffix(branch: BranchNumber) -> bytes:
     return b"/%d.%d" % branch
 
 
-def control(kind: Kind, progress: LiveProgress, width_ms: int) -> tuple[bytes, Headers]:
-    """(value, headers) of a control record. ``progress``: after the transaction; of an undo,
+def control(
+    kind: Kind, progress: LiveProgress, width_ms: int, origin: Origin
+) -> tuple[bytes, Headers]:
+    """Return (value, headers) of a control record. ``progress``: after the transaction; of an undo,
     before it.
     """
     fields: dict[str, Any] = {
@@ -52,7 +59,7 @@ def control(kind: Kind, progress: LiveProgress, width_ms: int) -> tuple[bytes, H
         "stable": progress.stable,
         "stable_ms": bound_ms(progress.stable, width_ms),
     }
-    headers: Headers = [(KIND_HEADER, kind.value.encode())]
+    headers: Headers = [(KIND_HEADER, kind.value.encode()), (ORIGIN_HEADER, origin.header)]
     if kind is Kind.UNDO:
         fields["last_id"] = None if progress.last is None else str(progress.last)
         if progress.last is not None:
@@ -66,10 +73,10 @@ def control(kind: Kind, progress: LiveProgress, width_ms: int) -> tuple[bytes, H
     return json.dumps(fields, separators=(",", ":")).encode(), headers
 
 
-def upsert(write: Write) -> tuple[bytes | None, Headers]:
-    """(value, headers) of a record of an upsert view."""
+def upsert(write: Write, origin: Origin) -> tuple[bytes | None, Headers]:
+    """Return (value, headers) of a record of an upsert view."""
     visible = write.state.visible
-    headers: Headers = [(KIND_HEADER, write.kind.value.encode())]
+    headers: Headers = [(KIND_HEADER, write.kind.value.encode()), (ORIGIN_HEADER, origin.header)]
     if visible is None:
         return None, headers
     ident = str(visible.id).encode()
@@ -100,6 +107,7 @@ def decode(
     kind = _KINDS.get(named.get(KIND_HEADER, b""))
     if kind is None:
         raise RemoteProtocolError(f"header {KIND_HEADER} is {named.get(KIND_HEADER, b'')[:40]!r}")
+    origin = named.get(ORIGIN_HEADER, b"").decode("ascii", "replace")
     if kind in (Kind.INSERTION, Kind.TENTATIVE):
         ident, branch = _id(named.get(ID_HEADER, b""))
         if (branch is None) is (kind is Kind.TENTATIVE):
@@ -112,8 +120,9 @@ def decode(
             _number(named.get(EVENT_TIME_HEADER, b"")),
             key,
             value,
+            origin=origin,
         )
-    return _control(kind, value)
+    return _control(kind, value, origin)
 
 
 def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> State:
@@ -178,7 +187,7 @@ def _named(headers: Sequence[tuple[str, bytes | None]]) -> dict[str, bytes]:
     return {name: value for name, value in headers if value is not None}
 
 
-def _control(kind: Kind, value: bytes | None) -> LiveRecord:
+def _control(kind: Kind, value: bytes | None, origin: str) -> LiveRecord:
     try:
         if value is None or len(value) > _CONTROL_BYTES_MAX:
             raise RemoteProtocolError(
@@ -194,6 +203,7 @@ def _control(kind: Kind, value: bytes | None) -> LiveRecord:
             stable_ms=int(fields["stable_ms"]),
             shown_ms=int(fields.get("shown_ms", 0)),
             sequence=int(fields.get("sequence", 0)),
+            origin=origin,
         )
     except (
         ValueError,

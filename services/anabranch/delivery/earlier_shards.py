@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Output
     from anabranch.protocol.control.records import DeliveryProgress
     from anabranch.protocol.edge.delivery import Inherited
+    from anabranch.protocol.edge.origins import Origin
     from anabranch.runtime.service import ServiceContext
 
 
@@ -44,8 +45,10 @@ class EarlierShards:
         output: Output,
         process: str,
         waiting: read_back.Waiting,
+        origin: Origin,
     ) -> None:
-        """Nothing is contacted yet."""
+        """Nothing is contacted yet. ``origin``: of the output's records."""
+        self.origin = origin
         self._context, self._output = context, output
         self._log, self._names = context.log, context.pipeline.topic_names
         self._process, self._shard = process, output.shard(process)
@@ -103,12 +106,16 @@ class EarlierShards:
             beginning = None
             if (first := processes[0]) != self._output.name:
                 topic = self._names.progress(first)
-                beginning = read_back.last_progress(self._log, topic, self._output.name)
+                beginning = read_back.last_progress(
+                    self._log, topic, self._output.name, self.origin.life
+                )
             found.append(EndedShards(ends, beginning))
         return found
 
     def _look(self, process: str) -> DeliveryProgress | None:
-        return read_back.last_progress(self._log, self._names.progress(process), process)
+        return read_back.last_progress(
+            self._log, self._names.progress(process), process, self.origin.life
+        )
 
     def _check(
         self, generation: int, shard: Shard, progress: DeliveryProgress | None, partitions: int
@@ -136,21 +143,22 @@ class EarlierShards:
             Unavailable: it has begun anew meanwhile.
         """
         output, topic = self._output, self._names.progress(process)
+        life = self.origin.life
         writer = self._log.transactional_writer(
             transactional_id(self._context.pipeline.name, process)
         )
         crash_point("delivery.earlier_fenced")
         try:
-            last = read_back.last_progress(self._log, topic, process, self._waiting)
+            last = read_back.last_progress(self._log, topic, process, life, self._waiting)
             if not has_ended(output.name, output.numbers, generation, last):
                 heirs, now_ms = output.numbers[generation], self._context.clock.now_ms()
-                value = control_records.encode(end(process, last, heirs, now_ms))
+                value = control_records.encode(end(process, last, heirs, now_ms, life))
                 writer.begin()
                 writer.send(TopicPartition(topic, 0), value, process.encode())
                 writer.commit()
                 crash_point("delivery.earlier_ended")
                 self._context.logger.info("a shard has ended", shard=process, heirs=heirs)
-                last = read_back.last_progress(self._log, topic, process, self._waiting)
+                last = read_back.last_progress(self._log, topic, process, life, self._waiting)
         except Fenced as error:
             raise Unavailable(f"{process}, which is to end, has begun anew: {error}") from error
         finally:

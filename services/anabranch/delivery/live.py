@@ -9,7 +9,7 @@ stops the corrected half, except that a newer process fences both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -19,7 +19,9 @@ from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import live_read_back, read_back, topics
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import LiveCounters
+from anabranch.delivery.earlier_shards import EarlierShards
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
+from anabranch.delivery.origins import refuse_shared
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import shape
 from anabranch.pipeline.model import Output
@@ -32,13 +34,14 @@ from anabranch.protocol.edge.live_choice import LiveChoice
 from anabranch.protocol.edge.live_delivery import (
     Available,
     Failure,
+    Kind,
     LiveDelivery,
     LiveProgress,
     LiveRun,
     live_begins_after,
     resumed,
 )
-from anabranch.protocol.edge.views import UpsertView
+from anabranch.protocol.edge.views import State, UpsertView, Write
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -94,12 +97,13 @@ class LiveTopic:
         output: Output,
         following: BoundaryReader,
         status: ServiceStatus,
-        check_runs: Callable[[], None],
+        earlier: EarlierShards,
         *,
         schemas: SchemaRegistry | None = None,
     ) -> None:
-        """Nothing is contacted yet. ``check_runs``: raises where the process beside which this runs
-        may not write. ``schemas``: gives the ids of Avro's schemas.
+        """Nothing is contacted yet. ``earlier``: knows the origin of the output's records, and
+        whether the process beside which this runs may write. ``schemas``: gives the ids of Avro's
+        schemas.
         """
         assert output.live is not None, f"{output.name} has no live topic"  # noqa: S101
         self._schemas = schemas
@@ -108,7 +112,7 @@ class LiveTopic:
         self._sink = output.live
         self._following = following
         self._status = status
-        self._check_runs = check_runs
+        self._earlier, self._origin = earlier, earlier.origin
         self._pipeline = context.pipeline
         self._progress_topic = self._pipeline.topic_names.live_progress(output.name)
         self._transactional_id = f"{self._pipeline.name}.{output.name}.live"
@@ -283,15 +287,21 @@ class LiveTopic:
         the state of an upsert view.
         """
         log, name = self._context.log, self._output.name
-        self._check_runs()
+        self._earlier.check_live()
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("live.fenced")
-        self._check_runs()
+        self._earlier.check_live()
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
-        progress = live_read_back.last_progress(log, self._progress_topic, name, self._wait_for)
+        progress = live_read_back.last_progress(
+            log, self._progress_topic, name, self._origin.life, self._wait_for
+        )
         self.has_any = progress is not None and progress.sequence > 0
         if progress is None or not self.has_any:  # more may be deleted since it began
+            if progress is None:
+                topic, count = self._sink.topic, self._partitions
+                found = live_read_back.newest_origins(log, topic, count, self._wait_for)
+                refuse_shared(log, self._origin, topic, found)
             progress = self._begin(self._writer, progress)
         if progress.stable < (forgotten := self._following.log_state.forgotten):
             raise Unavailable(
@@ -300,16 +310,11 @@ class LiveTopic:
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         lacks = self._following.log_state.given_up.names
-        renderer = Renderer(name, self._sink, self._partitions, self._schemas)
+        renderer = Renderer(
+            name, self._sink, self._partitions, self._origin, registry=self._schemas
+        )
         if self._sink.upsert:
-            view = UpsertView(name)
-            try:
-                foreign = live_read_back.restore(
-                    log, self._sink.topic, self._partitions, view, self._wait_for
-                )
-            except ConfigurationError as error:
-                raise _OutgrownError(str(error)) from error
-            self._status.detail.update(live_keys=len(view), live_foreign_records=foreign)
+            view = self._restored_view(self._writer, renderer, is_new=progress.sequence == 0)
             self._form = CompactedView(renderer, view, self._fitting_bytes, lacks)
         else:
             width_ms = self._pipeline.bucket_ms
@@ -326,6 +331,32 @@ class LiveTopic:
             undone=progress.undone,
         )
 
+    def _restored_view(
+        self, writer: TransactionalWriter, renderer: Renderer, *, is_new: bool
+    ) -> UpsertView:
+        """Return the view that the topic holds. Where the output ``is_new``, its topic loses the
+        keys of earlier lives first: nothing in this life would ever correct them. A crash on the
+        way leaves some of them, and the next failover finds these.
+        """
+        view = UpsertView(self._output.name)
+        try:
+            restored = live_read_back.restore(
+                self._context.log, renderer, view, self._origin, self._wait_for
+            )
+        except ConfigurationError as error:
+            raise _OutgrownError(str(error)) from error
+        left = sorted(restored.left_over) if is_new else []
+        for at in range(0, len(left), LIVE_CHUNK_ROWS):
+            writer.begin()
+            for partition, key in left[at : at + LIVE_CHUNK_ROWS]:
+                value, headers = live_records.upsert(Write(key, Kind.UNDO, State()), self._origin)
+                writer.send(TopicPartition(self._sink.topic, partition), value, key, headers)
+            writer.commit()
+        self._status.detail.update(
+            live_keys=len(view), live_foreign_records=restored.strange.records
+        )
+        return view
+
     def _begin(self, writer: TransactionalWriter, begun: LiveProgress | None) -> LiveProgress:
         """A live topic that is new begins where the corrected one is: at the beginning, unless it
         was added to an older output, or the output begins late.
@@ -337,7 +368,9 @@ class LiveTopic:
         """
         log, names = self._context.log, self._pipeline.topic_names
         first = self._output.processes()[0]  # the one beside which this runs
-        corrected = read_back.last_progress(log, names.progress(first), first, self._wait_for)
+        corrected = read_back.last_progress(
+            log, names.progress(first), first, self._origin.life, self._wait_for
+        )
         if corrected is None and self._buckets.gone_upto():
             message = f"it is not recorded yet where output {self._output.name} begins"
             raise Unavailable(message)
@@ -355,6 +388,7 @@ class LiveTopic:
             sequence=0,
             stable=stable,
             written_ms=self._context.clock.now_ms(),
+            life=self._origin.life,
         )
         writer.begin()
         self._send_progress(writer, progress)

@@ -114,7 +114,7 @@ class KindSequence:
         ]
 
     def _control(self, writer: TransactionalWriter, kind: Kind, progress: LiveProgress) -> None:
-        value, headers = live_records.control(kind, progress, self._width_ms)
+        value, headers = live_records.control(kind, progress, self._width_ms, self._renderer.origin)
         for partition in range(self._partitions):
             writer.send(TopicPartition(self._topic, partition), value, None, headers)
 
@@ -161,7 +161,7 @@ class CompactedView:
         self.left_out = sum(write != instead for write, instead in zip(wanted, kept, strict=True))
         self._written = [write for write in kept if write.state != self._view.state(write.key)]
         for write in self._written:
-            value, headers = live_records.upsert(write)
+            value, headers = live_records.upsert(write, self._renderer.origin)
             partition = partition_of(write.key, RecordId(1, 0), self._partitions)
             writer.send(TopicPartition(self._topic, partition), value, write.key, headers)
 
@@ -174,12 +174,17 @@ class CompactedView:
         """``write``, or what is shown where the topic does not take it: the last stable
         value, else nothing, never an older tentative one.
         """
-        if self._fitting_bytes is None or _size(write) <= self._fitting_bytes:
+        if self._fitting_bytes is None or self._size(write) <= self._fitting_bytes:
             return write
         stable = Write(write.key, Kind.UNDO, State(write.state.stable))
-        return (
-            stable if _size(stable) <= self._fitting_bytes else Write(write.key, Kind.UNDO, State())
-        )
+        if self._size(stable) <= self._fitting_bytes:
+            return stable
+        return Write(write.key, Kind.UNDO, State())
+
+    def _size(self, write: Write) -> int:
+        value, headers = live_records.upsert(write, self._renderer.origin)
+        sizes = (len(name) + len(text) for name, text in headers)
+        return len(value or b"") + len(write.key) + sum(sizes)
 
     def _rows(self, piece: Piece) -> Rows:
         records = self._renderer.render(piece.slices, piece.table)
@@ -195,8 +200,3 @@ class CompactedView:
             if key is not None:  # the pipeline file has a key where it has `upsert`
                 missing = self._lacks(ident.bucket) if piece.branch is None else piece.missing
                 yield key, Version(ident, event_time_ms, value, piece.branch, missing)
-
-
-def _size(write: Write) -> int:
-    value, headers = live_records.upsert(write)
-    return len(value or b"") + len(write.key) + sum(len(name) + len(text) for name, text in headers)

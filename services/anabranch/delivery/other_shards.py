@@ -63,8 +63,10 @@ def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: 
 
 
 def beginning(
-    log: EventLog, pipeline: Pipeline, output: Output, waiting: read_back.Waiting
+    log: EventLog, pipeline: Pipeline, output: Output, life: str, waiting: read_back.Waiting
 ) -> DeliveryProgress | None:
-    """What the first shard has recorded of where all begin; None: nothing yet."""
+    """Return what the first shard has recorded in the stream's ``life`` of where all begin; None:
+    nothing yet.
+    """
     topic = pipeline.topic_names.progress(output.processes()[0])
-    return read_back.last_progress(log, topic, output.name, waiting)
+    return read_back.last_progress(log, topic, output.name, life, waiting)

@@ -9,12 +9,14 @@ end to read up to is the end of the log, not the last stable offset, and the rea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.codec import control_records
-from anabranch.delivery.rendering import ID_HEADER
+from anabranch.codec.live_records import ID_HEADER, ORIGIN_HEADER
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control.records import DeliveryProgress
+from anabranch.protocol.edge.origins import ORIGINS_MAX, Origin
 from anabranch.protocol.errors import RemoteProtocolError, Unavailable
 from anabranch.protocol.identifiers import RecordId
 
@@ -30,8 +32,28 @@ _WAIT_MS: Final = 100
 Waiting = Callable[[str | None], None]
 """Gets what the caller waits for, None: something came; raises to give up."""
 
-Take = Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], None]
-"""Given the value, key and headers of a record."""
+Take = Callable[[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], None]
+"""Called with the partition, value, key and headers of a record."""
+
+
+@dataclass(slots=True)
+class Strange:
+    """Records of a topic that are not of the origin that reads them back."""
+
+    records: int = 0
+    origins: set[Origin] = field(default_factory=set)
+    """Origins that they name, ORIGINS_MAX at most."""
+
+    def count(self, headers: Sequence[tuple[str, bytes | None]]) -> Origin | None:
+        """Count a record; return the origin that its headers name, None: they name none."""
+        self.records += 1
+        try:
+            origin = Origin.parse(_text(headers, ORIGIN_HEADER))
+        except RemoteProtocolError:
+            return None
+        if len(self.origins) < ORIGINS_MAX:
+            self.origins.add(origin)
+        return origin
 
 
 def ends(
@@ -52,19 +74,20 @@ def ends(
 
 
 def last_progress(
-    log: EventLog, topic: str, output: str, waiting: Waiting | None = None
+    log: EventLog, topic: str, output: str, life: str, waiting: Waiting | None = None
 ) -> DeliveryProgress | None:
-    """The newest progress record of ``output``; None: nothing was ever delivered. Without
-    ``waiting``: of those before the first transaction that is open.
+    """Return the newest progress record of ``output`` in this ``life`` of its stream (ON2); None:
+    nothing was ever delivered in it. Without ``waiting``: of those before the first transaction
+    that is open.
     """
     found: list[DeliveryProgress] = []
 
-    def take(value: bytes | None, _key: bytes | None, _headers: object) -> None:
+    def take(_partition: int, value: bytes | None, _key: bytes | None, _headers: object) -> None:
         try:
             entry = control_records.decode(value)
         except RemoteProtocolError:
             return  # not ours, and only ours count
-        if isinstance(entry, DeliveryProgress) and entry.output == output:
+        if isinstance(entry, DeliveryProgress) and (entry.output, entry.life) == (output, life):
             found[:] = [entry]
 
     starts, stops = ends(log, topic, 1, committed=waiting is None)
@@ -83,27 +106,36 @@ def ids(
     stops: Sequence[int],
     found: Callable[[RecordId], object],
     waiting: Waiting,
-) -> int:
-    """Tell ``found`` every id in the topic's offset ranges. Returns how many records are not
-    delivery's.
+    *,
+    origin: Origin,
+    strange: Strange,
+) -> None:
+    """Call ``found`` with every id of ``origin`` in the topic's offset ranges (ON1), and count all
+    other records in ``strange``.
     """
-    foreign = 0
+    own = origin.header
 
     def take(
-        _value: bytes | None, _key: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+        _partition: int,
+        _value: bytes | None,
+        _key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
-        nonlocal foreign
-        for key, text in headers:
-            if key == ID_HEADER:
-                try:
-                    found(RecordId.parse((text or b"").decode("ascii", "replace")))
-                except RemoteProtocolError:
-                    break
+        if (ORIGIN_HEADER, own) in headers:
+            try:
+                found(RecordId.parse(_text(headers, ID_HEADER)))
+            except RemoteProtocolError:
+                pass
+            else:
                 return
-        foreign += 1
+        strange.count(headers)
 
     committed(log, topic, read_from, stops, take, waiting, headers=True)
-    return foreign
+
+
+def _text(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
+    """Return the header ``name`` as text; empty: there is none."""
+    return (dict(headers).get(name) or b"").decode("ascii", "replace")
 
 
 def committed(
@@ -133,7 +165,7 @@ def committed(
             chunks = reader.fetch(_FETCH_RECORDS, _WAIT_MS)
             for chunk in chunks:
                 for value, key, head in zip(chunk.values, chunk.keys, chunk.headers, strict=True):
-                    take(value, key, head)
+                    take(chunk.at.partition, value, key, head)
             todo = {at: stop for at, stop in todo.items() if reader.position(at) < stop}
             silent = 0 if chunks else silent + 1
             if chunks:

@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort
 from anabranch.codec.edge import Encoder
-from anabranch.codec.live_records import MISSING_HEADER
+from anabranch.codec.live_records import (
+    EVENT_TIME_HEADER,
+    ID_HEADER,
+    MISSING_HEADER,
+    ORIGIN_HEADER,
+)
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.edge.delivery import ALONE, Slice
@@ -23,10 +28,8 @@ from anabranch.protocol.identifiers import RecordId
 
 if TYPE_CHECKING:
     from anabranch.ports import SchemaRegistry
+    from anabranch.protocol.edge.origins import Origin
     from anabranch.protocol.edge.shards import Shard
-
-ID_HEADER: Final = "anabranch-id"
-EVENT_TIME_HEADER: Final = "anabranch-event-time"
 
 Written = list[tuple[str, bytes]]
 """The headers of a record as delivery writes them."""
@@ -98,11 +101,16 @@ class Renderer:
         name: str,
         sink: Sink,
         partitions: int,
+        origin: Origin,
+        *,
         registry: SchemaRegistry | None = None,
         shard: Shard = ALONE,
     ) -> None:
-        """``registry``: of the values' schemas. ``shard``: who delivers them."""
+        """``origin``: of the records. ``registry``: of the values' schemas. ``shard``: the process
+        that delivers them.
+        """
         self._name = name
+        self.origin = origin
         self._is_own = None if shard.count == 1 else [shard.has(p) for p in range(partitions)]
         self._sink = sink
         # The subject is named as the serializers of other tools name it.
@@ -150,8 +158,10 @@ class Renderer:
         for s, some in zip(slices, positions, strict=True):
             ids += map((b"%d.%%d" % s.bucket).__mod__, some)
         event_times = table.column(EVENT_TIME).cast(pa.string()).cast(pa.binary()).to_pylist()
+        origin = (ORIGIN_HEADER, self.origin.header)
         headers: list[Written] = [
-            [(ID_HEADER, i), (EVENT_TIME_HEADER, t)] for i, t in zip(ids, event_times, strict=True)
+            [(ID_HEADER, i), (EVENT_TIME_HEADER, t), origin]
+            for i, t in zip(ids, event_times, strict=True)
         ]
         at = 0
         for s, some in zip(slices, positions, strict=True):

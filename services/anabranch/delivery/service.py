@@ -22,6 +22,7 @@ from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.earlier_shards import EarlierShards, transactional_id
 from anabranch.delivery.live import LiveTopic
+from anabranch.delivery.origins import own_origin, refuse_shared
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
@@ -39,6 +40,7 @@ from anabranch.protocol.edge.delivery import (
     rows_bound,
     shard_begins_after,
 )
+from anabranch.protocol.edge.origins import other_outputs
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -131,7 +133,7 @@ class DeliveryService:
         self._topic, self._rejected_topic = output.corrected.topic, output.rejected
         self._progress_topic = names.progress(process)
         self._transactional_id = transactional_id(self._pipeline.name, process)
-        self._earlier = EarlierShards(context, output, process, self._wait_for)
+        self._earlier: EarlierShards | None = None
         self._boundaries: BoundaryReader | None = None
         self._buckets: BucketReader | None = None
         self._live: LiveTopic | None = None
@@ -156,11 +158,16 @@ class DeliveryService:
 
         Raises:
             ConfigurationError: a topic is not as it must be.
+            Unavailable: the stage has no topic yet, or the broker does not answer.
         """
         context, stage = self._context, self._output.stage
         admin = context.log.admin()
         try:
-            self._partitions = self._check_topics(admin)
+            origin = own_origin(admin, self._pipeline, self._output)
+            earlier = self._earlier = EarlierShards(
+                context, self._output, self._name, self._wait_for, origin
+            )
+            self._partitions = self._check_topics(admin, earlier)
         finally:
             admin.close()
         following = open_stream(context.log, self._pipeline, stage)
@@ -174,7 +181,7 @@ class DeliveryService:
                 self._output,
                 following,
                 self.status,
-                self._earlier.check_live,
+                earlier,
                 schemas=self._registry,
             )
             self._live.start()
@@ -182,8 +189,9 @@ class DeliveryService:
             self._output.name,
             self._output.corrected,
             self._partitions,
-            self._registry,
-            self._shard,
+            origin,
+            registry=self._registry,
+            shard=self._shard,
         )
         self._try_to_fail_over()
 
@@ -360,8 +368,8 @@ class DeliveryService:
         )
         self._heartbeats.send(beat)
 
-    def _check_topics(self, admin: LogAdmin) -> int:
-        """Make what is missing; the number of partitions of the output topic."""
+    def _check_topics(self, admin: LogAdmin, shards: EarlierShards) -> int:
+        """Create missing topics; return the number of partitions of the output topic."""
         sink, processes = self._output.corrected, self._output.processes()
         wanted = self._output.partitions_wanted(self._pipeline.partitions)
         topic = topic_settings("output", self._topic, wanted, BROKERS_OWN)
@@ -384,7 +392,7 @@ class DeliveryService:
             )
         if wrong := wrong_for_rejected(self._rejected_topic, admin.settings(self._rejected_topic)):
             raise ConfigurationError(f"output {self._output.name}: {wrong}")
-        self._earlier.check_runs()
+        shards.check_runs()
         other_shards.check_strangers(self._context.log, admin, self._pipeline, self._output)
         self._rejected_partitions = other_shards.check_partitions(admin, self._output, count)
         return count
@@ -398,6 +406,10 @@ class DeliveryService:
     def _following(self) -> BoundaryReader:
         assert self._boundaries is not None, "started"  # noqa: S101 - step is called after start
         return self._boundaries
+
+    def _shards(self) -> EarlierShards:
+        assert self._earlier is not None, "started"  # noqa: S101 - step is called after start
+        return self._earlier
 
     def _reader(self) -> BucketReader:
         assert self._buckets is not None, "started"  # noqa: S101 - step is called after start
@@ -436,7 +448,7 @@ class DeliveryService:
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("delivery.fenced")
         progress = self._last_progress()
-        inherited = self._earlier.inherited(progress, self._partitions)
+        inherited = self._shards().inherited(progress, self._partitions)
         self._following().read_to_end()
         left_out, of_all = (0, None) if inherited is not None else self._begins_after(progress)
         index = self._shard.index
@@ -457,23 +469,13 @@ class DeliveryService:
         )
         if inherited is not None:
             delivery.inherit(inherited, [*starts, rejected_starts[index]])
-        found = 0
-
-        def take(ident: RecordId) -> None:
-            nonlocal found
-            found += delivery.found(ident)
-
-        read_from = delivery.read_from[:REJECTED]
-        foreign = read_back.ids(log, self._topic, read_from, stops, take, self._wait_for)
-        foreign += read_back.ids(
-            log,
-            self._rejected_topic,
+        found = self._read_back(
+            delivery,
+            stops,
             delivery.rejected_from(rejected_starts, rejected_stops),
             rejected_stops,
-            take,
-            self._wait_for,
+            is_new=progress is None and inherited is None,
         )
-        foreign += delivery.recovered(self._following().log_state.upto)
         self._record_beginning(delivery, of_all)
         is_new = not has_run(progress) and inherited is None
         if is_new and self._live is not None and not self._live.begun:
@@ -485,22 +487,64 @@ class DeliveryService:
         self._split = None
         self.status.waiting_for = None
         self.status.state = "running"
-        self.status.detail.update(partitions=self._partitions, foreign_records=foreign)
+        self.status.detail["partitions"] = self._partitions
         self._context.logger.info(
             "failed_over",
             output=name,
             cursor=str(delivery.cursor),
             ids_read_back=found,
-            foreign=foreign,
+            foreign=self.status.detail["foreign_records"],
         )
         return delivery
 
+    def _read_back(
+        self,
+        delivery: CorrectedDelivery,
+        stops: list[int],
+        rejected_from: list[int],
+        rejected_stops: list[int],
+        *,
+        is_new: bool,
+    ) -> int:
+        """Give ``delivery`` the ids that are in both topics up to ``stops`` and ``rejected_stops``;
+        return how many of them are ahead.
+
+        Raises:
+            ConfigurationError: the output ``is_new``, and another one delivers to its topic.
+        """
+        log, origin = self._context.log, self._shards().origin
+        strange = read_back.Strange()
+        found = 0
+
+        def take(ident: RecordId) -> None:
+            nonlocal found
+            found += delivery.found(ident)
+
+        for topic, starts, ends in (
+            (self._topic, delivery.read_from[:REJECTED], stops),
+            (self._rejected_topic, rejected_from, rejected_stops),
+        ):
+            read_back.ids(
+                log, topic, starts, ends, take, self._wait_for, origin=origin, strange=strange
+            )
+        strange.records += delivery.recovered(self._following().log_state.upto)
+        if is_new:
+            refuse_shared(log, origin, self._topic, strange.origins)
+        others = [str(other) for other in other_outputs(origin, strange.origins)]
+        self.status.detail.update(foreign_records=strange.records, other_producers=others)
+        if others:
+            self._context.logger.warning(
+                "other_producers", output=self._name, topic=self._topic, producers=others
+            )
+        return found
+
     def _last_progress(self) -> DeliveryProgress | None:
         """The newest of this process. Raises ConfigurationError: it has ended."""
+        shards = self._shards()
         progress = read_back.last_progress(
-            self._context.log, self._progress_topic, self._name, self._wait_for
+            self._context.log, self._progress_topic, self._name, shards.origin.life, self._wait_for
         )
-        self._earlier.check_own(progress)
+        shards.check_own(progress)
         return progress
 
     def _begins_after(
@@ -516,7 +560,11 @@ class DeliveryService:
         output, of_all = self._output, None
         if self._shard.count > 1 and not has_run(progress):
             of_all = other_shards.beginning(
-                self._context.log, self._pipeline, output, self._wait_for
+                self._context.log,
+                self._pipeline,
+                output,
+                self._shards().origin.life,
+                self._wait_for,
             )
             after = shard_begins_after(output.name, of_all, self._partitions, self._shard)
             if after is not None:
@@ -544,7 +592,7 @@ class DeliveryService:
         if run is None:
             return
         writer, at = self._writing(), TopicPartition(self._progress_topic, 0)
-        own = delivery.progress(run, self._context.clock.now_ms())
+        own = delivery.progress(run, self._context.clock.now_ms(), self._shards().origin.life)
         writer.begin()
         for name in dict.fromkeys((self._name, self._output.name)):
             writer.send(at, control_records.encode(replace(own, output=name)), name.encode())
@@ -657,7 +705,8 @@ class DeliveryService:
         """
         writer, output = self._writing(), self._name
         rejected_at = TopicPartition(self._rejected_topic, self._shard.index)
-        progress = control_records.encode(delivery.progress(run, self._context.clock.now_ms()))
+        now_ms, life = self._context.clock.now_ms(), self._shards().origin.life
+        progress = control_records.encode(delivery.progress(run, now_ms, life))
         try:
             writer.begin()
             if delivery.form is Form.RECORDS:

@@ -37,6 +37,8 @@ class Shown:
     """Where the record that was rejected stands."""
     truncated: str = ""
     """Size of the original in bytes, of a dead letter that was cut."""
+    producer: str = ""
+    """Output and life that wrote it, of a result."""
 
     @property
     def repeated(self) -> bool:
@@ -151,6 +153,7 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
             _text(named.get("anabranch-error")),
             _origin(named),
             _text(named.get("anabranch-truncated")),
+            _text(named.get("anabranch-origin")),
         )
 
 

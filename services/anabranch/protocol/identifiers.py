@@ -1,7 +1,8 @@
 """Names and ids.
 
 ``RecordId`` is (bucket, position in the canonical order of the bucket); it is the same at every
-replica, after every replay, and is the ``anabranch-id`` header of a delivered record.
+replica, after every replay, and is the ``anabranch-id`` header of a delivered record. In a topic it
+and the origin (``edge.origins``) together name the record.
 """
 
 from __future__ import annotations

@@ -36,12 +36,28 @@ OUTPUTS: Final = (
         by=("corrected",),
     ),
     Mutant(
+        "ids_of_an_earlier_life_count",
+        "delivery.read_back:ids",
+        "(ORIGIN_HEADER, own) in headers",
+        "headers",
+        "ON1",
+        ("earlier life",),
+        by=("corrected",),
+    ),
+    Mutant(
+        "keys_of_an_earlier_life_stay",
+        "delivery.live:LiveTopic._restored_view",
+        "if is_new else []",
+        "if not is_new else []",
+        "ON1",
+        ("earlier upsert view",),
+        by=("upsert",),
+    ),
+    Mutant(
         "rejected_not_read_back",
-        "delivery.service:DeliveryService._fail_over",
-        "foreign += read_back.ids(log, self._rejected_topic,"
-        " delivery.rejected_from(rejected_starts, rejected_stops), rejected_stops, take,"
-        " self._wait_for)",
-        "pass",
+        "delivery.service:DeliveryService._read_back",
+        "(self._rejected_topic, rejected_from, rejected_stops)",
+        "(self._rejected_topic, rejected_stops, rejected_stops)",
         "DE8",
         ("commit applied",),
         by=("corrected",),

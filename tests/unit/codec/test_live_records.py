@@ -8,6 +8,7 @@ import pytest
 from anabranch.codec import boundary_records, live_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
+from anabranch.protocol.edge.origins import Origin
 from anabranch.protocol.edge.views import LiveRecord, State, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
@@ -24,6 +25,7 @@ PROGRESS = LiveProgress(
     last_position=4,
     written_ms=1_700_000_000_000,
 )
+ORIGIN = Origin("p", "tolls", "x")
 STABLE = Version(RecordId(3, 1), 300, b'{"a":1}')
 TENTATIVE = Version(RecordId(5, 0), 500, b'{"a":2}', (9, 2), ("reports", "other"))
 
@@ -77,15 +79,17 @@ def test_progress_of_another_kind_is_rejected() -> None:
 def test_control_records_are_flat_json(
     kind: Kind, fields: dict[str, object], record: LiveRecord
 ) -> None:
-    value, headers = live_records.control(kind, PROGRESS, 100)
+    value, headers = live_records.control(kind, PROGRESS, 100, ORIGIN)
     assert json.loads(value) == fields
     assert dict(headers)["anabranch-kind"] == kind.value.encode()
-    assert live_records.decode(headers, None, value) == record
+    assert live_records.decode(headers, None, value) == dataclasses.replace(
+        record, origin="p.tolls.x"
+    )
 
 
 def test_an_undo_before_any_stable_tuple_names_none() -> None:
     value, headers = live_records.control(
-        Kind.UNDO, dataclasses.replace(PROGRESS, last_bucket=0), 100
+        Kind.UNDO, dataclasses.replace(PROGRESS, last_bucket=0), 100, ORIGIN
     )
     assert "anabranch-id" not in dict(headers)
     assert live_records.decode(headers, None, value).id is None
@@ -95,9 +99,15 @@ def test_user_records() -> None:
     kind = ("anabranch-kind", b"insertion")
     ident = ("anabranch-id", b"3.1")
     event_time = ("anabranch-event-time", b"300")
-    found = live_records.decode([kind, ident, event_time], b"k", b"v")
+    origin = ("anabranch-origin", b"p.tolls.x")
+    found = live_records.decode([kind, ident, event_time, origin], b"k", b"v")
     assert found == LiveRecord(
-        Kind.INSERTION, RecordId(3, 1), event_time_ms=300, key=b"k", value=b"v"
+        Kind.INSERTION,
+        RecordId(3, 1),
+        event_time_ms=300,
+        key=b"k",
+        value=b"v",
+        origin="p.tolls.x",
     )
     headers = [
         ("anabranch-kind", b"tentative"),
@@ -188,9 +198,10 @@ def test_what_is_none_of_ours_is_rejected(
     ],
 )
 def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: State) -> None:
-    value, headers = live_records.upsert(Write(b"k", kind, state))
+    value, headers = live_records.upsert(Write(b"k", kind, state), ORIGIN)
     assert value == (None if state.visible is None else state.visible.value)
     assert dict(headers)["anabranch-kind"] == kind.value.encode()
+    assert dict(headers)["anabranch-origin"] == b"p.tolls.x"
     assert live_records.restored(headers, value) == state
 
 

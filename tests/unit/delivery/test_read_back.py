@@ -29,6 +29,12 @@ def test_what_stays_hidden_is_not_waited_for_without_end() -> None:
     hiding.commit()
     taken: list[bytes | None] = []
     read_back.committed(
-        log, "out", [0], [1], lambda value, *_: taken.append(value), reasons.append, headers=False
+        log,
+        "out",
+        [0],
+        [1],
+        lambda _partition, value, *_: taken.append(value),
+        reasons.append,
+        headers=False,
     )
     assert taken == [b"1"]

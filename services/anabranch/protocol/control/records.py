@@ -167,6 +167,10 @@ class DeliveryProgress:
     """(partition, offset) of the topic of rejected results: what shards of an earlier number wrote
     is still compared, and stands there or after. Empty: it is passed.
     """
+    life: str = ""
+    """Life of the output's stream in which this was recorded (``protocol.edge.origins``): what it
+    says is true of records of that origin alone.
+    """
 
 
 @dataclass(frozen=True, slots=True)

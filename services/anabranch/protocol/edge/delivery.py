@@ -45,6 +45,9 @@ progress, or the beginning of all, says another. How the number changes all the 
 bound, one for each partition, count as written, and progress records say so until all that was
 found is passed.
 
+Ids are those of one origin (``protocol.edge.origins``): what another output or an earlier life has
+written to the topic is no part of the sequence.
+
 Invariants:
     DE1 an id that is in the topic at or after the last progress record's positions is not
         written.
@@ -583,8 +586,8 @@ class CorrectedDelivery:
         )
         return Run(run.first, bound, tuple(slices))
 
-    def progress(self, run: Run, written_ms: int) -> DeliveryProgress:
-        """The progress record of ``run``, which is the next (DE4).
+    def progress(self, run: Run, written_ms: int, life: str = "") -> DeliveryProgress:
+        """Return the progress record of ``run``, which is the next (DE4), in the stream's ``life``.
 
         Its end never goes back: a run that repairs the last one covers less than was confirmed, but
         begins where that began.
@@ -611,6 +614,7 @@ class CorrectedDelivery:
             first_position=run.first.position,
             next_position=end.position,
             inherited=tuple(sorted(inherited.items())),
+            life=life,
         )
 
     @property

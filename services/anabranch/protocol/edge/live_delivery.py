@@ -194,6 +194,8 @@ class LiveProgress:
     last_position: int = 0
     """Its position."""
     written_ms: int = 0
+    life: str = ""
+    """Life of the output's stream in which this was recorded (``protocol.edge.origins``)."""
 
     @property
     def failure(self) -> Failure:

@@ -70,11 +70,15 @@ class EndedShards:
     """What is recorded of where they all began (DE12)."""
 
 
-def end(process: str, last: DeliveryProgress | None, heirs: int, now_ms: int) -> DeliveryProgress:
-    """What ends a shard (OH1). ``last``: its newest progress."""
+def end(
+    process: str, last: DeliveryProgress | None, heirs: int, now_ms: int, life: str = ""
+) -> DeliveryProgress:
+    """Return the record that ends a shard (OH1) in the stream's ``life``. ``last``: its newest
+    progress in it.
+    """
     if last is None:
         last = DeliveryProgress(process, BEGINNING.bucket, BEGINNING.bucket - 1, (), now_ms)
-    return replace(last, heirs=heirs, written_ms=now_ms)
+    return replace(last, heirs=heirs, written_ms=now_ms, life=life)
 
 
 def ends_earlier(shard: Shard) -> bool:

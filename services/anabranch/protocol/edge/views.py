@@ -7,6 +7,11 @@ partitions have brought theirs: the answer moves from the end of one transaction
 next, and never shows a bucket half corrected. Partitions that are read from the middle join with
 the first boundary that they bring.
 
+A topic may hold the transactions of several origins (``protocol.edge.origins``): of an earlier life
+of the output, which delivers everything anew in this one. Each origin has an answer of its own. A
+partition tells which of two origins is older, since it holds that one's records first; and once all
+partitions have brought a transaction of the newer one, its answer takes the place of the older.
+
 A reader of a compacted topic (``upsert: true``) knows nothing of kinds: the last record of a key is
 its value, a record without a value deletes it. So an undo is written as what it does: each key that
 tentative records have touched gets its last stable value back, or is deleted if it never had one.
@@ -24,6 +29,8 @@ Invariants:
         counts.
     LV5 records of a partition that are read again, as after a rebalance, change nothing: a
         transaction counts once, and in it each record.
+    LV6 the answer is made of records of one origin, of which no partition has a newer one that has
+        ended a transaction in all partitions.
 
 Of the compacted view:
     UV1 the topic has for a key its newest tentative version, else its last stable one, else
@@ -42,6 +49,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.protocol.edge.live_delivery import Kind
+from anabranch.protocol.edge.origins import ORIGINS_MAX
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB
@@ -74,6 +82,8 @@ class LiveRecord:
     shown_ms: int = 0
     sequence: int = 0
     """Of a boundary: the number of its transaction."""
+    origin: str = ""
+    """Producer that wrote it (``protocol.edge.origins``)."""
 
 
 @dataclass(slots=True)
@@ -90,15 +100,10 @@ class _Partition:
     tentative: dict[int, list[LiveRecord]] = field(default_factory=dict)
 
 
-class LiveView:
-    """The current answer of one live topic (not of an upsert view: there the topic itself is
-    the answer). Not thread-safe.
-    """
+class _Answer:
+    """Answer of one origin."""
 
-    def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
-        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all
-        that were read.
-        """
+    def __init__(self, partitions: int, buckets_kept: int | None) -> None:
         self._partitions = [_Partition() for _ in range(partitions)]
         self._kept = buckets_kept
         self._stable: dict[int, list[LiveRecord]] = {}
@@ -112,36 +117,9 @@ class LiveView:
         """Transactions that a partition did not bring: retention has removed them."""
 
     @property
-    def sequence(self) -> int:
-        """Of the last transaction that was applied; 0: none yet."""
-        return self._boundary.sequence
-
-    @property
-    def stable_upto(self) -> int:
-        """Every bucket up to this one is stable."""
-        return self._boundary.stable
-
-    @property
-    def stable_ms(self) -> int:
-        """The answer is stable up to this event time, ms."""
-        return self._boundary.stable_ms
-
-    @property
-    def shown_ms(self) -> int:
-        """The answer reaches up to this event time, ms: what is after ``stable_ms`` may still
-        change.
-        """
-        return max(self._boundary.shown_ms, self._boundary.stable_ms)
-
-    @property
-    def in_failure(self) -> bool:
-        """Some of the answer is, or was until its rec_done, tentative."""
-        return self._boundary.shown > 0
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Streams without which tentative parts of the answer were made."""
-        return tuple(sorted({name for record in self.tentative() for name in record.missing}))
+    def boundary(self) -> LiveRecord:
+        """The boundary of the last transaction that was applied."""
+        return self._boundary
 
     def take(self, partition: int, record: LiveRecord) -> bool:
         """Take the next record of a partition, in its order, or one from where it is read
@@ -179,11 +157,6 @@ class LiveView:
                 record for place in self._partitions for record in place.tentative.get(bucket, ())
             ]
             yield from sorted(found, key=_position)
-
-    def records(self) -> Iterator[LiveRecord]:
-        """The answer: stable records, then tentative ones."""
-        yield from self.stable()
-        yield from self.tentative()
 
     def by_key(self) -> dict[bytes | None, LiveRecord]:
         """The answer by key: the newest record of each (LV4)."""
@@ -228,6 +201,125 @@ class LiveView:
     def _void(self, place: _Partition, upto: int | None) -> None:
         for bucket in [b for b in place.tentative if upto is None or b <= upto]:
             self.undone += len(place.tentative.pop(bucket))
+
+
+class LiveView:
+    """The current answer of one live topic (not of an upsert view: there the topic itself is
+    the answer). Not thread-safe.
+    """
+
+    def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
+        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all
+        that were read.
+        """
+        self._count, self._kept = partitions, buckets_kept
+        self._answers: dict[str, _Answer] = {}
+        """By origin: the answer that is shown, and those of newer origins."""
+        self._read: list[str | None] = [None] * partitions
+        """By partition, the origin of its newest record."""
+        self._past: dict[str, None] = {}
+        """Origins that a newer one follows in some partition, ORIGINS_MAX at most."""
+        self._shown = _Answer(partitions, buckets_kept)
+
+    @property
+    def sequence(self) -> int:
+        """Of the last transaction that was applied; 0: none yet."""
+        return self._shown.boundary.sequence
+
+    @property
+    def stable_upto(self) -> int:
+        """Every bucket up to this one is stable."""
+        return self._shown.boundary.stable
+
+    @property
+    def stable_ms(self) -> int:
+        """The answer is stable up to this event time, ms."""
+        return self._shown.boundary.stable_ms
+
+    @property
+    def shown_ms(self) -> int:
+        """The answer reaches up to this event time, ms: what is after ``stable_ms`` may still
+        change.
+        """
+        return max(self._shown.boundary.shown_ms, self.stable_ms)
+
+    @property
+    def in_failure(self) -> bool:
+        """Some of the answer is, or was until its rec_done, tentative."""
+        return self._shown.boundary.shown > 0
+
+    @property
+    def failures(self) -> int:
+        """Number of failures that began."""
+        return self._shown.failures
+
+    @property
+    def undone(self) -> int:
+        """Number of tentative records that were taken back or replaced."""
+        return self._shown.undone
+
+    @property
+    def gaps(self) -> int:
+        """Number of transactions that a partition did not bring: retention has removed them."""
+        return self._shown.gaps
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Streams without which tentative parts of the answer were made."""
+        return tuple(sorted({name for record in self.tentative() for name in record.missing}))
+
+    def take(self, partition: int, record: LiveRecord) -> bool:
+        """Take the next record of a partition, in its order, or one from where it is read
+        again; return whether the answer changed.
+        """
+        origin, before = record.origin, self._read[partition]
+        if origin in self._past:
+            return False  # of a producer that another one has replaced, or read again
+        if origin != before:
+            self._begin(partition, origin)
+        if origin not in self._answers:
+            self._answers[origin] = _Answer(self._count, self._kept)
+        answer = self._answers[origin]
+        changed = answer.take(partition, record)
+        if changed and answer is not self._shown:
+            self._shown = answer
+            self._drop_past()
+        return changed
+
+    def stable(self) -> Iterator[LiveRecord]:
+        """The stable records, in the order of their ids."""
+        return self._shown.stable()
+
+    def tentative(self) -> Iterator[LiveRecord]:
+        """The records that may still change, in the order of their ids."""
+        return self._shown.tentative()
+
+    def records(self) -> Iterator[LiveRecord]:
+        """The answer: stable records, then tentative ones."""
+        yield from self.stable()
+        yield from self.tentative()
+
+    def by_key(self) -> dict[bytes | None, LiveRecord]:
+        """The answer by key: the newest record of each (LV4)."""
+        return self._shown.by_key()
+
+    def _begin(self, partition: int, origin: str) -> None:
+        """``origin`` follows the one that ``partition`` brought until now (LV6)."""
+        before, self._read[partition] = self._read[partition], origin
+        if before is None:
+            return
+        self._past[before] = None
+        if len(self._past) > ORIGINS_MAX:
+            del self._past[next(iter(self._past))]
+        self._drop_past()
+
+    def _drop_past(self) -> None:
+        """Forget the answers of origins that are past, except the one that is shown still."""
+        self._answers = {
+            origin: answer
+            for origin, answer in self._answers.items()
+            if origin not in self._past or answer is self._shown
+        }
 
 
 def _position(record: LiveRecord) -> int:

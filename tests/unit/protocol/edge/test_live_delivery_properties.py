@@ -25,6 +25,7 @@ from anabranch.protocol.edge.live_delivery import (
     LiveProgress,
     LiveRun,
 )
+from anabranch.protocol.edge.origins import Origin
 from anabranch.protocol.edge.views import LiveRecord, LiveView, State, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
@@ -144,6 +145,9 @@ class Strict:
         return {ident.bucket for ident in [*self.stable, *self.tentative]}
 
 
+ORIGIN = Origin("p", "out", "x")
+
+
 class Topic:
     """Transactions, each a list of (partition, record)."""
 
@@ -155,7 +159,7 @@ class Topic:
 
     def records(self, run: LiveRun) -> Iterator[tuple[int, LiveRecord]]:
         def control(kind: Kind, progress: LiveProgress) -> Iterator[tuple[int, LiveRecord]]:
-            value, headers = live_records.control(kind, progress, WIDTH_MS)
+            value, headers = live_records.control(kind, progress, WIDTH_MS, ORIGIN)
             return ((p, live_records.decode(headers, None, value)) for p in range(self.partitions))
 
         if run.undo:
@@ -166,7 +170,14 @@ class Topic:
         ]:
             kind = Kind.INSERTION if version.branch is None else Kind.TENTATIVE
             record = LiveRecord(
-                kind, version.id, version.branch, (), version.event_time_ms, key, version.value
+                kind,
+                version.id,
+                version.branch,
+                (),
+                version.event_time_ms,
+                key,
+                version.value,
+                origin=str(ORIGIN),
             )
             yield key[-1] % self.partitions, record
         if run.rec_done:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from anabranch.protocol.edge.live_delivery import Kind
+from anabranch.protocol.edge.origins import ORIGINS_MAX
 from anabranch.protocol.edge.views import LiveRecord, LiveView
 from anabranch.protocol.identifiers import RecordId
 
@@ -163,3 +164,59 @@ def test_tentative_records_of_all_partitions_come_in_the_order_of_their_ids() ->
         RecordId(2, 1),
         RecordId(3, 0),
     ]
+
+
+def of_life(life: str, sequence: int, *inserted: int) -> list[LiveRecord]:
+    """A transaction of ``life`` in one partition: a stable record in each bucket."""
+    return [
+        *(
+            LiveRecord(Kind.INSERTION, RecordId(bucket, 0), key=b"k", value=b"v", origin=life)
+            for bucket in inserted
+        ),
+        LiveRecord(Kind.BOUNDARY, stable=max(inserted), sequence=sequence, origin=life),
+    ]
+
+
+def seen(view: LiveView) -> list[tuple[str, int]]:
+    return [(record.origin, record.id.bucket) for record in view.records() if record.id]
+
+
+def test_an_answer_goes_on_until_that_of_the_next_life_is_whole() -> None:
+    view = LiveView(2)
+    for place in range(2):
+        for record in of_life("old", 7, 5):
+            view.take(place, record)
+    assert seen(view) == [("old", 5), ("old", 5)]
+    for record in of_life("new", 1, 2):
+        assert not view.take(0, record), "the other partition has nothing of it yet"
+    assert seen(view) == [("old", 5), ("old", 5)]
+    assert [view.take(1, record) for record in of_life("new", 1, 3)] == [False, True]
+    assert seen(view) == [("new", 2), ("new", 3)]
+    assert (view.sequence, view.gaps) == (1, 0)
+    for record in of_life("old", 8, 6):
+        assert not view.take(0, record), "its writer was replaced, or this is read again"
+    assert seen(view) == [("new", 2), ("new", 3)]
+
+
+def test_which_life_is_newer_is_told_by_a_partition_not_by_who_was_read_first() -> None:
+    view = LiveView(2)
+    for record in of_life("new", 1, 2):  # here retention has removed the earlier one
+        view.take(1, record)
+    for record in of_life("old", 7, 5):
+        view.take(0, record)
+    assert seen(view) == []
+    for record in of_life("new", 1, 3):
+        view.take(0, record)
+    assert seen(view) == [("new", 2), ("new", 3)]
+
+
+def test_lives_that_were_never_shown_are_forgotten() -> None:
+    view = LiveView(2)
+    for number in range(ORIGINS_MAX + 3):
+        view.take(0, LiveRecord(Kind.INSERTION, RecordId(1, 0), origin=f"o{number}"))
+    assert len(view._answers) == 1
+    assert len(view._past) == ORIGINS_MAX
+    for place in range(2):
+        for record in of_life("o0", 1, 1):  # so long ago that it counts as new
+            view.take(place, record)
+    assert seen(view) == [("o0", 1), ("o0", 1)]

@@ -1,0 +1,63 @@
+"""Origins of records, as the broker shows them: that of an output itself, and those of others whose
+records are in its topics. What follows from them is decided in ``protocol.edge.origins``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.origins import Origin, other_outputs, shared_topic
+from anabranch.protocol.errors import Unavailable
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Output, Pipeline
+    from anabranch.ports import EventLog, LogAdmin
+
+
+def own_origin(admin: LogAdmin, pipeline: Pipeline, output: Output) -> Origin:
+    """Return the origin of the records that ``output`` writes now.
+
+    Raises:
+        Unavailable: its stream has no boundary topic yet, or the broker does not answer.
+    """
+    topic = pipeline.topic_names.boundaries(output.stage)
+    life = admin.topic_ids([topic]).get(topic)
+    if life is None:
+        message = f"topic {topic}, which output {output.name} reads, does not exist yet"
+        raise Unavailable(message)
+    return Origin(pipeline.name, output.name, life)
+
+
+def refuse_shared(log: EventLog, own: Origin, topic: str, found: Collection[Origin]) -> None:
+    """Refuse to begin on ``topic``, in which records of the origins ``found`` are (ON3).
+
+    An output that has recorded no progress, or whose progress topics are deleted, cannot go on with
+    what it delivered, so it holds nothing up.
+
+    Raises:
+        ConfigurationError: one of them is another output that may still deliver.
+        Unavailable: the broker does not answer.
+    """
+    for other in other_outputs(own, found):
+        if _has_progress(log, other):
+            raise shared_topic(own, topic, other)
+
+
+def _has_progress(log: EventLog, other: Origin) -> bool:
+    admin = log.admin()
+    try:
+        topics = [
+            topic
+            for topic in admin.named(f"{other.pipeline}.{other.output}.")
+            if topic.endswith(".progress")
+        ]
+    finally:
+        admin.close()
+    reader = log.reader(committed=False, headers=False)
+    try:
+        offsets = [reader.offsets(TopicPartition(topic, 0)) for topic in topics]
+    finally:
+        reader.close()
+    return any(end > start for start, end in offsets)
