@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.client.values import time_of
 from anabranch.codec import live_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.edge import views
+from anabranch.protocol.edge.origins import Origin
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 BUCKETS_KEPT: Final = 1_000
@@ -47,6 +49,8 @@ class LiveView(views.LiveView):
         """
         try:
             record = live_records.decode(headers, key, value)
+            Origin.parse(record.origin)
+            time_of(record.event_time_ms or 0)
         except RemoteProtocolError:
             self.foreign += 1
             return False

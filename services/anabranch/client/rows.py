@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
@@ -24,18 +27,23 @@ from anabranch.codec.live_records import (
     ID_HEADER,
     MISSING_HEADER,
     ORIGIN_HEADER,
+    names_in,
+    number_in,
     tentative_suffix,
 )
-from anabranch.ports import Chunk, EventLog
-from anabranch.protocol.edge.origins import NewestIds
+from anabranch.ports import EventLog
+from anabranch.protocol.edge.origins import NewestIds, Origin
 from anabranch.protocol.edge.views import LiveRecord
-from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 
 T = TypeVar("T")
 
 _Start = Literal["earliest", "latest"] | Mapping[int, int]
 _Schema = Mapping[str, Any] | Path | str | None
+
+_Fetched = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+"""Partition, offset, key, value and headers of a record."""
 
 _FETCH_RECORDS: Final = 10_000
 _WAIT_MS: Final = 200
@@ -102,6 +110,8 @@ class Rows(_Open, Generic[T]):
         self._start = start
         self._follow = follow
         self._newest: dict[int, NewestIds] = {}
+        self._waiting: deque[_Fetched] = deque()
+        """Records that were fetched and not taken yet."""
         self._positions: dict[int, int] = {}
         self.foreign = 0
         """Records that are none of anabranch's; they were left out."""
@@ -114,18 +124,18 @@ class Rows(_Open, Generic[T]):
         return dict(self._positions)
 
     def __iter__(self) -> Iterator[Row[T]]:
-        while (found := self._next()) is not None:
-            for at, offset, row in found:
-                self._positions[at] = offset + 1
-                if row is not None:
-                    yield row
+        """Rows from where the loop before this one was left, whatever ended it."""
+        while self._fetched():
+            while (row := self._take()) is not None:
+                yield row
 
     async def __aiter__(self) -> AsyncIterator[Row[T]]:
-        while (found := await asyncio.to_thread(self._next)) is not None:
-            for at, offset, row in found:
-                self._positions[at] = offset + 1
-                if row is not None:
-                    yield row
+        """The same. A loop that is cancelled leaves a fetch under way, and what that brings is for
+        the next loop.
+        """
+        while await asyncio.to_thread(self._fetched):
+            while (row := self._take()) is not None:
+                yield row
 
     def _open(self) -> None:
         places = places_of(self._log, self._topic)
@@ -146,59 +156,77 @@ class Rows(_Open, Generic[T]):
         if hasattr(self, "_reader"):
             self._reader.close()
 
-    def _next(self) -> list[tuple[int, int, Row[T] | None]] | None:
-        """(partition, offset, row) of what is there, with None for what is no new row; None:
-        the end.
-        """
+    def _fetched(self) -> bool:
+        """Fetch records unless some wait to be taken; return whether there may be more."""
         with self._one:
             if self._closed:
-                return None
+                return False
             if not hasattr(self, "_reader"):
                 raise LocalProtocolError("rows are read in a `with`: with corrected(...) as rows")
-            found = [
-                each
-                for chunk in self._reader.fetch(_FETCH_RECORDS, _WAIT_MS)
-                for each in self._rows(chunk)
-            ]
-            if (
-                not found
-                and not self._follow
-                and all(self._reader.position(at) >= end for at, end in self._ends.items())
-            ):
-                return None
-            return found
-
-    def _rows(self, chunk: Chunk) -> Iterator[tuple[int, int, Row[T] | None]]:
-        partition = chunk.at.partition
-        for offset, key, value, headers in zip(
-            chunk.offsets, chunk.keys, chunk.values, chunk.headers, strict=True
-        ):
-            named = dict(headers)
-            ident, time = named.get(ID_HEADER), named.get(EVENT_TIME_HEADER)
-            producer = named.get(ORIGIN_HEADER)
-            if ident is None or time is None or value is None or producer is None:
-                self.foreign += 1
-                yield partition, offset, None
-                continue
-            origin = producer.decode("ascii", "replace")
-            parsed = RecordId.parse(ident.decode("ascii", "replace"))
-            if not self._newest.setdefault(partition, NewestIds()).is_new(origin, parsed):
-                yield partition, offset, None
-                continue
-            missing = named.get(MISSING_HEADER) or b""
-            names = tuple(missing.decode("utf-8", "replace").split(",")) if missing else ()
-            yield (
-                partition,
-                offset,
-                Row(
-                    str(parsed),
-                    time_of(int(time)),
-                    key_of(key),
-                    self._values.decode(value),
-                    missing=names,
-                    origin=origin,
-                ),
+            if self._waiting:
+                return True
+            chunks = self._reader.fetch(_FETCH_RECORDS, _WAIT_MS)
+            for chunk in chunks:
+                self._waiting.extend(
+                    zip(
+                        repeat(chunk.at.partition),
+                        chunk.offsets,
+                        chunk.keys,
+                        chunk.values,
+                        chunk.headers,
+                    )
+                )
+            is_at_end = not chunks and all(
+                self._reader.position(at) >= end for at, end in self._ends.items()
             )
+            return self._follow or not is_at_end
+
+    def _take(self) -> Row[T] | None:
+        """Return the next row of those that were fetched; None: there is none.
+
+        Raises:
+            RemoteProtocolError: a value is none of the type. The next call goes on after it.
+        """
+        while self._waiting:
+            partition, offset, key, value, headers = self._waiting.popleft()
+            self._positions[partition] = offset + 1
+            named = dict(headers)
+            try:
+                origin, ident, time = _identity(named)
+            except RemoteProtocolError:
+                self.foreign += 1
+                continue
+            if value is None:
+                self.foreign += 1
+            elif self._newest.setdefault(partition, NewestIds()).is_new(origin, ident):
+                return Row(
+                    str(ident),
+                    time,
+                    key_of(key),
+                    self._decoded(partition, offset, value),
+                    missing=names_in(named.get(MISSING_HEADER)),
+                    origin=origin,
+                )
+        return None
+
+    def _decoded(self, partition: int, offset: int, value: bytes) -> T:
+        try:
+            return self._values.decode(value)
+        except RemoteProtocolError as error:
+            message = f"{self._topic}[{partition}] offset {offset}: {error}"
+            raise RemoteProtocolError(message) from error
+
+
+def _identity(headers: Mapping[str, bytes | None]) -> tuple[str, RecordId, datetime]:
+    """Return the origin, the id and the time of a record of a corrected topic.
+
+    Raises:
+        RemoteProtocolError: the headers are not delivery's.
+    """
+    origin = (headers.get(ORIGIN_HEADER) or b"").decode("ascii", "replace")
+    Origin.parse(origin)
+    ident = RecordId.parse((headers.get(ID_HEADER) or b"").decode("ascii", "replace"))
+    return origin, ident, time_of(number_in(headers.get(EVENT_TIME_HEADER)))
 
 
 class Answer(_Open, Generic[T]):
@@ -213,16 +241,21 @@ class Answer(_Open, Generic[T]):
         self._topic = topic
         self._values = values
         self._kept = buckets_kept
+        self._changed = False
 
     def rows(self) -> list[Row[T]]:
         """All of it: stable rows, then tentative ones, in the order of their ids. Of stable
         buckets the newest (``buckets_kept``).
         """
-        return [self._row(record) for record in self._follower.view.records()]
+        with self._one:
+            found = list(self._follower.view.records())
+        return [self._row(record) for record in found]
 
     def by_key(self) -> list[Row[T]]:
         """The newest row of each key."""
-        return [self._row(record) for record in self._follower.view.by_key().values()]
+        with self._one:
+            found = list(self._follower.view.by_key().values())
+        return [self._row(record) for record in found]
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -235,9 +268,9 @@ class Answer(_Open, Generic[T]):
         return self._follower.view.in_failure
 
     def refresh(self, wait_ms: int = _WAIT_MS) -> bool:
-        """Take what is there; whether the answer changed."""
-        with self._one:
-            return not self._closed and self._follower.poll(wait_ms)
+        """Take what is there; return whether the answer has changed since this was asked last."""
+        self._poll(wait_ms)
+        return self._has_changed()
 
     def __iter__(self) -> Iterator[Self]:
         """Itself after each change."""
@@ -246,9 +279,22 @@ class Answer(_Open, Generic[T]):
                 yield self
 
     async def __aiter__(self) -> AsyncIterator[Self]:
+        """The same. A loop that is cancelled leaves a fetch under way: the next loop begins with
+        the change that it brings.
+        """
         while not self._closed:
-            if await asyncio.to_thread(self.refresh):
+            await asyncio.to_thread(self._poll, _WAIT_MS)
+            if self._has_changed():
                 yield self
+
+    def _poll(self, wait_ms: int) -> None:
+        with self._one:
+            if not self._closed and self._follower.poll(wait_ms):
+                self._changed = True
+
+    def _has_changed(self) -> bool:
+        changed, self._changed = self._changed, False
+        return changed
 
     def _open(self) -> None:
         self._follower = Follower(self._log, self._topic, buckets_kept=self._kept)
@@ -322,8 +368,9 @@ def corrected(
 
     Raises (when it is entered or read):
         ConfigurationError: no such topic, a schema or a setting that is not as it must be.
-        RemoteProtocolError: a value is none of the type. AdapterError: the broker rejects the
-        request, or retention has removed what was to be read next.
+        RemoteProtocolError: a value is none of the type; a loop that is entered again goes on after
+        it. AdapterError: the broker rejects the request, or retention has removed what was to be
+        read next.
     """
     return Rows(_log(kafka, security), topic, Values(of, schema), start, follow=follow)
 

@@ -101,5 +101,12 @@ def key_of(key: bytes | None) -> Any:
 
 
 def time_of(milliseconds: int) -> datetime:
-    """In UTC."""
-    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+    """Return the time in UTC.
+
+    Raises:
+        RemoteProtocolError: no calendar has it.
+    """
+    try:
+        return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+    except (OverflowError, ValueError, OSError) as error:
+        raise RemoteProtocolError(f"{milliseconds} ms is not a time: {error}") from error

@@ -36,6 +36,9 @@ event time; none of the three where there is none.
 """
 STABLE_ID_HEADER: Final = "anabranch-stable-id"
 STABLE_EVENT_TIME_HEADER: Final = "anabranch-stable-event-time"
+STABLE_MISSING_HEADER: Final = "anabranch-stable-missing"
+"""Beside these, the sources that were given up and that the stable value lacks, if there are any.
+"""
 
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
 _CONTROL_BYTES_MAX: Final = 4_096
@@ -91,6 +94,8 @@ def upsert(write: Write, origin: Origin) -> tuple[bytes | None, Headers]:
                 (STABLE_ID_HEADER, str(stable.id).encode()),
                 (STABLE_EVENT_TIME_HEADER, b"%d" % stable.event_time_ms),
             ]
+            if stable.missing:
+                headers.append((STABLE_MISSING_HEADER, ",".join(stable.missing).encode()))
     headers += [(ID_HEADER, ident), (EVENT_TIME_HEADER, b"%d" % visible.event_time_ms)]
     return visible.value, headers
 
@@ -116,8 +121,8 @@ def decode(
             kind,
             ident,
             branch,
-            _names(named.get(MISSING_HEADER, b"")),
-            _number(named.get(EVENT_TIME_HEADER, b"")),
+            names_in(named.get(MISSING_HEADER, b"")),
+            number_in(named.get(EVENT_TIME_HEADER, b"")),
             key,
             value,
             origin=origin,
@@ -140,20 +145,23 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
     ident, branch = _id(named.get(ID_HEADER, b""))
     visible = Version(
         ident,
-        _number(named.get(EVENT_TIME_HEADER, b"")),
+        number_in(named.get(EVENT_TIME_HEADER, b"")),
         value,
         branch,
-        _names(named.get(MISSING_HEADER, b"")),
+        names_in(named.get(MISSING_HEADER, b"")),
     )
     if branch is None:
         return State(visible)
     if STABLE_HEADER not in named:
         return State(None, visible)
     stable_id, _ = _id(named.get(STABLE_ID_HEADER, b""))
-    return State(
-        Version(stable_id, _number(named.get(STABLE_EVENT_TIME_HEADER, b"")), named[STABLE_HEADER]),
-        visible,
+    stable = Version(
+        stable_id,
+        number_in(named.get(STABLE_EVENT_TIME_HEADER, b"")),
+        named[STABLE_HEADER],
+        missing=names_in(named.get(STABLE_MISSING_HEADER, b"")),
     )
+    return State(stable, visible)
 
 
 def encode_progress(progress: LiveProgress) -> bytes:
@@ -226,11 +234,17 @@ def _id(text: bytes) -> tuple[RecordId, BranchNumber | None]:
     return RecordId.parse(stable), (branch.bucket, branch.position)
 
 
-def _number(text: bytes) -> int:
-    if not text.isdigit() or len(text) > 20:
-        raise RemoteProtocolError(f"{text[:40]!r} is not a time in ms")
+def number_in(text: bytes | None) -> int:
+    """Return the time in ms that a header holds.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    if text is None or not text.isdigit() or len(text) > 20:
+        raise RemoteProtocolError(f"{(text or b'')[:40]!r} is not a time in ms")
     return int(text)
 
 
-def _names(text: bytes) -> tuple[str, ...]:
+def names_in(text: bytes | None) -> tuple[str, ...]:
+    """Return the names that a header holds, none where it is missing or empty."""
     return tuple(text.decode("utf-8", "replace").split(",")) if text else ()

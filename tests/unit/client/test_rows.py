@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,7 +16,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.client import Row, corrected, live
 from anabranch.delivery.service import DeliveryService
-from anabranch.ports import TopicPartition
+from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, rows
@@ -167,6 +168,119 @@ def test_both_work_in_asyncio(world: World) -> None:
     world.close(1, 3)
     got, shown = asyncio.run(asyncio.wait_for(read(), 30))
     assert (len(got), shown) == (3, 4)
+
+
+def test_a_loop_that_is_left_loses_nothing(world: World) -> None:
+    world.close(1, 10)
+    with corrected(world.log, TOPIC, follow=False) as found:
+        some = []
+        for row in found:
+            some.append(row)
+            if len(some) == 3:
+                break
+        assert sum(found.positions.values()) == 3, "only what was given counts as read"
+        assert by_id([*some, *found]) == world.delivered_values()
+
+
+def test_a_loop_that_is_cancelled_loses_nothing(world: World) -> None:
+    """The fetch that is under way when the time is over brings rows for the next loop."""
+    world.close(1, 2)
+
+    async def read() -> list[Row[Any]]:
+        got: list[Row[Any]] = []
+        begun, may_end = threading.Event(), threading.Event()
+        async with corrected(world.log, TOPIC) as found:
+            fetch = found._reader.fetch
+
+            def late(records_max: int, wait_ms: int) -> list[Chunk]:
+                if len(got) == 2 and not may_end.is_set():
+                    begun.set()
+                    assert may_end.wait(30)
+                return fetch(records_max, wait_ms)
+
+            async def loop(count: int) -> None:
+                async for row in found:
+                    got.append(row)
+                    if len(got) == count:
+                        return
+
+            found._reader.fetch = late  # type: ignore[method-assign]
+            reading = asyncio.create_task(loop(5))
+            assert await asyncio.to_thread(begun.wait, 30)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            world.close(2, 3)
+            may_end.set()
+            await loop(5)
+        return got
+
+    assert by_id(asyncio.run(asyncio.wait_for(read(), 60))) == world.delivered_values()
+
+
+def test_a_change_that_a_cancelled_loop_has_fetched_is_told_by_the_next_one(world: World) -> None:
+    world.close(1, 2)
+    with live(world.log, LIVE) as answer:
+        world.close(2, 3)
+        answer._poll(0)  # as the thread of a loop that was cancelled
+        assert answer.refresh(0)
+        assert not answer.refresh(0)
+
+
+def test_a_value_that_cannot_be_decoded_stops_no_others(world: World) -> None:
+    world.close(1, 4)
+    expected = world.delivered_values()
+    broken = [
+        ("anabranch-id", b"1.900"),
+        ("anabranch-event-time", b"5"),
+        ("anabranch-origin", b"w.out.x"),
+    ]
+    writer = world.log.writer()
+    for place in range(2):
+        writer.send(TopicPartition(TOPIC, place), b"no JSON", None, broken)
+    writer.flush()
+    writer.close()
+    got: list[Row[Any]] = []
+    with corrected(world.log, TOPIC, follow=False) as found:
+        for _ in range(2):
+            with pytest.raises(RemoteProtocolError, match=r"p\.out\[\d\] offset \d+: a value"):
+                got.extend(found)
+        got.extend(found)
+    assert by_id(got) == expected
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"anabranch-id": b"rubbish"},
+        {"anabranch-id": None},
+        {"anabranch-event-time": b"soon"},
+        {"anabranch-event-time": b"99999999999999999999"},
+        {"anabranch-event-time": None},
+        {"anabranch-origin": b"?"},
+        {"anabranch-origin": None},
+    ],
+)
+def test_records_whose_headers_are_not_deliverys_are_left_out(
+    world: World, headers: dict[str, bytes | None]
+) -> None:
+    named: dict[str, bytes | None] = {
+        "anabranch-id": b"1.0",
+        "anabranch-event-time": b"5",
+        "anabranch-origin": b"w.out.x",
+        "anabranch-kind": b"insertion",
+    }
+    of_others = [(name, value or b"") for name, value in {**named, **headers}.items() if value]
+    writer = world.log.writer()
+    for topic in (TOPIC, LIVE):
+        writer.send(TopicPartition(topic, 0), b"{}", None, of_others)
+    writer.flush()
+    world.close(1, 4)
+    with corrected(world.log, TOPIC, follow=False) as found, live(world.log, LIVE) as answer:
+        assert len(by_id(list(found))) == 4
+        assert found.foreign == 1
+        assert len(by_id(answer.rows())) == 4
+        assert answer._follower.view.foreign == 1
 
 
 def test_mistakes_are_reported(world: World) -> None:

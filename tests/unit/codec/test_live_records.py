@@ -194,6 +194,7 @@ def test_what_is_none_of_ours_is_rejected(
         (Kind.UNDO, State()),
         (Kind.TENTATIVE, State(None, TENTATIVE)),
         (Kind.TENTATIVE, State(STABLE, TENTATIVE)),
+        (Kind.TENTATIVE, State(dataclasses.replace(STABLE, missing=("a", "b")), TENTATIVE)),
         (Kind.TENTATIVE, State(STABLE, dataclasses.replace(TENTATIVE, missing=()))),
     ],
 )
