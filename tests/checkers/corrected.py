@@ -18,17 +18,16 @@ class Delivered(NamedTuple):
     row: Row
 
 
-def check(
-    delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]], *, is_ordered: bool
-) -> list[str]:
+def check(delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]]) -> list[str]:
     """What is wrong with ``delivered``, in words; empty: nothing.
+
+    Ids must ascend in each partition, after a torn transaction too: it is whole or missing in a
+    partition, and what is missing is written before anything that follows it.
 
     Args:
         delivered: In log order within each partition.
         answer: The rows of every bucket that must be there, in canonical order; buckets without
             rows may be left out.
-        is_ordered: Ids must ascend in each partition. Not after a torn transaction, whose gaps are
-            filled later.
     """
     wrong: list[str] = []
     seen: dict[tuple[int, int], Delivered] = {}
@@ -47,7 +46,7 @@ def check(
         elif rows[each.position] != each.row:
             wrong.append(f"wrong: {name} is {each.row}, not {rows[each.position]}")
         before = last.get(each.partition)
-        if is_ordered and before is not None and (before.bucket, before.position) > ident:
+        if before is not None and (before.bucket, before.position) > ident:
             wrong.append(f"order: {name} after {before.bucket}.{before.position}")
         last[each.partition] = each
     missing = [

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-SyncedClaim = tuple[int, str, int]
-"""(time, reader, bucket up to which it holds its input for good)."""
+
+class SyncedClaim(NamedTuple):
+    """What a reader said of itself, at the time at which it stood in the log."""
+
+    at_ms: int
+    reader: str
+    epoch: int
+    bucket: int
+    """It holds its input for good up to this one."""
 
 
 def check(
@@ -13,8 +21,10 @@ def check(
     points: Iterable[tuple[int, str, int]],
     readers: Mapping[str, Collection[str]],
     silent_ms: int,
+    heard_ms: int | None,
 ) -> list[str]:
-    """Trim points that a reader had not reached.
+    """Trim points that a reader had not reached, by what the process of its highest epoch said
+    (TM5).
 
     Args:
         claims: What readers said, by the time at which it stood in the log, ascending.
@@ -22,24 +32,33 @@ def check(
         readers: Those of each stream.
         silent_ms: One that has said nothing for so long holds nothing back. One that never said
             anything holds back everything so long.
+        heard_ms: What readers said so long ago, the process that trims has heard. None: it may hear
+            of a new epoch however late, and any claim of any epoch may be the last that it knows.
     """
-    claims_of: dict[str, list[tuple[int, int]]] = {}
-    for at_ms, reader, bucket in claims:
-        claims_of.setdefault(reader, []).append((at_ms, bucket))
+    claims_of: dict[str, list[SyncedClaim]] = {}
+    for claim in claims:
+        claims_of.setdefault(claim.reader, []).append(claim)
     wrong = []
     for at_ms, stream, bucket in points:
         for reader in sorted(readers[stream]):
-            heard = [
-                (when_ms, upto) for when_ms, upto in claims_of.get(reader, []) if when_ms <= at_ms
-            ]
-            is_gone = at_ms - max((when_ms for when_ms, _ in heard), default=0) >= silent_ms
-            upto = max((upto for _, upto in heard), default=0)
+            heard = [claim for claim in claims_of.get(reader, []) if claim.at_ms <= at_ms]
+            is_gone = at_ms - max((claim.at_ms for claim in heard), default=0) >= silent_ms
+            upto = _held(heard, None if heard_ms is None else at_ms - heard_ms)
             if bucket > upto and not is_gone:
                 wrong.append(
                     f"{stream}: trimmed up to {bucket} at {at_ms} ms, but {reader}, which lives,"
                     f" holds only {upto}"
                 )
     return wrong
+
+
+def _held(heard: Sequence[SyncedClaim], known_ms: int | None) -> int:
+    """Return the highest bucket that a reader may have been known to hold, whose newest epoch in
+    ``known_ms`` is known.
+    """
+    known = (claim.epoch for claim in heard if known_ms is not None and claim.at_ms <= known_ms)
+    least = max(known, default=-1)
+    return max((claim.bucket for claim in heard if claim.epoch >= least), default=0)
 
 
 def check_goes_on(
@@ -52,7 +71,7 @@ def check_goes_on(
     ``until_ms`` at the latest that they hold some of it for good.
     """
     claimed: dict[str, int] = {}
-    for at_ms, reader, bucket in claims:
+    for at_ms, reader, _, bucket in claims:
         claimed[reader] = bucket if at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
     trimmed = {stream for _, stream, _ in points}
     return [

@@ -80,6 +80,11 @@ _TRIMS_WITHIN_MS: Final = 2_000
 and reads what they said first.
 """
 
+_HEARD_MS: Final = 2_000
+"""Time within which a manager that no fault strikes has read what readers said, and what it wrote
+after that stands in the log.
+"""
+
 
 def check_trimmed(run: Run) -> list[str]:
     """What readers said that they hold, and what was trimmed."""
@@ -94,13 +99,19 @@ def check_trimmed(run: Run) -> list[str]:
                     found.append((at_ms, entry))
     found.sort(key=itemgetter(0))
     claims = [
-        (at_ms, f"{e.service} {e.name}.{e.replica}", e.checkpoint_bucket)
+        trimming.SyncedClaim(
+            at_ms, f"{e.service} {e.name}.{e.replica}", e.epoch, e.checkpoint_bucket
+        )
         for at_ms, e in found
         if isinstance(e, Heartbeat)
     ]
     points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
     readers = _readers(run.options)
-    wrong = trimming.check(claims, points, readers, hurrying.READER_MS)
+    is_struck = any(
+        fault.target.startswith(("consistency_manager", EVERYTHING)) for fault in run.faults
+    )
+    heard_ms = None if is_struck else _HEARD_MS
+    wrong = trimming.check(claims, points, readers, hurrying.READER_MS, heard_ms)
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)

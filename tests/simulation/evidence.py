@@ -189,10 +189,7 @@ def _judge_output(
     if is_for_good(run):  # the rest is waited for
         closed = max(writer.closed for writer in reading.writers.values())
         answer = {bucket: each for bucket, each in answer.items() if bucket <= closed}
-    torn = run.history.probes["transaction torn"] > 0
-    wrong = labelled(
-        "corrected", corrected.check(delivered(run, output), answer, is_ordered=not torn)
-    )
+    wrong = labelled("corrected", corrected.check(delivered(run, output), answer))
     wrong += labelled("corrected", check_rejected(run, output))
     wrong += labelled("corrected", check_ended(run, output))
     if output.is_live and output.is_upsert:

@@ -99,6 +99,17 @@ CONTROL: Final = (
         by=("trimming",),
     ),
     Mutant(
+        "a_reader_never_holds_less",
+        "protocol.control.trimming:Trimming.heard",
+        "self._detector.heard(beat, now_ms)",
+        "last = self._detector.last(Peer(beat.service, beat.name, beat.replica));"
+        " last and last.checkpoint_bucket > beat.checkpoint_bucket"
+        " or self._detector.heard(beat, now_ms)",
+        "TM5",
+        ("disk",),
+        by=("trimming",),
+    ),
+    Mutant(
         "leaves_too_early",
         "protocol.control.placement:goes_on",
         "return runs_here and not is_passive and not is_removed",

@@ -22,7 +22,8 @@ names yet. What is known:
   of the batch before was appended. So blocks of its *next* stable record stand behind all blocks
   that its stable records have named so far, in each partition. Its branch writes at the same time,
   so that tentative parts say nothing of the kind, nor do those of buckets that it makes again for a
-  reader.
+  reader. Nor do the pieces of a record that is cut, before its last one: all name blocks of one
+  batch, which stand in any order.
 
 A log snapshot in place of the beginning of the log names all that is above the trim point. What
 records named of buckets below it is not known then, and not needed: it was deleted, or will be
@@ -77,6 +78,7 @@ from anabranch.protocol.log.records import (
     Part,
     Recomputed,
 )
+from anabranch.protocol.log.writer import is_piece
 
 TRIM_READER_MS: Final = 86_400_000
 """A reader that was not heard for so long holds trimming back no more, else one that never
@@ -211,6 +213,10 @@ class TrimOffsets:
         self._passed: dict[Place, int] = {}
         """End of what stable records named of trimmed buckets."""
         self._bucket = 0
+        self._in_pieces: dict[str, list[Part]] = {}
+        """By replica, what the pieces of a batch have named whose last piece is to come: blocks of
+        the same batch that it will name may stand before them.
+        """
 
     def seen(self, entry: LogEntry, outcome: Outcome) -> None:
         """Take note of a record."""
@@ -218,21 +224,37 @@ class TrimOffsets:
             return
         if isinstance(entry, LogSnapshot):
             self._adopt(entry)
+        elif isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE:
+            parts = [*self._in_pieces.pop(entry.replica, ()), *entry.parts]
+            is_cut = is_piece(entry.id)
+            if is_cut:
+                self._in_pieces[entry.replica] = parts
+            self._named(entry.replica, parts, in_order=not is_cut)
         elif isinstance(entry, (BoundaryRecord, Recomputed)):
-            in_order = isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.STABLE
-            self._named(entry.replica, entry.parts, in_order=in_order)
+            self._named(entry.replica, entry.parts, in_order=False)
 
     def _adopt(self, log_snapshot: LogSnapshot) -> None:
+        # Which parts a batch that is cut in pieces has named so far, a snapshot does not say.
+        cut: dict[str, list[Part]] = {
+            r.replica: [] for r in log_snapshot.replicas if r.path and is_piece(r.path[-1])
+        }
         for stable in log_snapshot.ranges:
-            self._named(stable.replica, stable.parts, in_order=not stable.recomputed)
-        for r in log_snapshot.replicas:
+            in_order = not stable.recomputed
             self._named(
-                r.replica, (*r.closed_parts, *(part for _, part in r.pending)), in_order=True
+                stable.replica, stable.parts, in_order=in_order and stable.replica not in cut
             )
+            if in_order and stable.replica in cut:
+                cut[stable.replica] += stable.parts
+        for r in log_snapshot.replicas:
+            parts = [*r.closed_parts, *(part for _, part in r.pending)]
+            self._named(r.replica, parts, in_order=r.replica not in cut)
+            if r.replica in cut:
+                cut[r.replica] += parts
             if r.branches is not None:
                 self._named(r.replica, [part for _, part in r.branches.pending], in_order=False)
                 for covered in r.branches.ranges:
                     self._named(r.replica, covered.parts, in_order=False)
+        self._in_pieces = cut
 
     def _named(self, replica: str, parts: Iterable[Part], *, in_order: bool) -> None:
         """Parts of ``replica``; ``in_order``: named by a stable record."""

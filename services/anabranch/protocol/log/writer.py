@@ -204,6 +204,15 @@ piece.
 """
 
 
+_PIECES: Final = ".pieces"
+"""End of the timeline in the ids of pieces: no other timeline has a dot."""
+
+
+def is_piece(ident: BatchId) -> bool:
+    """Return whether the record of this id is a piece of a batch whose other pieces follow it."""
+    return ident.timeline.endswith(_PIECES)
+
+
 def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
     """The records to append for ``record`` of a stage, in order; the last one has its id.
 
@@ -226,7 +235,7 @@ def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
     while len(parts) > PARTS_PER_RECORD_MAX:
         number += 1
         named, parts = tuple(parts[:PARTS_PER_RECORD_MAX]), parts[PARTS_PER_RECORD_MAX:]
-        ident = BatchId(f"{record.id.timeline}.pieces", record.id.batch * PIECES_MAX + number)
+        ident = BatchId(f"{record.id.timeline}{_PIECES}", record.id.batch * PIECES_MAX + number)
         yield replace(
             record,
             id=ident,

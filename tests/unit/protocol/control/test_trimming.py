@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, Peer
@@ -15,6 +17,7 @@ from anabranch.protocol.control.trimming import (
 )
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
+from anabranch.protocol.log import writer
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -235,6 +238,51 @@ def test_to3_offsets_never_fall() -> None:
     assert offsets.below(3) == {("0", 0): 9}
     offsets.seen(record(part(5, 4, 6)), YES)  # of a writer that breaks the rules
     assert offsets.below(2) == {("0", 0): 9}
+
+
+def cut_in_pieces(monkeypatch: pytest.MonkeyPatch) -> list[BoundaryRecord]:
+    """A batch whose blocks of buckets 5 and 6 stand alternately, as two tasks wrote them."""
+    monkeypatch.setattr("anabranch.protocol.log.writer.PARTS_PER_RECORD_MAX", 2)
+    parts = (part(5, 10, 11), part(6, 11, 12), part(5, 12, 13), part(6, 13, 14))
+    return list(writer.pieces(replace(record(*parts), closed=6)))
+
+
+def test_to2_what_a_later_piece_of_a_record_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, last = cut_in_pieces(monkeypatch)
+    offsets = TrimOffsets()
+    offsets.seen(record(part(4, 0, 10)), YES)
+    offsets.seen(first, YES)
+    assert offsets.below(5) == {("0", 0): 10}, "the other piece names offset 11"
+    offsets.seen(last, YES)
+    assert offsets.below(5) == {("0", 0): 11}
+    assert offsets.below(6) == {("0", 0): 14}
+
+
+def test_to2_the_same_where_a_log_snapshot_stands_between_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, last = cut_in_pieces(monkeypatch)
+    replica = ReplicaSnapshot("0", 0, "f", "s", 5, 0, (first.id,), (), (), first)
+    ranges = (
+        StableRange(5, 5, "0", first.parts),
+        StableRange(4, 4, "0", (part(4, 0, 1),), recomputed=True),
+    )
+    offsets = TrimOffsets()
+    offsets.seen(LogSnapshot(8, 3, (replica,), ranges, 9), YES)
+    assert offsets.below(5) == {}
+    offsets.seen(last, YES)
+    assert offsets.below(5) == {("0", 0): 11}
+    assert offsets.below(6) == {("0", 0): 14}
+
+
+def test_pieces_of_a_batch_that_never_ends_are_passed_with_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, _ = cut_in_pieces(monkeypatch)
+    offsets = TrimOffsets()
+    offsets.seen(first, YES)
+    offsets.seen(record(part(6, 20, 21, 1)), YES)  # after a restart
+    assert offsets.below(6) == {("0", 0): 13, ("0", 1): 21}
 
 
 def test_recomputed_blocks_are_kept_and_say_nothing_of_stable_ones_to_come() -> None:
