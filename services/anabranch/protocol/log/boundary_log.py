@@ -246,10 +246,16 @@ class LogState:
         return self._writers[replica].origin
 
     def schema(self) -> str:
-        """Columns of the stream, by the first of its writers that states them; empty while none has
-        begun.
+        """Return the columns of the stream, as the version that counts has them (BL15); where its
+        writers have all begun a higher version since, those of the next one that will count; empty
+        while none has begun.
         """
-        return next((w.schema for w in self._writers.values() if w.schema), "")
+        stated = [
+            (writer.version, number, writer.schema)
+            for number, writer in enumerate(self._writers.values())
+            if writer.schema and writer.version >= self._version
+        ]
+        return min(stated)[-1] if stated else ""
 
     def last(self, replica: str) -> BoundaryRecord | None:
         """The tip of the writer's accepted chain."""

@@ -327,6 +327,20 @@ def test_bl15_an_upgrade_counts_from_the_bucket_at_which_it_has_caught_up() -> N
     ]
 
 
+def test_bl15_the_columns_are_those_of_the_version_that_counts() -> None:
+    log_state = state_after(
+        started("0"),
+        record(0, 0, 4, replica="0"),
+        started("1", version=2),
+    )
+    assert log_state.schema() == "schema of 0", "the new version does not count yet"
+    log_state.apply(3, record(2, 0, 9, replica="1", timeline="m"))
+    assert log_state.version == (2, 4)
+    assert log_state.schema() == "schema of 1"
+    log_state.apply(4, started("1", version=3))
+    assert log_state.schema() == "schema of 1", "of the next one: none of version 2 is left"
+
+
 def test_bl15_what_the_version_before_closed_behind_a_hole_is_not_the_new_ones() -> None:
     """The bucket up to which somebody else still has to make the stream must not end with
     results of another version.
