@@ -50,14 +50,15 @@ def _fill(writer: LogWriter, options: Options, output: OutputOptions) -> None:
         for position in range(ROWS):
             number = GONE_KEY if position == ROWS - 1 else position
             key, ident = b'{"key":%d}' % number, RecordId(bucket, position)
-            value = b'{"id":%d,"key":%d,"v":-1}' % (position, number)
+            value = b'{"id":%d,"key":%d,"v":0}' % (position, number)
             partition = partition_of(key, ident, output.partitions)
             headers = [
                 ("anabranch-id", str(ident).encode()),
                 ("anabranch-event-time", b"%d" % (bucket * options.bucket_ms)),
                 origin,
             ]
-            writer.send(TopicPartition(output.name, partition), value, key, headers)
+            if number != GONE_KEY or options.output_bytes_max is None:  # else it is too large
+                writer.send(TopicPartition(output.name, partition), value, key, headers)
             if output.is_live:
                 live = [("anabranch-kind", b"insertion"), *headers]
                 writer.send(TopicPartition(output.live_topic, partition), value, key, live)
