@@ -285,8 +285,9 @@ class Message:
 
     def __init__(self, value: dict[str, object], **headers: str) -> None:
         self._value = value
+        named = {"origin": "roads.tolls.x", **headers}
         self._headers = [
-            (f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in headers.items()
+            (f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in named.items()
         ]
 
     def headers(self) -> list[tuple[str, bytes]]:
