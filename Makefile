@@ -10,7 +10,6 @@ MAKEFLAGS += --warn-undefined-variables --no-builtin-rules --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-JAVA_VERSION_MIN := 17
 
 # Settings that a caller may give: `make unit ARGS="-k planner -x"`.
 ARGS ?=
@@ -56,16 +55,6 @@ $(STAMP): requirements-dev.txt pyproject.toml
 # Of what pip says: how far it is, on a terminal; elsewhere the large packages, and when all are there. Its errors are not in the pipe.
 PROGRESS = bash deploy/pip_progress.sh $$(grep -c == requirements-dev.txt)
 
-.PHONY: java
-java:
-	@java=java; if [[ -n "$${JAVA_HOME-}" ]]; then java="$$JAVA_HOME/bin/java"; fi; \
-	version=$$("$$java" -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java.specification.version = \([0-9]*\).*/\1/p' || true); \
-	if [[ -z "$$version" || "$$version" -lt $(JAVA_VERSION_MIN) ]]; then \
-	  echo "Java $(JAVA_VERSION_MIN) or newer is needed for Kafka and Spark; found: $${version:-none} (JAVA_HOME=$${JAVA_HOME:-not set})." >&2; \
-	  echo "  Debian, Ubuntu: apt install openjdk-17-jre-headless. Then: make doctor" >&2; \
-	  exit 1; \
-	fi
-
 .PHONY: openssl
 openssl:
 	@command -v openssl >/dev/null || { \
@@ -88,7 +77,7 @@ LOCK_FLAGS = --quiet --universal --no-strip-extras --python-version 3.11 --gener
 
 # Not there is slower, not wrong: so it stops nobody.
 .PHONY: classes
-classes: java install ## the archive with which Spark's Java starts in half of the time; once per machine, half a minute
+classes: install ## the archive with which Spark's Java starts in half of the time; once per machine, half a minute
 	-@$(BIN)/anabranch classes
 
 # ---------------------------------------------------------------- checks
@@ -158,37 +147,37 @@ MINUTES ?= 3
 RUNS ?=
 
 .PHONY: chaos
-chaos: java classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1")
+chaos: classes ## real processes under real faults drawn from SEED=k for MINUTES=n, then judged; RUNS=n tells how many are clean (ARGS="--faults kill,pause --replicas 1")
 	@PYTHONPATH=tests:services $(BIN)/python -m chaos --minutes $(MINUTES) --runs $(or $(RUNS),1) --seed $(or $(SEED),1) $(ARGS)
 
 .PHONY: moves
-moves: java classes ## a stage moves between two owners under load, and in each movement a random party is killed; then judged (ARGS="--moves 50 --seed 1"; half a minute each)
+moves: classes ## a stage moves between two owners under load, and in each movement a random party is killed; then judged (ARGS="--moves 50 --seed 1"; half a minute each)
 	@PYTHONPATH=tests:services $(BIN)/python -m moves $(ARGS)
 
 .PHONY: conformance
-conformance: java install ## one suite per port, over the in-memory, Kafka and Redis adapters
+conformance: install ## one suite per port, over the in-memory, Kafka and Redis adapters
 	$(PYTEST) tests/conformance --quiet $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 .PHONY: integration
-integration: java install ## services on a real broker and Redis
+integration: install ## services on a real broker and Redis
 	$(PYTEST) tests/integration --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
-spark: java classes ## stages on real Spark and a real broker
+spark: classes ## stages on real Spark and a real broker
 	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: cluster-test
-cluster-test: java openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)
+cluster-test: openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)
 	$(PYTEST) tests/integration tests/spark tests/security --quiet -m cluster $(ARGS)
 
 .PHONY: security
-security: java openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
+security: openssl install ## who may do what on a secured broker and Redis, where secrets show, hostile input (three minutes)
 	$(PYTEST) tests/security --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
 
 # With small numbers it is soon over: SEEDS=50 RUNS=1 MINUTES=1 ARGS="--only seeds,chaos --report evidence.md".
 .PHONY: nightly
-nightly: java classes openssl ## all that takes too long for `test` (a night): every crash point, operator and lost disk, cluster-test, mutants, SEEDS=5000, chaos RUNS=10; writes docs/evidence.md
+nightly: classes openssl ## all that takes too long for `test` (a night): every crash point, operator and lost disk, cluster-test, mutants, SEEDS=5000, chaos RUNS=10; writes docs/evidence.md
 	@PYTHONPATH=tests:services $(BIN)/python -m nightly --seeds $(or $(SEEDS),5000) --runs $(or $(RUNS),10) --minutes $(MINUTES) --jobs $(JOBS) $(if $(SEED),--chaos-seed $(SEED)) $(ARGS)
 
 .PHONY: compose-test
@@ -201,39 +190,39 @@ ci: test ## what .ci/run runs
 # ---------------------------------------------------------------- running
 
 .PHONY: demo
-demo: java classes ## the toll-road example end to end, compared with an oracle
+demo: classes ## the toll-road example end to end, compared with an oracle
 	$(BIN)/python -m demo $(ARGS)
 
 .PHONY: demo-federation
-demo-federation: java classes ## a rush in one region, whose stage a partner runs under a contract until it is over; compared with an oracle
+demo-federation: classes ## a rush in one region, whose stage a partner runs under a contract until it is over; compared with an oracle
 	$(BIN)/python -m examples.market.demo $(ARGS)
 
 .PHONY: demo-outage
-demo-outage: java classes ## three participants, of whom one goes away and comes back, compared with an oracle
+demo-outage: classes ## three participants, of whom one goes away and comes back, compared with an oracle
 	$(BIN)/python -m examples.federation.demo $(ARGS)
 
 .PHONY: bench
-bench: java classes ## throughput and latency beside plain PySpark, its real-time mode and Flink SQL, to benchmarks/RESULTS.md
+bench: classes ## throughput and latency beside plain PySpark, its real-time mode and Flink SQL, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: bench-chain
-bench-chain: java classes ## two chained stages at a light load: time to start, age of results, processor time, memory (ARGS="--replicas 2", "--pause 12")
+bench-chain: classes ## two chained stages at a light load: time to start, age of results, processor time, memory (ARGS="--replicas 2", "--pause 12")
 	$(BIN)/python -m benchmarks.chain $(ARGS)
 
 .PHONY: bench-dpc
-bench-dpc: java classes ## delay and inconsistency under failures, beside the published figures, to experiments/dpc/RESULTS.md
+bench-dpc: classes ## delay and inconsistency under failures, beside the published figures, to experiments/dpc/RESULTS.md
 	$(BIN)/python -m experiments.dpc $(ARGS)
 
 .PHONY: bench-backtracking
-bench-backtracking: java install ## recovery by ASK beside acknowledgements and nothing: prints the table of experiments/backtracking/RESULTS.md
+bench-backtracking: install ## recovery by ASK beside acknowledgements and nothing: prints the table of experiments/backtracking/RESULTS.md
 	$(BIN)/python -m experiments.backtracking --pace-ms 20 $(ARGS)
 
 .PHONY: bench-ha
-bench-ha: java classes ## what each mode of `ha` costs and how long it takes until results come again, to experiments/HA.md
+bench-ha: classes ## what each mode of `ha` costs and how long it takes until results come again, to experiments/HA.md
 	$(BIN)/python -m experiments.ha $(ARGS)
 
 .PHONY: bench-batch
-bench-batch: java classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)
+bench-batch: classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)
 	$(BIN)/python -m benchmarks.batch $(ARGS)
 
 .PHONY: market
@@ -241,7 +230,7 @@ market: install ## the market for load among 995 participants: tables and plots,
 	$(BIN)/python -m experiments.market $(ARGS)
 
 .PHONY: long-stream
-long-stream: java classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
+long-stream: classes ## does memory grow with the length of the stream: 5 million records (four minutes, and what starts before), compared
 	$(BIN)/python -m benchmarks.long_stream $(ARGS)
 
 .PHONY: screenshots

@@ -10,6 +10,7 @@ import pytest
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.operating import check
 from anabranch.pipeline.file import load
+from harness.missing_java import hide_java
 
 FILE = """
 pipeline: p
@@ -86,6 +87,6 @@ def test_a_sink_that_delivery_could_not_write_is_found(
 def test_without_java_it_ends_with_2_and_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    hide_java(monkeypatch)
     assert check.main([str(written(tmp_path, PLAIN, "{topic: l}"))]) == 2
-    assert capsys.readouterr().out.startswith("error: no java in JAVA_HOME")
+    assert capsys.readouterr().out.startswith("error: no java on PATH")

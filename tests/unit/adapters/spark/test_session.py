@@ -14,6 +14,7 @@ from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.errors import ConfigurationError
+from harness.missing_java import hide_java
 
 
 @pytest.mark.parametrize("compilers", ["quick", "full"])
@@ -34,8 +35,8 @@ def test_without_java_a_session_says_so_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Spark would wait, and end with JAVA_GATEWAY_EXITED and a traceback."""
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(ConfigurationError, match="no java in JAVA_HOME"):
+    hide_java(monkeypatch)
+    with pytest.raises(ConfigurationError, match="no java on PATH"):
         session.start_session(
             "x",
             master="local[1]",

