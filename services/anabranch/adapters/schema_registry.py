@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from anabranch.adapters.secret_files import readable_files, secret_of
 from anabranch.pipeline.addresses import without_password
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable, UnknownSchema
 
 T = TypeVar("T")
 
@@ -30,6 +30,7 @@ _WAIT_MS: Final = 500
 _MESSAGE_CHARACTERS_MAX: Final = 400
 """Of what the registry says, in an error of ours."""
 _DENIED: Final = (401, 403)
+_NOT_FOUND: Final = 404
 _TOO_MANY: Final = 429
 # From this status on the registry itself is in trouble.
 _BROKEN: Final = 500
@@ -128,6 +129,8 @@ class ConfluentRegistry:
                     f"{text} ({status}): it needs {PREFIX}USERNAME and {PREFIX}PASSWORD_FILE of a"
                     " user who may do this"
                 ) from error
+            if status == _NOT_FOUND:
+                raise UnknownSchema(text) from error
             raise ConfigurationError(text) from error
         except httpx2.HTTPError as error:
             raise Unavailable(

@@ -23,7 +23,12 @@ from anabranch.codec.avro_values import missing, record_reader
 from anabranch.codec.columns import column_of
 from anabranch.codec.guards import Rejected
 from anabranch.codec.record_schema import RecordSchema, from_registry
-from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    RecordRejected,
+    RejectionReason,
+    UnknownSchema,
+)
 from anabranch.protocol.limits import RECORD_ITEMS_MAX
 
 SCHEMA_IDS_MAX: Final = 1_000
@@ -82,28 +87,41 @@ class AvroDecoder:
             for written in (record, *record.older)
         ]
         self._unusable: dict[bytes, str] = {}
-        """Confluent framing -> why records with it are rejected."""
+        """Confluent framing -> why records with it are rejected. For good: a schema never
+        changes.
+        """
+        self._not_there: dict[bytes, str] = {}
+        """The same of those whose schema the registry did not have when it was asked last."""
         self._usual: tuple[bytes | None, int] = (self._versions[0].confluent, 0)
         """The framing that most records have, and the number of its version."""
 
     def _learn(self, values: Sequence[bytes], schema_of: Callable[[int], str]) -> None:
         """Get the schemas of ``values`` that are not known yet. That there is none, or one that
         cannot be read as the record, is no error: records that were written with it are rejected.
+        One that the registry does not have is asked for again with every batch; whoever gives
+        ``schema_of`` decides how often the registry is.
         """
         known = {version.confluent for version in self._versions} | self._unusable.keys()
         framings = {value[:_CONFLUENT_BYTES] for value in values if not value[0]} - known
         found = sorted(framing for framing in framings if len(framing) == _CONFLUENT_BYTES)
-        left = max(0, SCHEMA_IDS_MAX + len(self._record.older) + 1 - len(known))
-        for framing in found[:left]:
+        new = [framing for framing in found if framing not in self._not_there]
+        asked = len(known) + len(self._not_there)
+        left = max(0, SCHEMA_IDS_MAX + len(self._record.older) + 1 - asked)
+        # The registry may have learned those that it did not have.
+        for framing in [*(each for each in found if each in self._not_there), *new[:left]]:
             schema_id = int.from_bytes(framing[1:], "big")
             try:
                 written = from_registry(schema_of(schema_id), self._record.name, schema_id)
                 version = _Version(written, self._record, is_numbered=True)
+            except UnknownSchema as error:
+                self._not_there[framing] = "; ".join(str(error).splitlines())
+                continue
             except ConfigurationError as error:
                 self._unusable[framing] = "; ".join(str(error).splitlines())
             else:
                 self._usual = (framing, len(self._versions))
                 self._versions.append(version)
+            self._not_there.pop(framing, None)
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
         """The records of ``values``, in order, without those that are rejected. Values passed
@@ -207,7 +225,7 @@ class AvroDecoder:
         if self._schema_of is None:
             known = ", ".join(str(version.schema.schema_id) for version in self._versions)
             return f"schema id {schema_id} is not known; {self._record.name} has {known}"
-        why = self._unusable.get(
+        why = {**self._unusable, **self._not_there}.get(
             value[:_CONFLUENT_BYTES],
             f"there were {SCHEMA_IDS_MAX} others, more than this source looks up",
         )

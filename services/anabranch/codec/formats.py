@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 SchemaOf = Callable[[int], str]
 """The Avro schema that a registry has under an id (``ports.SchemaRegistry.schema``). Its
-``ConfigurationError`` rejects the records of that id; whatever else it raises passes through.
+``ConfigurationError`` rejects the records of that id, for good unless it is an ``UnknownSchema``;
+whatever else it raises passes through.
 """
 Register = Callable[[str], int]
 """The id that a registry gives to an Avro schema, under the subject of whoever made this."""

@@ -46,6 +46,7 @@ from anabranch.protocol.edge.ingestion import (
     SourceRules,
     blocks_left,
 )
+from anabranch.protocol.edge.schema_lookups import SchemaLookups
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -54,6 +55,7 @@ from anabranch.protocol.errors import (
     RejectionReason,
     TooManyParts,
     Unavailable,
+    UnknownSchema,
 )
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
@@ -182,6 +184,7 @@ class IngestionService:
         self._pipeline: Pipeline = context.pipeline
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
         self._input_there = AwaitedInput(context.log, self._pipeline, source, stream)
+        self._lookups = SchemaLookups()
         schema_of = None if registry is None else partial(self._schema_of, registry)
         self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS
@@ -448,11 +451,30 @@ class IngestionService:
             self._finish()
 
     def _schema_of(self, registry: SchemaRegistry, schema_id: int) -> str:
-        """What ``registry`` has under ``schema_id``. While it does not answer, this process ends,
-        and what was read is read again by the next.
+        """Return what ``registry`` has under ``schema_id``. While it does not answer, this process
+        ends, and what was read is read again by the next.
+
+        Raises:
+            UnknownSchema: it has nothing there, or had nothing a moment ago
+                (``protocol.edge.schema_lookups``).
         """
-        self._context.logger.info("schema_looked_up", schema_id=schema_id)
-        return registry.schema(schema_id)
+        now_ms, logger = self._context.clock.monotonic_ms(), self._context.logger
+        if why := self._lookups.answered_lately(schema_id, now_ms):
+            raise UnknownSchema(why)
+        try:
+            schema = registry.schema(schema_id)
+        except UnknownSchema as error:
+            pause_ms = self._lookups.unknown(schema_id, str(error), now_ms)
+            logger.warning(
+                "the registry does not have a schema id: its records become dead letters",
+                schema_id=schema_id,
+                asked_again_after_ms=pause_ms,
+            )
+            raise
+        logger.info(
+            "schema_looked_up", schema_id=schema_id, was_unknown=self._lookups.found(schema_id)
+        )
+        return schema
 
     def stop(self) -> None:
         """Close what was opened. Idempotent."""

@@ -47,7 +47,8 @@ class SchemaRegistry(Protocol):
         """The Avro schema under ``schema_id``, as text.
 
         Raises:
-            ConfigurationError: there is none, or none that stands for itself; the text says which.
+            UnknownSchema: there is none now.
+            ConfigurationError: it does not stand for itself, or is not Avro; the text says which.
             Unavailable: no answer.
         """
 

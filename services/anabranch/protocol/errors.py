@@ -4,6 +4,7 @@
 
     AnabranchError
     |-- ConfigurationError       a pipeline file, a setting or a topic is wrong (exit code 2)
+    |   `-- UnknownSchema        a schema registry does not have an id
     |-- ProtocolError            a rule was broken
     |   |-- LocalProtocolError   by this process: a bug here; the process ends
     |   `-- RemoteProtocolError  by what another process wrote: rejected, counted, never a crash
@@ -50,6 +51,10 @@ class ConfigurationError(AnabranchError):
     """Something a person wrote is not as it must be. The text names file, line and key where
     it can.
     """
+
+
+class UnknownSchema(ConfigurationError):
+    """A schema registry does not have an id: not yet, or never."""
 
 
 class ProtocolError(AnabranchError):

@@ -17,6 +17,7 @@ from anabranch.protocol.errors import (
     ConfigurationError,
     RecordRejected,
     RejectionReason,
+    UnknownSchema,
 )
 
 AVRO: dict[str, Any] = {
@@ -317,24 +318,44 @@ class Registry:
         self._schemas = {int(name[1:]): text for name, text in schemas.items()}
         self.lookups: list[int] = []
 
+    def learn(self, schema_id: int, text: str) -> None:
+        self._schemas[schema_id] = text
+
     def schema_of(self, schema_id: int) -> str:
         self.lookups.append(schema_id)
         if schema_id not in self._schemas:
-            raise ConfigurationError("not\nthere")
+            raise UnknownSchema("not\nthere")
         return self._schemas[schema_id]
 
 
 class TestRegistry:
     """Ids that a registry has given."""
 
-    def test_what_is_unknown_is_asked_for_once(self) -> None:
+    def test_what_the_registry_learns_later_is_read_from_then_on(self) -> None:
+        registry = Registry()
+        decoder = AvroDecoder(record(SMALL), registry.schema_of)
+        row = {"a": 1, "b": 2}
+        ((_, error),) = decoder.decode([framed(row, SMALL, 7)])[1]
+        assert error.reason is RejectionReason.UNKNOWN_SCHEMA
+        registry.learn(7, json.dumps(SMALL))
+        for _ in range(2):
+            assert decoder.decode([framed(row, SMALL, 7)])[0].to_pylist() == [row]
+        assert registry.lookups == [7, 7]
+        ((_, error),) = decoder.decode([framed(row, SMALL, 8)])[1]
+        registry.learn(8, "{")
+        for _ in range(2):
+            ((_, error),) = decoder.decode([framed(row, SMALL, 8)])[1]
+            assert "it is not JSON" in str(error)
+        assert registry.lookups == [7, 7, 8, 8]
+
+    def test_what_is_known_is_asked_for_once(self) -> None:
         registry = Registry(_7=json.dumps(SMALL))
         decoder = AvroDecoder(record(SMALL), registry.schema_of)
         row = {"a": 1, "b": 2}
         values = [framed(row, SMALL, 70), framed(row, SMALL, 7), framed(row, SMALL, 70)]
-        for _ in range(2):
+        for lookups in ([7, 70], [7, 70, 70]):
             table, rejected = decoder.decode([*values, b"\0\0", single(row, SMALL)])
-            assert registry.lookups == [7, 70]
+            assert registry.lookups == lookups
             assert table.to_pylist() == [row, row]
             assert [(index, error.reason.value, str(error)) for index, error in rejected] == [
                 (0, "unknown_schema", "schema id 70: not; there"),

@@ -14,6 +14,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.ingestion.service import IngestionService
 from anabranch.ports import TopicPartition
+from anabranch.protocol.edge.schema_lookups import ASK_AGAIN_FIRST_MS
 from anabranch.protocol.errors import Unavailable
 from harness.registries import RegistryServer
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, service
@@ -124,3 +125,39 @@ def test_while_the_registry_is_away_nothing_is_passed_over(
     assert world.view.cars() == [1, 2]
     assert world.dead() == []
     process.stop()
+
+
+def test_an_id_that_the_registry_learns_later_is_asked_for_again(world: World) -> None:
+    known = world.server.add(REPORT.avro)
+    world.produce(known + 1, NEWER, 1, plate="A")
+    world.produce(known + 1, NEWER, 2, plate="A")
+    process = world.process()
+    process.step()
+    assert len(world.server.requests) == 1
+    world.produce(known + 1, NEWER, 3, plate="A")
+    process.step()
+    assert len(world.server.requests) == 1, "it was asked a moment ago"
+    assert world.server.add(NEWER) == known + 1
+    world.clock.sleep_ms(ASK_AGAIN_FIRST_MS)
+    world.produce(known + 1, NEWER, 4, plate="A")
+    world.run(process)
+    assert world.view.cars() == [4]
+    assert len(world.dead()) == 3
+    process.stop()
+
+
+def test_an_unknown_id_waits_while_the_registry_is_away(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anabranch.adapters.schema_registry._WAIT_MS", 1)
+    world.produce(7, NEWER, 1, plate="A")
+    process = world.process()
+    process.step()
+    assert len(world.dead()) == 1
+    world.server.status = 503
+    world.clock.sleep_ms(ASK_AGAIN_FIRST_MS)
+    world.produce(7, NEWER, 2, plate="A")
+    with pytest.raises(Unavailable, match="schema registry"):
+        world.run(process)
+    process.stop()
+    assert len(world.dead()) == 1
