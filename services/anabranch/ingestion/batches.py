@@ -170,11 +170,15 @@ def judge(
     """
     numbers = batch.numbers(decoded)
     rejected = _undecodable(batch, decoded)
-    timed = _event_time(batch, decoded.table, numbers, source)
+    arrived = _arrivals(batch, limits) if source.event_time.field is None else None
+    timed = _event_time(decoded.table, numbers, source, arrived)
     if timed.bad is not None:
         rejected += _without_event_time(batch, decoded.table, numbers, source, timed.bad)
     times = timed.event_time_ms
-    ahead = times > limits.ahead_above_ms
+    # What has arrived is not ahead: only the clocks differ.
+    ahead = (
+        times > limits.ahead_above_ms if arrived is None else np.zeros(len(times), dtype=np.bool_)
+    )
     closed = (times <= limits.late_upto_ms) & ~ahead
     if timed.bad is not None:
         closed &= ~timed.bad
@@ -186,7 +190,7 @@ def judge(
     late = closed & ~found
     marks = np.where(ahead, 0, times) if ahead.any() else times
     beats, rejected_beats = _heartbeats(
-        batch, source, limits.beat_above_ms(int(marks.max()) if len(marks) else 0)
+        batch, arrived, limits.beat_above_ms(int(marks.max()) if len(marks) else 0)
     )
     rejected += rejected_beats
     facts = _facts(batch, numbers, marks, beats)
@@ -244,19 +248,28 @@ def _found_late(
     return found
 
 
-def _timestamps(batch: Batch) -> event_time.Times:
-    return np.concatenate(
-        [np.asarray(chunk.timestamps_ms, dtype=np.int64) for chunk in batch.chunks]
-    )
+def _arrivals(batch: Batch, limits: EventTimeLimits) -> event_time.Times:
+    """Return the arrival of each record, heartbeats included; 0: its timestamp is not usable."""
+    last = dict(limits.newest_ms)
+    found = []
+    for chunk in batch.chunks:
+        at = (chunk.at.topic, chunk.at.partition)
+        timestamps = np.asarray(chunk.timestamps_ms, dtype=np.int64)
+        found.append(event_time.arrivals(timestamps, last.get(at, 0), limits.ahead_above_ms))
+        last[at] = max(last.get(at, 0), int(found[-1].max()))
+    return np.concatenate(found)
 
 
 def _event_time(
-    batch: Batch, table: pa.Table, numbers: event_time.Times | None, source: Source
+    table: pa.Table,
+    numbers: event_time.Times | None,
+    source: Source,
+    arrived: event_time.Times | None,
 ) -> event_time.Timed:
-    if source.event_time.field is not None:
-        return event_time.from_field(table, source.event_time.field, source.event_time.unit)
-    timestamps = _timestamps(batch)
-    return event_time.from_timestamps(timestamps if numbers is None else timestamps[numbers])
+    if arrived is not None:
+        return event_time.from_arrivals(arrived if numbers is None else arrived[numbers])
+    assert source.event_time.field is not None, "it has a field, or arrival"  # noqa: S101
+    return event_time.from_field(table, source.event_time.field, source.event_time.unit)
 
 
 def _without_event_time(
@@ -284,7 +297,7 @@ def _without_event_time(
 
 
 def _heartbeats(
-    batch: Batch, source: Source, above_ms: int
+    batch: Batch, arrived: event_time.Times | None, above_ms: int
 ) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
     """(largest stated event time per chunk, rejected ones). Where event time is the arrival, a
     heartbeat states its own arrival.
@@ -295,8 +308,8 @@ def _heartbeats(
         index, row = batch.locate(number)
         chunk = batch.chunks[index]
         text = next(value for key, value in chunk.headers[row] if key == HEARTBEAT)
-        if source.event_time.field is None:
-            event_time_ms = chunk.timestamps_ms[row]
+        if arrived is not None:
+            event_time_ms = int(arrived[number])
         elif text is not None and text.isdigit() and len(text) <= len(str(EVENT_TIME_MS_MAX)):
             event_time_ms = int(text)
         else:
@@ -313,7 +326,7 @@ def _heartbeats(
             continue
         if not 1 <= event_time_ms <= EVENT_TIME_MS_MAX:
             rejected.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
-        elif event_time_ms > above_ms:
+        elif arrived is None and event_time_ms > above_ms:
             why = (
                 f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its"
                 f" source has stated (at most {above_ms} now)"

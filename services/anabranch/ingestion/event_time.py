@@ -71,12 +71,20 @@ def from_field(table: pa.Table, field: str, unit: str) -> Timed:
     return Timed(event_time, None if all_usable else ~usable)
 
 
-def from_timestamps(timestamps_ms: Times) -> Timed:
-    """Event time of each row from the broker's timestamps; -1, no timestamp, is not usable."""
+def arrivals(timestamps_ms: Times, last_ms: int, ahead_above_ms: int) -> Times:
+    """Return the arrival of consecutive records of one partition, 0 for those without a usable
+    timestamp (IN17). ``last_ms``: arrival of the record before them.
+    """
     usable = (timestamps_ms >= 1) & (timestamps_ms <= EVENT_TIME_MS_MAX)
-    if usable.all():
-        return Timed(timestamps_ms, None)
-    return Timed(np.where(usable, timestamps_ms, 0), ~usable)
+    counted = np.where(usable, np.minimum(timestamps_ms, ahead_above_ms), 0)
+    grown = np.maximum(np.maximum.accumulate(counted), last_ms)
+    return grown if usable.all() else np.where(usable, grown, 0)
+
+
+def from_arrivals(arrivals_ms: Times) -> Timed:
+    """Event time of each row from its arrival; 0, no usable timestamp, is bad."""
+    bad = arrivals_ms == 0
+    return Timed(arrivals_ms, bad if bad.any() else None)
 
 
 def unusable(value: object, name: str) -> RecordRejected:

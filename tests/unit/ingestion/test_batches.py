@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -160,6 +161,31 @@ class TestArrival:
         assert reasons(
             judged(chunk(0, report(5), arrived_ms=-1), event_time=EventTime(field=None))
         ) == [(0, "out_of_range")]
+
+    def test_a_clock_that_is_behind_makes_nothing_late(self) -> None:
+        limits = replace(LIMITS, late_upto_ms=2_500, newest_ms={("t", 0): 3_000})
+        result = judged(
+            chunk(0, report(5, 1), arrived_ms=2_000),
+            chunk(0, report(5, 2), (BEAT, b""), arrived_ms=3_500),
+            chunk(0, report(5, 3), arrived_ms=3_200),
+            limits=limits,
+            event_time=EventTime(field=None),
+        )
+        assert result.table.column("event_time").to_pylist() == [3_000, 3_500, 3_501]
+        assert [each.event_time_max_ms for each in result.facts] == [3_000, 3_501, 3_501]
+        assert result.rejected == []
+
+    def test_a_clock_that_is_ahead_makes_nothing_a_dead_letter(self) -> None:
+        limits = EventTimeLimits(0, 4_000, newest_ms={("t", 1): 4_500})
+        result = judged(
+            chunk(0, report(5, 1), (BEAT, b""), arrived_ms=9_000),
+            chunk(1, report(5, 2), arrived_ms=9_000),
+            limits=limits,
+            event_time=EventTime(field=None),
+        )
+        assert result.table.column("event_time").to_pylist() == [4_000, 4_500]
+        assert [each.event_time_max_ms for each in result.facts] == [4_000, 4_500]
+        assert result.rejected == []
 
     def test_a_heartbeat_says_its_own_arrival(self) -> None:
         result = judged(

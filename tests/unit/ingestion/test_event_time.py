@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anabranch.ingestion import event_time
 from anabranch.protocol.errors import RejectionReason
@@ -91,14 +93,28 @@ def test_32_bit_floats() -> None:
 
 
 def test_timestamps_of_the_broker() -> None:
-    timed = event_time.from_timestamps(np.array([5, -1, EVENT_TIME_MS_MAX + 1]))
+    arrived = event_time.arrivals(np.array([5, -1, EVENT_TIME_MS_MAX + 1]), 3, EVENT_TIME_MS_MAX)
+    timed = event_time.from_arrivals(arrived)
     assert timed.event_time_ms.tolist() == [5, 0, 0]
     assert timed.bad is not None
     assert timed.bad.tolist() == [False, True, True]
-    assert event_time.from_timestamps(np.array([5])).bad is None
+    assert event_time.from_arrivals(np.array([5])).bad is None
 
 
 def test_reasons() -> None:
     assert event_time.unusable(None, "field t").reason is RejectionReason.NO_EVENT_TIME
     assert event_time.unusable(math.nan, "field t").reason is RejectionReason.NOT_FINITE
     assert event_time.unusable(-1, "field t").reason is RejectionReason.OUT_OF_RANGE
+
+
+@given(st.lists(st.integers(1, 40), min_size=1), st.integers(0, 40), st.integers(1, 40))
+def test_arrivals_never_run_backwards(stamps: list[int], last_ms: int, limit_ms: int) -> None:
+    """IN17."""
+    newest_ms, expected = last_ms, list[int]()
+    for stamp in stamps:
+        newest_ms = max(newest_ms, min(stamp, limit_ms))
+        expected.append(newest_ms)
+    found = event_time.arrivals(np.array(stamps, dtype=np.int64), last_ms, limit_ms).tolist()
+    assert found == expected == sorted(found)
+    assert found[0] >= last_ms
+    assert max(found) <= max(limit_ms, last_ms)

@@ -550,6 +550,31 @@ def test_arrival_is_the_time_of_the_broker() -> None:
     ]
 
 
+def test_another_leader_with_another_clock_makes_no_arrival_late() -> None:
+    world = World(
+        1,
+        config={"message.timestamp.type": "LogAppendTime"},
+        event_time=EventTime(field=None),
+        max_ahead_ms=60_000,
+    )
+    world.produce(0, report(1, 1))
+    world.clock.sleep_ms(1_000)
+    world.produce(0, report(1, 2))
+    process = world.process()
+    world.run(process)
+    assert world.view.cars() == [1]
+    process.stop()
+    process = world.process()
+    world.clock.jump(-30_000)
+    world.produce(0, report(1, 3))
+    world.run(process)
+    world.clock.jump(31_000)
+    world.produce(0, report(1, 4))
+    world.run(process)
+    assert world.view.cars() == [1, 2, 3]
+    assert world.dead() == []
+
+
 @pytest.mark.parametrize(
     ("start", "first"),
     [("earliest", 0), ("latest", 4), (1_700_000_002_000, 2), (1_900_000_000_000, 4)],

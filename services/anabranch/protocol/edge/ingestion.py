@@ -25,6 +25,14 @@ partitions that hold the boundary back are read. The machine holds no records an
 clock: it gets what was read and what time it is, and answers with plain numbers that the service
 applies to whole columns.
 
+Where event time is the arrival, it is the timestamp that the leader of the partition gave a record.
+Another leader has another clock, which may be behind: records would be late though nothing is wrong
+with them. Or it is ahead of the clock here, and they would seem to come from a wrong clock. But
+what is in the log has arrived. So an arrival is never before that of the record in front of it in
+its partition, and never rejected; a timestamp beyond ``ahead_above_ms`` counts as that, so that one
+wrong clock does not close the future. The last arrival is the largest event time of the partition,
+which each boundary record holds, so a restart changes nothing.
+
 Times named ``now_ms`` are of a monotonic clock, except in ``limits``, where the wall clock is
 meant.
 
@@ -67,6 +75,8 @@ Invariants:
     IN16 a source with PENDING_PARTS_STOP open parts reads nothing until its boundary moves, as it
         does in a process whose rules hold fewer buckets open. Meanwhile the boundary stands still,
         as in IN10, and nothing is lost or late.
+    IN17 the arrivals of a partition never run backwards, over restarts too, and none is beyond both
+        ``ahead_above_ms`` and the arrival before it.
 """
 
 from __future__ import annotations
@@ -212,6 +222,10 @@ class EventTimeLimits:
     stated_ms: int | None = None
     """Largest event time that any partition has stated, or the wall clock while none has; None:
     the clock bounds heartbeats as it does records.
+    """
+    newest_ms: Mapping[InputPartition, int] = field(default_factory=dict)
+    """Largest event time that each partition has stated: the last arrival, where event time is the
+    arrival (IN17).
     """
 
     @property
@@ -426,7 +440,9 @@ class SourceMachine:
             > max(0, closed_by(p.event_time_max_ms - out_of_orderness_ms, width_ms))
         }
         stated_ms = None if self._rules.max_ahead_ms is not None else self._stated() or wall_ms
-        return EventTimeLimits(bound_ms(self._closed, width_ms), ahead, never_late, stated_ms)
+        newest_ms = {at: p.event_time_max_ms for at, p in self._partitions.items()}
+        upto_ms = bound_ms(self._closed, width_ms)
+        return EventTimeLimits(upto_ms, ahead, never_late, stated_ms, newest_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
         """The partitions to read from now on, where ``open_parts`` of this source's parts are open.

@@ -245,7 +245,8 @@ class TestFoundPartition:
         m = machine(1, out_of_orderness_ms=50)
         speak(m, 1, a=30_000)
         m.add(B, 2, 2)
-        assert m.limits(0) == EventTimeLimits(29_900, 60_000, {B: 29_900})
+        newest_ms = {A: 30_000, B: 0}
+        assert m.limits(0) == EventTimeLimits(29_900, 60_000, {B: 29_900}, newest_ms=newest_ms)
         m.read([ChunkFacts(B, 7, 29_950)], 3)
         assert m.limits(0).never_late == {B: 29_900}, "29 900 may still come"
         m.read([ChunkFacts(B, 8, 29_951)], 4)
