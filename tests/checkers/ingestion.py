@@ -9,7 +9,7 @@ partition may be passed by that has not been silent for as long as the rules say
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -124,6 +124,8 @@ class Replay:
     dead: list[tuple[int, Place]] = field(default_factory=list)
     """(number of the boundary record that names it as read, place) of every dead letter."""
     wrong: list[str] = field(default_factory=list)
+    missing: set[Place] = field(default_factory=set)
+    """Records that were deleted before they were read, and that an operator gave up."""
 
 
 @dataclass
@@ -142,8 +144,11 @@ def replay(
     records: Sequence[Taken],
     rules: Rules,
     begins: Beginning = _FIRST,
+    deleted: Collection[Place] = (),
 ) -> Replay:
-    """Follow the boundary records of source ``name`` over its input."""
+    """Follow the boundary records of source ``name`` over its input. Of ``deleted`` records an
+    operator may skip those that were not read.
+    """
     result = Replay()
     partitions = {
         at: _Partition(found_after, offset, mark_ms)
@@ -167,6 +172,10 @@ def replay(
                 )
                 continue
             read = arrivals[at][partition.next : offset_next]
+            if record.given_up:
+                _skip(result, name, (at, partition.next, offset_next), deleted)
+                partition.next = offset_next
+                continue
             kept_ms = _kept_ms(partition, rules)
             _speak(partition, read, record)
             if mark_ms != partition.mark_ms:
@@ -220,6 +229,17 @@ def _row_of(arrival: Arrival, limit_ms: int, kept_ms: int, rules: Rules) -> Row 
         if rules.is_reassigned or arrival.row[0] <= kept_ms
         else None
     )
+
+
+def _skip(
+    result: Replay, name: str, skipped: tuple[int, int, int], deleted: Collection[Place]
+) -> None:
+    """An operator goes on behind offsets of a partition: (number, first, next)."""
+    at, first, after = skipped
+    places = {(at, offset) for offset in range(first, after)}
+    result.missing |= places
+    if there := places.difference(deleted):
+        result.wrong.append(f"{name}: an operator skips {sorted(there)}, which were there")
 
 
 def _speak(partition: _Partition, read: Sequence[Arrival], record: Taken) -> None:

@@ -306,6 +306,12 @@ def _nothing_trimmed(options: Options, rng: random.Random) -> Options:
     return replace(options, stages=stages, has_manager=False, buckets=rng.randint(12, 20))
 
 
+def _input_is_deleted(options: Options, rng: random.Random) -> Options:
+    """Every partition is known from the beginning, and everything else is as chance has it."""
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), ("process", "suspend"))
+    return replace(options, stages=stages, grown_ms=None, buckets=rng.randint(12, 20))
+
+
 def _without_backups(options: Options, rng: random.Random) -> Options:
     ha: HaMode = "amnesia" if options.scenario == "amnesia" else "upstream_backup"
     policies: tuple[Policy, ...] = ("process", "process", "suspend")
@@ -481,6 +487,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "pushed back": _small_buffers,
     "resharded": _other_numbers,
     "output resharded": _other_output_numbers,
+    "input gone": _input_is_deleted,
 }
 
 

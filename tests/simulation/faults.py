@@ -54,6 +54,7 @@ SCENARIO_KINDS = (
     "all blocks deleted",
     "new version",
     "reshard",
+    "input deleted",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
@@ -61,7 +62,8 @@ deleted under those who read them, or of which they get other rows; a death betw
 Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
 replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
 file with another version of the stage, with which the process is restarted now, or when it ends; a
-file with another number of shards of the sources, or of the output.
+file with another number of shards of the sources, or of the output; records of an input partition
+that retention deletes.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -282,11 +284,23 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _stage_is_added(options, replicas, rng)
     if options.scenario in ("resharded", "output resharded"):
         found += _numbers_change(options, targets, rng)
+    if options.scenario == "input gone":
+        found += _input_is_deleted(options, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
     if rng.random() < 0.3 and options.scenario not in ("outvoted", "upgraded"):
         found += _any(options, targets)[:2]
     return found
+
+
+def _input_is_deleted(options: Options, rng: random.Random) -> list[Fault]:
+    """While the ingestion of a source is away, nearly all that is in a partition is deleted."""
+    source, partition = rng.choice(options.sources), rng.randrange(options.source_partitions)
+    at_ms, away_ms = rng.randint(500, 2_000), rng.randint(1_000, 3_000)
+    return [
+        Fault(at_ms, "away", f"ingestion/{source}", 0, away_ms),
+        Fault(at_ms + away_ms * 9 // 10, "input deleted", source, partition, rng.choice((0, 3))),
+    ]
 
 
 def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:

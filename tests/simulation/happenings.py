@@ -165,5 +165,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "pushed back": _reached("log the source reads again"),
     "resharded": _reached("log a stream has ended"),
     "output resharded": _reached("log a shard has ended"),
+    "input gone": _reached("missing input given up"),
 }
 """Of each of ``scenarios.CHANCES``."""

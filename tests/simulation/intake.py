@@ -10,7 +10,7 @@ from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.batches import HEARTBEAT
 from checkers import conservation, ingestion, streams
 from simulation import sharding, workload
-from simulation.raw_logs import appends, boundary_log, headers_of, records
+from simulation.raw_logs import appends, boundary_log, headers_of, records, with_trimmed
 from simulation.silences import (
     is_ever_silent_for,
     is_for_good,
@@ -31,7 +31,10 @@ def is_exact(run: Run) -> bool:
 def _is_whole(run: Run) -> bool:
     """No record can be late: nothing, or only silence that was not observed, is left out."""
     idle_ms = run.options.idle_ms
-    if run.options.source_idle_ms is not None or run.options.scenario == "given up":
+    if run.options.source_idle_ms is not None or run.options.scenario in (
+        "given up",
+        "input gone",
+    ):
         return False
     if run.options.ahead[
         1
@@ -48,10 +51,11 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
     """The input of a source, as its topic has it."""
     found: dict[int, list[ingestion.Arrival]] = {}
     partitions = run.log.topics[topic_of(source)][1]
-    for number, partition in enumerate(partitions):
+    for number in range(len(partitions)):
         mine = found.setdefault(number, [])
-        for offset in range(partition.start, partition.end):
-            record = partition.at(offset)
+        for at, _, record in with_trimmed(run, topic_of(source)):
+            if at != number:
+                continue
             headers, row = dict(record.headers), workload.row_of(record.value)
             beat = headers.get(HEARTBEAT)
             time_ms = (
@@ -115,7 +119,11 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
         )
         places.append(place)
     arrivals = _arrivals(run, source)
-    replayed = ingestion.replay(source, arrivals, taken, rules, sharding.begins(run, source))
+    input_topic = topic_of(source)
+    deleted = {(at, offset) for of, at, offset in run.trimmed if of == input_topic}
+    replayed = ingestion.replay(
+        source, arrivals, taken, rules, sharding.begins(run, source), deleted
+    )
     replayed.wrong += ingestion.check_left_out(source, arrivals, taken)
     dead: dict[ingestion.Place, int] = {}
     letters = []
@@ -168,6 +176,8 @@ def check_conservation(
                 counts[each.partition] = offset + 1
                 number = each.row[1] if each.row else -len(given) - 1
                 by_place[each.partition, offset] = number
+                if (each.partition, offset) in replays[source].missing:
+                    continue
                 given[number] = each.row is not None and (
                     _is_whole(run) or (each.partition, offset) not in replays[source].late
                 )
@@ -188,7 +198,7 @@ def _contents(run: Run, source: str) -> dict[ingestion.Place, ingestion.Content]
             ingestion.senders(tuple(record.headers)),
             workload.reason_of(record.value),
         )
-        for partition, offset, record in records(run, topic)
+        for partition, offset, record in with_trimmed(run, topic)
     }
 
 

@@ -132,9 +132,11 @@ class Network:
             gone = range(partition.start, min(end, partition.end))
             self.history.add(self.scheduler.now_ms, "broker", "delete", *at, len(gone))
             for offset in gone:
-                self.history.reached(
-                    "boundary log trimmed" if at.topic.endswith(".boundaries") else "blocks trimmed"
-                )
+                if at.topic.endswith(".boundaries"):
+                    what = "boundary log trimmed"
+                else:
+                    what = "input deleted" if at.topic.startswith("in.") else "blocks trimmed"
+                self.history.reached(what)
                 self.trimmed[at.topic, at.partition, offset] = partition.at(offset)
         admin.delete_before(offsets)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from anabranch.adapters.memory.clock import SeededEntropy
-from anabranch.operating.give_up import GiveUp
+from anabranch.operating.give_up import GiveUp, GiveUpMissing
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.errors import DataMissing, Fenced
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry
 from simulation.network import Network, Port, SimulatedLog
@@ -52,6 +52,33 @@ def give_up(
         gone.difference_update(back)
         for _, partition in back:
             produce(source, partition)
+
+    network.scheduler.spawn(port.process, act, 0)
+
+
+def give_up_missing(
+    network: Network, port: Port, pipeline: Pipeline, source: str, until_ms: int, token: int
+) -> None:
+    """Start an operator who gives up what is gone of the input of ``source``, if anything is."""
+    command = GiveUpMissing(
+        SimulatedLog(port),
+        pipeline,
+        source,
+        until_ms,
+        SimulatedClock(port, BASE_MS),
+        SeededEntropy(token),
+    )
+
+    def act() -> None:
+        while True:
+            try:
+                command.do_missing()
+            except (Fenced, DataMissing):
+                continue
+            except ConfigurationError:  # it had been read
+                return
+            break
+        network.history.reached("missing input given up")
 
     network.scheduler.spawn(port.process, act, 0)
 

@@ -36,6 +36,13 @@ def records(
                 yield number, offset, record
 
 
+def with_trimmed(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
+    """``records``, and before them those that were deleted."""
+    gone = [(at, offset, record) for (of, at, offset), record in run.trimmed.items() if of == topic]
+    yield from sorted(gone, key=itemgetter(0, 1))
+    yield from records(run, topic)
+
+
 def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:
     """The entries of a boundary log, those that are trimmed too."""
     topic = run.pipeline.topic_names.boundaries(stream)

@@ -36,6 +36,7 @@ CHANCES: Final[dict[str, int]] = {
     "pushed back": 12,
     "resharded": 20,
     "output resharded": 20,
+    "input gone": 3,
 }
 """So many of 1 000 seeds are one of
 
@@ -73,7 +74,8 @@ of the inputs are deleted before the processes of a stage begin for the first ti
 is struck when it has; pushed back: a source may keep few blocks, and who reads it is away for so
 long that it has to leave its input unread; resharded: the sources get another number of shards,
 once or twice, and every process gets the file that says so at a time of its own, while something
-else is wrong, too; output resharded: the same of the output.
+else is wrong, too; output resharded: the same of the output; input gone: while the ingestion of a
+source is away, retention deletes what it has not read, and in the end an operator gives that up.
 """
 
 

@@ -24,6 +24,7 @@ from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.consistency import GAP, MISMATCH, REJECTED
+from anabranch.protocol.control.records import INPUT_MISSING
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -133,6 +134,8 @@ class _Logger:
             return
         modes = {stage.ha for stage in self._world.options.stages}
         if facts.get("kind") == GAP and "amnesia" in modes:
+            return
+        if facts.get("kind") == INPUT_MISSING and self._world.options.scenario == "input gone":
             return
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
             return
@@ -617,8 +620,8 @@ class World:
             self._moving.move(fault)
         elif fault.kind == "reshard":
             self._resharding.change()
-        elif "blocks" in fault.kind:
-            self._lose_blocks(fault)
+        elif "blocks" in fault.kind or fault.kind == "input deleted":
+            self._delete(fault)
         elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
             chosen = range(partitions) if fault.kind == "silent all" else [fault.value % partitions]
@@ -636,10 +639,19 @@ class World:
         else:
             self._process_faults.strike(fault, until_ms)
 
-    def _lose_blocks(self, fault: Fault) -> None:
-        """Those of one writer that others have, too; or all, of what is delivered only where
-        something was: else delivery begins later (DE9).
+    def _delete(self, fault: Fault) -> None:
+        """Delete records of an input partition but the last ``duration_ms``; or blocks of one
+        writer that others have, too; or all, of what is delivered only where something was: else
+        delivery begins later (DE9).
         """
+        if fault.kind == "input deleted":
+            own = TopicPartition(self.pipeline.topic_names.boundaries(fault.target), 0)
+            if self.log.partition(own).end < 2:
+                return  # whoever has recorded no position begins with what is there
+            at = TopicPartition(workload.topic_of(fault.target), fault.value)
+            kept = self.log.partition(at).end - fault.duration_ms
+            self.network.delete({at: max(0, kept)}, self.log.admin())
+            return
         if fault.kind != "all blocks deleted":
             is_spoilt = fault.kind == "blocks spoilt"
             self._tampering.lose_blocks(fault.target, fault.value, spoils=is_spoilt)
@@ -679,6 +691,23 @@ class World:
                 self.scheduler.now_ms + _SETTLE_MS,
                 lambda source=source: self._operate(source),  # type: ignore[misc]
             )
+
+        for source in sorted({each.target for each in self.faults if each.kind == "input deleted"}):
+            self.scheduler.at(
+                self.scheduler.now_ms + _SETTLE_MS,
+                lambda source=source: self._give_up_missing(source),  # type: ignore[misc]
+            )
+
+    def _give_up_missing(self, source: str) -> None:
+        """An operator gives up what retention has deleted, where that was not read before."""
+        operating.give_up_missing(
+            self.network,
+            Port(self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms)),
+            self.pipeline,
+            source,
+            workload.BASE_MS + self._last * self.options.bucket_ms,
+            hash_of(self.options.seed, f"missing/{source}"),
+        )
 
     def _operate(self, source: str) -> None:
         """An operator gives up what ``source`` owes; then it comes back."""
