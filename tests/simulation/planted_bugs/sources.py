@@ -129,7 +129,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "positions_forgotten",
-        f"{_SOURCE}.add",
+        f"{_SOURCE}._add",
         "offset_next=known.offset_next",
         "offset_next=offset_first",
         "rule 17",
@@ -145,7 +145,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "low_mark_forgotten",
-        f"{_SOURCE}.add",
+        f"{_SOURCE}._add",
         "event_time_max_ms=known.event_time_max_ms",
         "event_time_max_ms=0",
         "rule 17, IN6",
@@ -179,8 +179,8 @@ SOURCES: Final = (
     Mutant(
         "found_partition_is_late",
         f"{_SOURCE}.limits",
-        "ahead, never_late, stated_ms)",
-        "ahead, {}, stated_ms)",
+        "ahead, never_late, stated_ms, newest_ms)",
+        "ahead, {}, stated_ms, newest_ms)",
         "IN9",
         ("grown",),
         by=("ingestion",),
@@ -250,7 +250,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "silence_closes_what_has_no_name",
-        "ingestion.service:IngestionService.step",
+        "ingestion.service:IngestionService._round",
         """if self._machine.moves_unread(clock.monotonic_ms()):
             self._draft = self._decided()
             self._finish()""",
@@ -280,7 +280,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "idle_forgotten_at_restart",
-        f"{_SOURCE}.add",
+        f"{_SOURCE}._add",
         "self._rules.partition_idle_ms if known.idle else None",
         "None",
         "IN3",
@@ -290,8 +290,8 @@ SOURCES: Final = (
     Mutant(
         "ahead_is_taken",
         "ingestion.batches:judge",
-        "ahead = times > limits.ahead_above_ms",
-        "ahead = times > times",
+        "times > limits.ahead_above_ms if arrived is None",
+        "times > times if arrived is None",
         "IN5",
         ("ahead",),
         by=("ingestion",),
@@ -299,8 +299,8 @@ SOURCES: Final = (
     Mutant(
         "reads_on_though_readers_are_behind",
         f"{_SOURCE}.to_read",
-        "frozenset() if self.is_pushed_back else",
-        "",
+        "if self.is_pushed_back or self.is_stopped:",
+        "if self.is_stopped:",
         "IN10",
         scenario="pushed back",
         by=("push back",),
