@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
+from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
@@ -28,6 +29,10 @@ any fault, shorter than clocks may differ.
 """
 
 
+INDEXED_MAX: Final = 24
+"""Records of a writer that the index finds, in place of thousands."""
+TRIM_SPANS_MAX: Final = 64
+"""Buckets of a partition whose place is remembered: beyond it neighbours are joined."""
 COUNT_KEPT_MS: Final = 300
 """Between two counts of the blocks that a source has in its topics, where they are to be few."""
 
@@ -59,6 +64,8 @@ def hurried(options: Options) -> Iterator[None]:
         (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
+        (trimming, "TRIM_SPANS_MAX", TRIM_SPANS_MAX),
+        (index_image, "INDEXED_BOUNDARIES_MAX", INDEXED_MAX),
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),
         (live_delivery, "REC_DONE_WAIT_MS", options.rec_done_wait_ms),
         (corrected_delivery, "DELIVERY_BYTES_MAX", options.run_bytes_max),

@@ -58,6 +58,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "fenced_state_kept": 1852,
     "fence_ignored": 129,
     "trims_for_one_output": 200,
+    "every_record_indexed": 124,
     "outputs_fence_each_other": 23,
     "backup_begins_at_the_end": 264,
     "backup_trimmed": 389,

@@ -16,6 +16,17 @@ CONTROL: Final = (
         by=("ends", "trimming"),
     ),
     Mutant(
+        "every_record_indexed",
+        "consistency_manager.index_image:_Ranking.add",
+        "if self.entries and self.entries[-1][1] == score:",
+        "if self.entries and self.entries[-1][1] == score:\n        self.entries.append((member,"
+        " score)); self.unsent = min(self.unsent + 1, len(self.entries)); return True"
+        "\n    if False:",
+        "the index does not grow while a stream stands still",
+        ("silent",),
+        by=("sizes",),
+    ),
+    Mutant(
         "trims_by_the_wall_clock",
         "protocol.control.trimming:Trimming.due",
         "monotonic_ms - seen_ms < TRIM_EVERY_MS",
