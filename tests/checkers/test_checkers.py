@@ -357,7 +357,10 @@ def test_nothing_trimmed_though_all_hold_it_is_found() -> None:
     assert trimming.check_goes_on([*claims, said(50, "b", 0)], points, {"t": ["a", "b"]}, 25) == []
     assert trimming.check_goes_on(claims, points, {"t": ["a", "b"]}, 25) == [
         # what ``a`` held at the time, since it has not said less
-        "t: nothing was trimmed, though all who read it hold it up to 5"
+        "t: trimmed up to 0, though all who read it hold it up to 5"
+    ]
+    assert trimming.check_goes_on(claims, [(30, "s", 4)], {"s": ["a", "b"]}, 25) == [
+        "s: trimmed up to 4, though all who read it hold it up to 5"
     ]
 
 

@@ -67,15 +67,18 @@ def check_goes_on(
     readers: Mapping[str, Collection[str]],
     until_ms: int,
 ) -> list[str]:
-    """Streams of which nothing was trimmed, though all of their readers have said since
-    ``until_ms`` at the latest that they hold some of it for good.
+    """Return the streams that were not trimmed up to what all of their readers have said since
+    ``until_ms`` at the latest that they hold for good.
     """
     claimed: dict[str, int] = {}
     for at_ms, reader, _, bucket in claims:
         claimed[reader] = bucket if at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
-    trimmed = {stream for _, stream, _ in points}
+    trimmed: dict[str, int] = {}
+    for _, stream, bucket in points:
+        trimmed[stream] = max(bucket, trimmed.get(stream, 0))
     return [
-        f"{stream}: nothing was trimmed, though all who read it hold it up to {upto}"
+        f"{stream}: trimmed up to {trimmed.get(stream, 0)}, though all who read it hold it up to"
+        f" {upto}"
         for stream, those in sorted(readers.items())
-        if (upto := min(claimed.get(reader, 0) for reader in those)) and stream not in trimmed
+        if (upto := min(claimed.get(reader, 0) for reader in those)) > trimmed.get(stream, 0)
     ]

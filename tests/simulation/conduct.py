@@ -75,7 +75,7 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
     return wrong
 
 
-_TRIMS_WITHIN_MS: Final = 2_000
+_TRIMS_WITHIN_MS: Final = 1_000
 """After all readers of a stream have said to hold a bucket: the manager may have begun meanwhile,
 and reads what they said first.
 """
@@ -122,13 +122,15 @@ def check_trimmed(run: Run) -> list[str]:
 
 
 def _manager_runs_since(run: Run) -> float:
-    """Since when a consistency manager runs that does so at the end; infinity: none does."""
+    """Return since when a consistency manager runs that does so at the end, when all processes are
+    ended; infinity: none does.
+    """
     alive: dict[str, float] = {}
     for at_ms, who, what, _ in run.history.events:
         if who.startswith("consistency_manager/"):
             if what == "start":
                 alive[who] = at_ms
-            elif what == "end":
+            elif what == "end" and at_ms < run.ended_ms:
                 alive.pop(who, None)
     return min(alive.values(), default=math.inf)
 

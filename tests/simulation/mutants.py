@@ -59,6 +59,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "fence_ignored": 129,
     "trims_for_one_output": 200,
     "every_record_indexed": 124,
+    "trims_by_the_wall_clock": 106,
     "outputs_fence_each_other": 23,
     "backup_begins_at_the_end": 264,
     "backup_trimmed": 389,
