@@ -315,7 +315,7 @@ class Nemesis(threading.Thread):
                 for each in (self._state_dir / "processing").glob(f"{name.rpartition('.')[0]}.*")
                 if each.name != name
             ]
-            if not any(next(each.glob("checkpoints/*/commits/[0-9]*"), None) for each in peers):
+            if not any(next(each.glob("*/checkpoints/*/commits/[0-9]*"), None) for each in peers):
                 raise Unavailable(
                     f"no peer of {name} has a checkpoint: two lost disks at once are one too many"
                 )

@@ -144,7 +144,7 @@ class _OfOneReplica(Nemesis):
 def test_the_last_disk_is_not_lost(tmp_path: Path) -> None:
     nemesis = _OfOneReplica(tmp_path, [], tmp_path / "faults.jsonl", lambda _: None, 60.0)
     own, peer, other = (
-        tmp_path / "processing" / name / "checkpoints" / "l" / "commits"
+        tmp_path / "processing" / name / "life-1" / "checkpoints" / "l" / "commits"
         for name in ("s.0", "s.1", "t.0")
     )
     for folder in (own, peer, other):

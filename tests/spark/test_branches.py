@@ -199,7 +199,8 @@ class Bench:
     def directories(self) -> list[str]:
         """The checkpoint directories of replica 0."""
         return sorted(
-            path.name for path in (self.state / "processing" / "merged.0" / "checkpoints").iterdir()
+            path.name
+            for path in (self.state / "processing" / "merged.0").glob("life-*/checkpoints/*")
         )
 
     def check(self, *missing: str) -> None:

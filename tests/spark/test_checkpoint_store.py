@@ -61,7 +61,7 @@ def test_a_stage_goes_on_on_another_machine(
         output.wait_replica("0", last, process)
 
     def is_stored(batch: int) -> bool:
-        for path in store.glob("*/s.0/*.json"):
+        for path in store.glob("*/s.0/life-*/*.json"):
             with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
                 # it is being written, or has been replaced
                 if f"commits/{batch}" in json.loads(path.read_text())["files"]:
@@ -70,7 +70,7 @@ def test_a_stage_goes_on_on_another_machine(
 
     with StageProcess(pipeline, "s.0", kafka, tmp_path / "first") as first:
         give(11, 21, first)
-        (checkpoint,) = (tmp_path / "first" / "processing" / "s.0" / "checkpoints").iterdir()
+        (checkpoint,) = (tmp_path / "first" / "processing" / "s.0").glob("life-*/checkpoints/*")
         wait_until(lambda: last_bucket_now(checkpoint) >= 21, 300, "Spark commits the batch")
         batch = numbered(checkpoint / "commits")[-1]
         wait_until(lambda: is_stored(batch), 300, "a checkpoint in the store that holds that")

@@ -125,8 +125,12 @@ class Run:
             i for i, entry in enumerate(self.entries("s")) if isinstance(entry, EpochStarted)
         ]
         assert len(offsets) == epochs
-        folder = self.state / "processing" / name / "timelines"
-        wait_until(lambda: any(folder.glob(f"{offsets[-1]:012d}-*.json")), 120, f"a copy at {name}")
+        folder = self.state / "processing" / name
+        wait_until(
+            lambda: any(folder.glob(f"life-*/timelines/{offsets[-1]:012d}-*.json")),
+            120,
+            f"a copy at {name}",
+        )
 
 
 def test_a_standby_becomes_the_primary_and_the_old_primary_is_fenced(

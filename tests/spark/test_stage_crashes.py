@@ -84,7 +84,7 @@ class Bench:
 
     def commits(self) -> int:
         """Last batch that Spark committed in the newest checkpoint."""
-        folders = sorted((self._state / "processing" / "s.0" / "checkpoints").glob("*"))
+        folders = sorted((self._state / "processing" / "s.0").glob("life-*/checkpoints/*"))
         return last_commit(folders[-1]) if folders else -1
 
     def check(self, upto: int = END) -> None:

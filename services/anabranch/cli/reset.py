@@ -13,6 +13,9 @@ from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of,
 from anabranch.cli.work_display import WorkDisplay
 from anabranch.up import state_file
 
+_STORE_VARIABLE = "ANABRANCH_CHECKPOINT_STORE"
+"""As each node reads it (``runtime.settings``)."""
+
 
 def reset(
     file: File = None,
@@ -28,7 +31,8 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete all that a pipeline has made, so that the next `up` begins anew: its internal topics,
-    its outputs and its state.
+    its outputs and its state, with what the store of checkpoints holds that
+    ANABRANCH_CHECKPOINT_STORE names.
 
     For development, or to begin again on purpose: all results are gone. Topics that the pipeline
     reads stay, unless they are on the embedded broker, which is deleted as a whole. The pipeline
@@ -54,13 +58,15 @@ def reset(
         embedded = known is None or any(row.service == "kafka" for row in known.processes)
         kafka = None if known is None or embedded else known.kafka
     log = None if kafka is None else KafkaEventLog(kafka)
-    plan = resetting.plan(pipeline, directory, log)
+    plan = resetting.plan(pipeline, directory, log, os.environ.get(_STORE_VARIABLE))
     url = os.environ.get("ANABRANCH_REDIS")
     if not plan.in_words() and url is None:
         typer.echo("there is nothing to delete")
         return
     for line in plan.in_words():
         typer.echo(line)
+    if log is not None:
+        typer.echo(f"({resetting.ELSEWHERE})")
     confirm(f"Delete all this of pipeline {pipeline.name}?", yes)
     index = None if url is None else RedisIndex(url)
     with WorkDisplay(Console(soft_wrap=True), "deleting") as display:

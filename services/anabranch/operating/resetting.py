@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.adapters.disk import state_format
+from anabranch.adapters.disk import checkpoint_store, state_format
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.drills import links
 from anabranch.protocol.errors import ConfigurationError
@@ -44,6 +44,10 @@ class Plan:
     paths: tuple[Path, ...]
     embedded: bool
     """The broker is this deployment's own, and goes whole."""
+    pipeline: str = ""
+    """Name of the folder that goes in the store of checkpoints."""
+    store: str | None = None
+    """Address of the store of checkpoints, where it holds some of the pipeline."""
 
     def in_words(self) -> list[str]:
         """For the person who confirms."""
@@ -57,18 +61,30 @@ class Plan:
             )
             for path in self.paths
         ]
+        if self.store is not None:
+            found.append(f"delete the checkpoints of {self.pipeline} in {self.store}")
         return found
 
 
-def plan(pipeline: Pipeline, state_dir: Path, log: EventLog | None) -> Plan:
+ELSEWHERE: Final = (
+    "state directories of other machines, and stores that ANABRANCH_CHECKPOINT_STORE does not name,"
+    " are not reached: checkpoints there never count again, and each goes when its replica starts"
+)
+"""What a reset leaves: the identity of the topics that are gone makes it harmless."""
+
+
+def plan(
+    pipeline: Pipeline, state_dir: Path, log: EventLog | None, store: str | None = None
+) -> Plan:
     """What belongs to the pipeline: its internal topics, its outputs and its state. Inputs only
     where the broker is embedded.
 
-    ``log``: the cluster that it ran on; None: an embedded broker.
+    ``log``: the cluster that it ran on; None: an embedded broker. ``store``: of checkpoints; None:
+    there is none.
 
     Raises:
-        ConfigurationError: it runs.
-        Unavailable: the broker does not answer.
+        ConfigurationError: it runs, or ``store`` is no address of one.
+        Unavailable: the broker or the store does not answer.
     """
     if (holder := state_file.Lock(state_dir).holder()) is not None:
         raise ConfigurationError(
@@ -89,6 +105,8 @@ def plan(pipeline: Pipeline, state_dir: Path, log: EventLog | None) -> Plan:
         tuple(topics),
         tuple(state_dir / name for name in names if (state_dir / name).exists()),
         log is None,
+        pipeline.name,
+        store if store is not None and checkpoint_store.is_stored(store, pipeline.name) else None,
     )
 
 
@@ -106,7 +124,7 @@ def carry_out(
 
     Raises:
         ConfigurationError: somebody started it meanwhile.
-        Unavailable: the broker or the index does not answer; some may be deleted.
+        Unavailable: the broker, the index or the store does not answer; some may be deleted.
     """
     lock = state_file.Lock(state_dir)
     lock.acquire()
@@ -124,6 +142,9 @@ def carry_out(
                 progress("keys of Redis", number, len(keys))
                 index.delete(key)
             say(f"deleted {len(keys)} keys of Redis")
+        if plan.store is not None:
+            checkpoint_store.delete_stored(plan.store, plan.pipeline)
+            say(f"deleted the checkpoints of {plan.pipeline} in {plan.store}")
         for number, path in enumerate(plan.paths):
             progress("folders and files", number, len(plan.paths))
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -82,7 +82,9 @@ class Checkpoints(Protocol):
         """
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove directories and timeline files below timeline ``number`` of ``epoch``."""
+        """Remove directories and timeline files below timeline ``number`` of ``epoch``, and all
+        that other lives of the stage's log left.
+        """
 
     def remove(self, name: str) -> None:
         """Remove one directory, if it is there; its timeline file too, unless it is the newest."""
@@ -107,14 +109,16 @@ class Disks(Protocol):
     """The disks of a node's processes."""
 
     def of(
-        self, stage: str, process: str, others: Sequence[str], *, is_stored: bool
+        self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> ReplicaDisk:
-        """That of one process of a stage.
+        """Open the disk of one process of a stage.
 
         Args:
             stage: Its stage.
             process: Its id.
             others: Those of the stage's other processes, whose disks may be within reach.
+            life: Identity of the stage's log (``runtime.stream_life``). What another life of it
+                left is not found, and goes with the first ``clean``.
             is_stored: Whether a store of checkpoints, if there is one, is of use to it.
         """
 

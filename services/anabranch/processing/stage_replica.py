@@ -51,6 +51,7 @@ from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
 from anabranch.runtime.source_columns import source_schema
+from anabranch.runtime.stream_life import check_life, life_of
 from anabranch.runtime.stream_logs import signers_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch.ports import BatchDone, Disks, Engine, PreparedStage, RunningQuery, Thread
+    from anabranch.ports import (
+        BatchDone,
+        Disks,
+        Engine,
+        PreparedStage,
+        ReplicaDisk,
+        RunningQuery,
+        Thread,
+    )
     from anabranch.processing.standby import Standby
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
@@ -121,13 +130,11 @@ class StageReplica:
         self._horizon_buckets = known_horizon_buckets(pipeline, stage)
         self._names = pipeline.topic_names
         self._peers = [other for other in writers if other != self._replica]
-        self._disk = disks.of(
-            stage,
-            replica,
-            [other for other in self._stage.process_ids() if other != replica],
-            # A stage that has its state back from its input has no use for an older checkpoint.
-            is_stored=self._stage.backup_horizon_ms is None,
-        )
+        self._disks = disks
+        self._disk: ReplicaDisk
+        """Opened by ``start``, in the life that the stage's log has then; ``_sync`` too."""
+        self._sync: CheckpointSync
+        self._life = ""
         self._changed = context.threads.condition()
         self._followers: dict[str, InputFollower] = {}
         self._runner: ReplicaRunner | None = None
@@ -170,7 +177,6 @@ class StageReplica:
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
-        self._sync = CheckpointSync(context, self.status, self._disk.store)
 
     def start(self) -> None:
         """Build the query, take the epoch, go on from the newest checkpoint; ready when a
@@ -178,6 +184,7 @@ class StageReplica:
         """
         if not self._bound.await_topics(self.status) or not self._await_word():
             return
+        self._open_disk()
         for stream in self._reads:
             reader = self._bound.open(stream, self._changed)
             follower = self._followers[stream] = InputFollower(
@@ -224,6 +231,23 @@ class StageReplica:
             return self._engine.prepare(self._settings.name, self._stage_name, schemas)
         except StageFunctionError as error:
             raise ConfigurationError(f"stage {self._stage_name}: {error}") from error
+
+    def _open_disk(self) -> None:
+        """Open the disk in the life that the stage's log has now.
+
+        Raises:
+            Unavailable: the log does not exist, or there is no answer.
+        """
+        self._life = life_of(self._context.log, self._names.boundaries(self._stage_name))
+        self._disk = self._disks.of(
+            self._stage_name,
+            self._process,
+            [other for other in self._stage.process_ids() if other != self._process],
+            life=self._life,
+            # A stage that has its state back from its input has no use for an older checkpoint.
+            is_stored=self._stage.backup_horizon_ms is None,
+        )
+        self._sync = CheckpointSync(self._context, self.status, self._disk.store)
 
     def _await_word(self) -> bool:
         """Whether what is signed here counts for readers of other owners, who would pass over what
@@ -281,6 +305,10 @@ class StageReplica:
             self._check_place(log_state)
             passed("log")
 
+        def epoch_begun() -> None:
+            check_life(context.log, self._names.boundaries(self._stage_name), self._life)
+            passed("epoch")
+
         self._boundary = self._boundary_writer(prepared)
         self._neighbours = neighbours = self._replica_control()
         runner = ReplicaRunner(
@@ -295,7 +323,7 @@ class StageReplica:
                 stopping=context.stopping.is_set,
                 crash_point=context.crash_point,
                 may_begin=may_begin,
-                epoch_begun=lambda: passed("epoch"),
+                epoch_begun=epoch_begun,
                 own_answers=self._contact.answers,
             ),
             Upstream(

@@ -12,7 +12,7 @@ from anabranch.adapters.system.progress import Step
 from anabranch.codec.catalog import TopicSettings
 from anabranch.operating import resetting
 from anabranch.pipeline.file import load
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up.state_file import Lock
 from anabranch.up.topics import topics_of
 
@@ -65,6 +65,28 @@ def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
     assert index.keys("anabranch:") == ["anabranch:other:x"]
     assert names(state) == ["kafka", "mine", "pipeline.yaml", "redis", "supervisor.lock"]
     assert resetting.plan(PIPELINE, state, log).in_words() == []
+
+
+def test_the_checkpoints_in_the_store_go(tmp_path: Path) -> None:
+    log = LocalEventLog()
+    state, store = tmp_path / "state", tmp_path / "store"
+    for folder in (state, store / PIPELINE.name / "tolls.0" / "life-1", store / "other"):
+        folder.mkdir(parents=True)
+    (store / PIPELINE.name / "tolls.0" / "life-1" / "x.json").touch()
+    url = f"file://{store}"
+    plan = resetting.plan(PIPELINE, state, log, url)
+    assert plan.in_words() == [f"delete the checkpoints of {PIPELINE.name} in {url}"]
+    lines: list[str] = []
+    resetting.carry_out(plan, state, log, None, "", lines.append)
+    assert lines == [f"deleted the checkpoints of {PIPELINE.name} in {url}"]
+    assert names(store) == ["other"]
+    resetting.carry_out(plan, state, log, None, "", lines.append)
+    assert resetting.plan(PIPELINE, state, log, url).in_words() == []
+
+
+def test_a_store_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="checkpoint store cannot be read at toll-road"):
+        resetting.plan(PIPELINE, tmp_path, LocalEventLog(), f"file://{tmp_path}/none")
 
 
 def test_an_embedded_broker_goes_whole_and_nothing_of_others(tmp_path: Path) -> None:

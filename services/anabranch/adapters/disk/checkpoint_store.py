@@ -2,8 +2,9 @@
 
 ::
 
-    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.pack  the files of a checkpoint, in a row
-    <url>/<pipeline>/<stage>.<replica>/<timeline>-<number>.json  where they are; written last
+    <url>/<pipeline>/<stage>.<replica>/life-<life>/
+        <timeline>-<number>.pack  the files of a checkpoint, in a row
+        <timeline>-<number>.json  where they are; written last
 
 A replica that has no checkpoint on its machine goes on from the newest one here: its own, or a
 peer's (``protocol.log.timeline``, TI4). Spark never changes a finished file, so that a process
@@ -13,6 +14,9 @@ that was replaced and still runs removes nothing that a newer one refers to.
 Spark writes some files at their final names, and a hard link follows them: a file that changes
 while it is read is left out of the checkpoint. No committed batch refers to it yet, since Spark
 names a file in a commit or a snapshot of the state only after the file is whole.
+
+A life is that of the stage's log (``runtime.stream_life``): epochs of another life mean nothing in
+this one, so that its checkpoints are never found, and go with the next save.
 
 Names sort as (epoch, timeline, number): the newest checkpoint is that of the newest process, and
 only what is below a name is ever removed (TI2).
@@ -34,7 +38,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow import fs
 
-from anabranch.adapters.disk.state_format import FORMAT
+from anabranch.adapters.disk.state_format import FORMAT, life_folder
 from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 
 if TYPE_CHECKING:
@@ -115,23 +119,56 @@ def open_store(url: str) -> fs.FileSystem:
     )
 
 
-def stored_replicas(url: str, pipeline: str) -> Callable[[str], StoredReplica]:
-    """What the store at ``url`` has of a replica of ``pipeline``, by ``STAGE.REPLICA``.
+def stored_replicas(url: str, pipeline: str) -> Callable[[str, str], StoredReplica]:
+    """What the store at ``url`` has of a replica of ``pipeline``, by ``STAGE.REPLICA`` and life.
 
     Raises:
         ConfigurationError: it is no such address.
     """
     store = open_store(url)
-    return lambda place: StoredReplica(store, f"{pipeline}/{place}")
+    return lambda place, life: StoredReplica(store, f"{pipeline}/{place}", life)
+
+
+def is_stored(url: str, pipeline: str) -> bool:
+    """Return whether the store at ``url`` has anything of ``pipeline``.
+
+    Raises:
+        ConfigurationError: it is no such address.
+        Unavailable: the store does not answer, or denies it.
+    """
+    try:
+        store = open_store(url)
+        _see(store)
+        return bool(store.get_file_info(pipeline).type == fs.FileType.Directory)
+    except OSError as error:
+        raise _away(pipeline, "read", error) from error
+
+
+def delete_stored(url: str, pipeline: str) -> None:
+    """Delete all checkpoints of ``pipeline`` in the store at ``url``, whatever their life.
+
+    Raises:
+        ConfigurationError: it is no such address.
+        Unavailable: the store does not answer, or denies it; some may be deleted.
+    """
+    try:
+        open_store(url).delete_dir(pipeline)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _away(pipeline, "written", error) from error
 
 
 class StoredReplica:
     """The checkpoints of one replica in the store, for one process."""
 
-    def __init__(self, store: fs.FileSystem, folder: str) -> None:
-        """``folder``: ``PIPELINE/STAGE.REPLICA``."""
+    def __init__(self, store: fs.FileSystem, place: str, life: str = "") -> None:
+        """``place``: ``PIPELINE/STAGE.REPLICA``. ``life``: of the stage's log; empty: the place has
+        no other.
+        """
         self._store = store
-        self._folder = folder
+        self._place, self._life = place, life_folder(life)
+        self._folder = f"{place}/{self._life}".rstrip("/")
         self._number = 0
         self._written: dict[_FileKey, _Place] = {}
         """Places of the files that this process has packed whole."""
@@ -150,7 +187,7 @@ class StoredReplica:
         self._number += 1
         name = f"{timeline['name']}-{self._number:09d}"
         try:
-            self._see()
+            _see(self._store)
             if self._store.base_fs.type_name == "local":
                 self._store.create_dir(self._folder, recursive=True)
             files = self._write_files(name, snapshot)
@@ -173,7 +210,7 @@ class StoredReplica:
             Unavailable: the store does not answer, or denies it.
         """
         try:
-            self._see()
+            _see(self._store)
             return sorted((_stem(name) for name in self._listed(".json")), reverse=True)
         except OSError as error:
             raise self._away("read", error) from error
@@ -219,16 +256,6 @@ class StoredReplica:
             raise self._away("read", error) from error
         return True
 
-    def _see(self) -> None:
-        """Whether the folder, or the bucket, is there: that of a mount that is missing is empty, or
-        not there, and nothing is to be written below it.
-        """
-        root = self._store.base_path.rstrip("/")
-        if self._store.base_fs.type_name != "local":
-            root = root.partition("/")[0]
-        if self._store.base_fs.get_file_info(root).type != fs.FileType.Directory:
-            raise FileNotFoundError(f"{root} is not there, or is no folder")
-
     def _write_files(self, name: str, snapshot: Path) -> dict[str, _Place]:
         """Write the files of ``snapshot`` that are in no pack yet, as one pack. Return the place of
         each file, without those that changed while they were read.
@@ -273,6 +300,16 @@ class StoredReplica:
                 self._store.delete_file(f"{self._folder}/{each}")
         self._packs_of = retained
         self._packs = {pack: size for pack, size in self._packs.items() if pack in in_use}
+        self._clean_former_lives()
+
+    def _clean_former_lives(self) -> None:
+        """Remove what the replica stored in other lives of its stage's log."""
+        if not self._life:
+            return
+        selector = fs.FileSelector(self._place, allow_not_found=True)
+        for info in self._store.get_file_info(selector):
+            if info.type == fs.FileType.Directory and info.base_name != self._life:
+                self._store.delete_dir(f"{self._place}/{info.base_name}")
 
     def _packs_named(self, manifest: str) -> frozenset[str] | None:
         """Return the packs of a checkpoint of another process. None: it cannot be read, or another
@@ -340,11 +377,26 @@ class StoredReplica:
         return True
 
     def _away(self, what: str, error: OSError) -> Unavailable:
-        first = headline(str(error))
-        return Unavailable(
-            f"the checkpoint store cannot be {what} at {self._folder}: {first}: see that it is"
-            " reached, has space and grants the node's user what it needs"
-        )
+        return _away(self._folder, what, error)
+
+
+def _see(store: fs.FileSystem) -> None:
+    """Check that the folder or bucket of ``store`` exists: that of a mount that is missing is
+    empty, or does not exist, and nothing may be written below it.
+    """
+    root = store.base_path.rstrip("/")
+    if store.base_fs.type_name != "local":
+        root = root.partition("/")[0]
+    if store.base_fs.get_file_info(root).type != fs.FileType.Directory:
+        raise FileNotFoundError(f"{root} is not there, or is no folder")
+
+
+def _away(folder: str, what: str, error: OSError) -> Unavailable:
+    first = headline(str(error))
+    return Unavailable(
+        f"the checkpoint store cannot be {what} at {folder}: {first}: see that it is"
+        " reached, has space and grants the node's user what it needs"
+    )
 
 
 def _files(root: Path) -> Iterator[Path]:

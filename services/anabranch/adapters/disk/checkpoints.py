@@ -2,11 +2,16 @@
 
 ::
 
-    <root>/timelines/<name>.json  the stable timeline's directory; <name> carries the epoch (rule 8)
-    <root>/checkpoints/<name>/    Spark's checkpoint
-    <root>/copying-<name>/        a copy that is not finished; removed at the next start
-    <root>/storing-<name>/        what is being written to the store; likewise
-    <root>/stored/<peer>/         as this folder: what the store has of a peer
+    <root>/life-<life>/
+        timelines/<name>.json  the stable timeline's directory; <name> carries the epoch (rule 8)
+        checkpoints/<name>/    Spark's checkpoint
+        copying-<name>/        a copy that is not finished; removed at the next start
+        storing-<name>/        what is being written to the store; likewise
+        stored/<peer>/         as this folder: what the store has of a peer
+
+A life is that of the stage's log (``runtime.stream_life``): where the log's topic is made anew its
+offsets, which epochs are, begin again, so that what an earlier life left is neither newer nor older
+than what is here. It is never found, on this disk or a peer's, and goes with the next start.
 
 Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written.
 Where there is a store (``adapters.disk.checkpoint_store``), a folder without a checkpoint gets the
@@ -37,6 +42,7 @@ from anabranch.adapters.disk.durable import (
     sync_folder,
     sync_folders,
 )
+from anabranch.adapters.disk.state_format import life_folder
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -61,20 +67,26 @@ class ReplicaDisk:
         peers: Mapping[str, Path] | None = None,
         *,
         crash_point: Callable[[str], None] = lambda _: None,
-        stored: Callable[[str], StoredReplica] | None = None,
+        stored: Callable[[str, str], StoredReplica] | None = None,
+        life: str = "",
     ) -> None:
         """``peers``: the folders of the stage's other replicas, which need not be there.
-        ``stored``: what the store has of the replica whose folder has that name; None: there is no
-            store.
+        ``stored``: what the store has of the replica whose folder has that name, and of that life;
+            None: there is no store.
+        ``life``: of the stage's log; empty: there is no other.
         """
-        self._root = root
+        self._place, self._life = root, life
+        self._root = root = root / life_folder(life)
         self._stored = stored
-        self._own_stored = None if stored is None else stored(root.name)
+        self._own_stored = None if stored is None else stored(self._place.name, life)
         self._from_store: dict[str, str] = {}
         """Of peers that have no checkpoint within reach, the name of what was read from the
         store.
         """
-        self._peers = dict(peers or {})
+        self._peer_places = {replica: place.name for replica, place in (peers or {}).items()}
+        self._peers = {
+            replica: place / life_folder(life) for replica, place in (peers or {}).items()
+        }
         self._crash_point = crash_point
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
@@ -136,7 +148,8 @@ class ReplicaDisk:
     def _read_stored(self, replica: str) -> Timeline | None:
         """The newest checkpoint of a peer in the store, which is in the folder for it then."""
         assert self._stored is not None, "there is a store"  # noqa: S101
-        root, stored = self._stored_root(replica), self._stored(self._peers[replica].name)
+        root = self._stored_root(replica)
+        stored = self._stored(self._peer_places[replica], self._life)
         names = stored.names()
         if names and names[0] != self._from_store.get(replica):
             before = _newest(root)
@@ -150,7 +163,7 @@ class ReplicaDisk:
         return _newest(root) if names else None
 
     def _stored_root(self, replica: str) -> Path:
-        return self._root / "stored" / self._peers[replica].name
+        return self._root / "stored" / self._peer_places[replica]
 
     def _peer_root(self, replica: str) -> Path:
         return self._stored_root(replica) if replica in self._from_store else self._peers[replica]
@@ -302,8 +315,12 @@ class ReplicaDisk:
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove what is below timeline ``number`` of ``epoch`` (``protocol.log.timeline``,
-        TI2).
+        TI2), and what other lives left.
         """
+        if self._life:
+            for former in self._place.iterdir():
+                if former != self._root and former.is_dir():
+                    shutil.rmtree(former, ignore_errors=True)
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
@@ -318,14 +335,16 @@ class ReplicaDisk:
 
 
 class ReplicaDisks:
-    """``ports.Disks``: a folder for each process, ``<folder>/STAGE.PROCESS``."""
+    """``ports.Disks``: a folder for each process, ``<folder>/STAGE.PROCESS``, and in it one for
+    each life of the stage's log.
+    """
 
     def __init__(
         self,
         folder: Path,
         *,
         crash_point: Callable[[str], None] = lambda _: None,
-        stored: Callable[[str], StoredReplica] | None = None,
+        stored: Callable[[str, str], StoredReplica] | None = None,
     ) -> None:
         """``stored``: as for ``ReplicaDisk``."""
         self._folder = folder
@@ -333,7 +352,7 @@ class ReplicaDisks:
         self._stored = stored
 
     def of(
-        self, stage: str, process: str, others: Sequence[str], *, is_stored: bool
+        self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> ReplicaDisk:
         """See the port."""
         return ReplicaDisk(
@@ -341,6 +360,7 @@ class ReplicaDisks:
             {other: self._folder / f"{stage}.{other}" for other in others},
             crash_point=self._crash_point,
             stored=self._stored if is_stored else None,
+            life=life,
         )
 
 

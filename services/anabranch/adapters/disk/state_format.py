@@ -51,6 +51,13 @@ def claim(state_dir: Path) -> None:
     put_file(path, json.dumps({"format": FORMAT}).encode())
 
 
+def life_folder(life: str) -> str:
+    """Return the name of the folder of what belongs to one life of a stage's log; empty: there are
+    no lives.
+    """
+    return f"life-{life}" if life else ""
+
+
 def _format_of(path: Path) -> int | str | None:
     """What the file says; None: there is none."""
     try:

@@ -43,7 +43,7 @@ class LocalLogAdmin:
                         [Partition() for _ in range(topic.partitions)],
                     )
                     self._log.topics_created += 1
-                    self._log.topic_ids[topic.name] = f"{topic.name}#{self._log.topics_created}"
+                    self._log.topic_ids[topic.name] = f"{topic.name}.{self._log.topics_created}"
                     continue
                 _, partitions = self._log.topics[topic.name]
                 sentences += differences(topic, len(partitions), None, self._settings(topic.name))

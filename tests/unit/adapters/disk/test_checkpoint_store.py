@@ -97,7 +97,7 @@ def test_only_who_has_a_use_for_the_store_writes_to_it(machines: Machines) -> No
     stored = stored_replicas(f"file://{machines.store}", "p")
     disks = ReplicaDisks(machines.folder / "a", stored=stored)
     for process, is_stored in (("0", True), ("1", False)):
-        disk = disks.of("s", process, [], is_stored=is_stored)
+        disk = disks.of("s", process, [], life="a", is_stored=is_stored)
         begin(disk)
         assert disk.store(ONE)
     assert [path.name for path in (machines.store / "p").iterdir()] == ["s.0"]

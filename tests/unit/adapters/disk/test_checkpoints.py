@@ -412,10 +412,10 @@ def test_how_far_a_peer_is(tmp_path: Path) -> None:
 def test_the_disks_of_a_node_are_folders_beside_each_other(tmp_path: Path) -> None:
     reached: list[str] = []
     disks = ReplicaDisks(tmp_path, crash_point=reached.append)
-    other = disks.of("s", "1", [], is_stored=True)
+    other = disks.of("s", "1", [], life="a", is_stored=True)
     fill(other.directory(ONE))
-    disk = disks.of("s", "0", ["1"], is_stored=True)
-    assert disk.directory(ONE) == tmp_path / "s.0" / "checkpoints" / ONE
+    disk = disks.of("s", "0", ["1"], life="a", is_stored=True)
+    assert disk.directory(ONE) == tmp_path / "s.0" / "life-a" / "checkpoints" / ONE
     assert disk.copy_peer("1", ONE, TWO)
     assert reached == ["checkpoint.copying"]
 

@@ -1,0 +1,141 @@
+"""Checkpoints of another life of a stage's log, whose epochs were higher: on the own disk, on a
+peer's, in the store.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from anabranch.adapters.disk.checkpoint_store import stored_replicas
+from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
+from anabranch.processing.disk_steps import on_disk
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.timeline import (
+    Answer,
+    AppendBase,
+    AwaitPeer,
+    CheckEpoch,
+    DiskStep,
+    FindFences,
+    FindMissing,
+    FindRecomputed,
+    OwnChain,
+    Step,
+    Timeline,
+    carry_out,
+    epoch_of,
+    failover_steps,
+    timeline_name,
+)
+from harness import spark_files
+
+FORMER_EPOCH: Final = 70_000
+
+
+class Lives:
+    """Replica 0 of stage s, beside replica 1, over two lives of its log."""
+
+    def __init__(self, folder: Path, *, has_store: bool = False) -> None:
+        self.folder = folder
+        self.life, self.chain = "first", set[BatchId]()
+        self.trimmed = False
+        """Whether the inputs from their beginning are deleted."""
+        self.stored = None
+        if has_store:
+            (folder / "store").mkdir()
+            self.stored = stored_replicas(f"file://{folder}/store", "p")
+
+    def disk(self, replica: str = "0") -> ReplicaDisk:
+        disks = ReplicaDisks(self.folder / "state", stored=self.stored)
+        return disks.of(
+            "s", replica, ["1" if replica == "0" else "0"], life=self.life, is_stored=True
+        )
+
+    def begin(self, epoch: int, replica: str = "0", batches: int = 5) -> Timeline:
+        """Start a process of ``epoch`` that runs ``batches``."""
+        disk = self.disk(replica)
+
+        def perform(step: Step) -> Answer:
+            match step:
+                case FindMissing(_, batch):
+                    return "the inputs are trimmed" if self.trimmed and batch < 0 else ""
+                case FindRecomputed():
+                    return 0
+                case FindFences():
+                    return ()
+                case AwaitPeer(missing):
+                    pytest.fail(f"waits for a peer: {missing}")
+                case CheckEpoch() | AppendBase():
+                    return None
+            assert isinstance(step, DiskStep)
+            return on_disk(disk, step)
+
+        chain = OwnChain(has=self.chain.__contains__)
+        timeline = carry_out(failover_steps(epoch, own=chain), perform)
+        directory = disk.directory(timeline.name)
+        spark_files.write(directory / "metadata", b'{"id": "0a"}')
+        for batch in range(timeline.start_batch + 1, timeline.start_batch + 1 + batches):
+            spark_files.log_batch(directory, batch)
+            spark_files.commit_batch(directory, batch, partitions=0)
+            self.chain.add(BatchId(timeline.name, batch))
+        disk.sync(timeline.name)
+        assert disk.store(timeline.name), "what was synced counts for trimming"
+        return timeline
+
+    def made_anew(self) -> None:
+        """Make the topic of the stage's log anew; disks and store stay."""
+        self.life, self.chain = "second", set()
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_former_life_is_never_the_newest(tmp_path: Path, has_store: bool) -> None:
+    lives = Lives(tmp_path, has_store=has_store)
+    lives.begin(FORMER_EPOCH)
+    lives.made_anew()
+    assert lives.begin(1).start_batch == -1
+    lives.trimmed = True
+    assert lives.begin(9).start_batch == 4, "goes on from its own checkpoint"
+    assert lives.begin(17).start_batch == 9
+    newest = lives.disk().newest()
+    assert newest is not None
+    assert epoch_of(newest.name) == 17
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_former_life_is_cleaned_up(tmp_path: Path, has_store: bool) -> None:
+    lives = Lives(tmp_path, has_store=has_store)
+    lives.begin(FORMER_EPOCH)
+    lives.begin(FORMER_EPOCH + 1, "1")
+    lives.made_anew()
+    lives.begin(1)
+    places = [tmp_path / "state" / "s.0"] + [tmp_path / "store" / "p" / "s.0"] * has_store
+    for place in places:
+        assert [path.name for path in place.iterdir()] == ["life-second"]
+    assert [path.name for path in (tmp_path / "state" / "s.1").iterdir()] == ["life-first"], (
+        "a peer's is left to the peer"
+    )
+
+
+def test_a_stored_checkpoint_of_a_former_life_is_not_restored(tmp_path: Path) -> None:
+    lives = Lives(tmp_path, has_store=True)
+    lives.begin(FORMER_EPOCH)
+    lives.begin(FORMER_EPOCH + 1, "1")
+    shutil.rmtree(tmp_path / "state")
+    lives.made_anew()
+    disk = lives.disk()
+    assert disk.newest() is None
+    assert disk.peers() == []
+
+
+def test_a_peer_of_a_former_life_is_no_source_and_no_reach(tmp_path: Path) -> None:
+    lives = Lives(tmp_path)
+    lives.begin(FORMER_EPOCH, "1")
+    lives.made_anew()
+    disk = lives.disk()
+    assert disk.peers() == []
+    assert not disk.copy_peer("1", timeline_name(FORMER_EPOCH, 0), timeline_name(1, 0))
+    assert disk.within_reach() == 0
