@@ -85,10 +85,8 @@ def decode(value: bytes | None) -> ControlRecord:
         stream, replica, reader, number, outcome, *rest = fields
         return AskReply(stream, replica, reader, number, AskOutcome(outcome), *rest)
     if kind is Fence:
-        stage, replica, epoch, bucket, votes, written_ms = fields
-        return Fence(
-            stage, replica, epoch, bucket, tuple(_vote(*vote) for vote in votes), written_ms
-        )
+        stage, replica, epoch, bucket, votes, *rest = fields
+        return Fence(stage, replica, epoch, bucket, tuple(_vote(*vote) for vote in votes), *rest)
     return kind(*fields)
 
 

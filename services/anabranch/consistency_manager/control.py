@@ -5,6 +5,7 @@ and what may be trimmed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
@@ -129,10 +130,16 @@ class ControlRoom:
         """Have a process fenced; False if it was already. Written with the next round, and
         until it could be. ``log_state``: of the stage.
         """
+        fence = replace(fence, life=self._life(fence.stage))
         is_new = self._fences.is_new(fence, log_state)
         if is_new:
             self._unsent.append(fence)
         return is_new
+
+    def _life(self, stream: str) -> str:
+        """The life of ``stream`` in which what is said of it counts."""
+        assert self._reader is not None, "started"  # noqa: S101 - nothing is said before
+        return self._reader.life(self._pipeline.topic_names.boundaries(stream))
 
     def close(self) -> None:
         """Idempotent."""
@@ -197,7 +204,8 @@ class ControlRoom:
         """Trim points that could not be written are lost: others follow. Fences are written
         until they are.
         """
-        points = self._trimming.due(self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms())
+        due = self._trimming.due(self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms())
+        points = [replace(point, life=self._life(point.stream)) for point in due]
         fences_there = bool(self._unsent) and self._fence_writer.write(self._unsent)
         points_there = bool(points) and self._writer.write(points)
         if fences_there or points_there:

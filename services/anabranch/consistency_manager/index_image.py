@@ -167,7 +167,7 @@ class IndexImage:
         known = self._heartbeats.get(key)
         if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
             return False
-        if known is None or beat.epoch >= known[0].epoch:
+        if known is None or beat.life != known[0].life or beat.epoch >= known[0].epoch:
             self._heartbeats[key] = beat, at
             self._dirty[key] = None
         return True

@@ -61,6 +61,7 @@ from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
+from anabranch.runtime.stream_life import life_of
 from anabranch.runtime.stream_logs import open_stream
 
 BESIDE_LIVE_ROWS_MAX: Final = 3_000
@@ -147,6 +148,7 @@ class DeliveryService:
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed_before = 0
         """What the failover before had passed."""
+        self._life = ""
         self._heartbeats = HeartbeatSender(
             context.log, names.control("delivery", process), context.clock
         )
@@ -170,6 +172,7 @@ class DeliveryService:
             self._partitions = self._check_topics(admin, earlier)
         finally:
             admin.close()
+        self._life = life_of(context.log, self._pipeline.topic_names.boundaries(stage))
         following = open_stream(context.log, self._pipeline, stage)
         self._boundaries = following
         self._buckets = BucketReader(
@@ -365,6 +368,7 @@ class DeliveryService:
             written_ms=0,
             checkpoint_bucket=self._passed,
             rejected=self._rejected_count + (0 if self._live is None else self._live.left_out),
+            life=self._life,
         )
         self._heartbeats.send(beat)
 

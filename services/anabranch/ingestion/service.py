@@ -67,6 +67,7 @@ from anabranch.runtime.collection import without_collection
 from anabranch.runtime.crash_points import crash_point
 from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.service import ServiceStatus
+from anabranch.runtime.stream_life import check_life, life_of
 from anabranch.runtime.stream_logs import open_stream
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ class IngestionService:
         self._awaited = ""
         """Why the source waits for its input; empty: it does not."""
         self._try_next_ms = 0
+        self._life = ""
         self._heartbeats = HeartbeatSender(
             context.log, self._pipeline.topic_names.control("ingestion", stream), context.clock
         )
@@ -370,11 +372,12 @@ class IngestionService:
     def _begin_epoch(self, own: BoundaryReader, started: EpochStarted) -> None:
         """Open what writes the stream. ``own``: a reader of its log."""
         context, names = self._context, self._pipeline.topic_names
-        self._boundaries = BoundaryWriter(
-            context.log, names.boundaries(self._stream), own, started, context.clock
-        )
+        boundaries = names.boundaries(self._stream)
+        self._life = life_of(context.log, boundaries)
+        self._boundaries = BoundaryWriter(context.log, boundaries, own, started, context.clock)
         self._closers += [self._dead_letters, self._boundaries]
         self._epoch = self._boundaries.start(self._check_begins)
+        check_life(context.log, boundaries, self._life)
         self._blocks = BlockWriter(
             context.log, names.blocks(self._stream, REPLICA), REPLICA, self._epoch, context.entropy
         )
@@ -759,7 +762,14 @@ class IngestionService:
     def _beat(self, state: str) -> None:
         self._heartbeats.send(
             Heartbeat(
-                "ingestion", self._stream, REPLICA, self._epoch, state, self._closed, written_ms=0
+                "ingestion",
+                self._stream,
+                REPLICA,
+                self._epoch,
+                state,
+                self._closed,
+                written_ms=0,
+                life=self._life,
             )
         )
 

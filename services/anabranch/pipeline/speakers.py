@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.failure_detector import (
+    DELIVERY_SERVICE,
     MANAGER_SERVICE,
     REPLICA_SERVICE,
     STANDBY_SERVICE,
@@ -27,7 +28,11 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     """By topic: one for each replica and each other process, the last two the manager's."""
     found = {topic: speaker for _, _, topic, speaker in _processes(pipeline)}
     names = pipeline.topic_names
-    found[names.manager()] = Speaker(frozenset({(MANAGER_SERVICE, pipeline.name, "0")}), trims=True)
+    found[names.manager()] = Speaker(
+        frozenset({(MANAGER_SERVICE, pipeline.name, "0")}),
+        trims=True,
+        logs={stream: names.boundaries(stream) for stream in pipeline.streams()},
+    )
     return found | fence_speakers(pipeline)
 
 
@@ -77,16 +82,29 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
                 beats = frozenset(
                     {(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)}
                 )
-                speaker = Speaker(beats, f"{service}.{label}", frozenset({(stage, replica)}))
+                speaker = Speaker(
+                    beats,
+                    f"{service}.{label}",
+                    frozenset({(stage, replica)}),
+                    logs={stage: names.boundaries(stage)},
+                )
                 yield service, stage, names.control(service, label), speaker
         elif service not in _SILENT:
-            speaker = Speaker(frozenset({(service, name, "0")}), f"{service}.{name}")
+            output = pipeline.deliveries().get(name) if service == DELIVERY_SERVICE else None
+            stream = name if output is None else output.stage
+            speaker = Speaker(
+                frozenset({(service, name, "0")}),
+                f"{service}.{name}",
+                logs={name: names.boundaries(stream)},
+            )
             yield service, name, names.control(service, name), speaker
 
 
 def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     """The topic of fences alone, which is all that a process reads from its beginning."""
-    return {pipeline.topic_names.fences(): Speaker(frozenset(), fences=True)}
+    names = pipeline.topic_names
+    logs = {stage: names.boundaries(stage) for stage in pipeline.stages}
+    return {names.fences(): Speaker(frozenset(), fences=True, logs=logs)}
 
 
 def bound_speakers(
@@ -100,9 +118,9 @@ def bound_speakers(
         if binding.cluster != cluster:
             continue
         for replica in binding.replica_ids():
-            topic = TopicNames(binding.pipeline).control(
-                REPLICA_SERVICE, f"{binding.stream}.{replica}"
-            )
+            names = TopicNames(binding.pipeline)
+            topic = names.control(REPLICA_SERVICE, f"{binding.stream}.{replica}")
             beats = frozenset({(REPLICA_SERVICE, binding.stream, replica)})
-            found[topic] = Speaker(beats, known_as=binding.name)
+            logs = {binding.stream: names.boundaries(binding.stream)}
+            found[topic] = Speaker(beats, known_as=binding.name, logs=logs)
     return found

@@ -705,6 +705,7 @@ class StageReplica:
             self.status.state,
             0,
             written_ms=0,
+            life=self._life,
         )
         if runner is None:
             return beat

@@ -30,6 +30,7 @@ from anabranch.protocol.stage.standby import (
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
 from anabranch.runtime.own_threads import OWN_THREADS
+from anabranch.runtime.stream_life import life_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -87,6 +88,7 @@ class Standby:
         self._is_moved = own.node is not None
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
+        self._life = life_of(log, names.boundaries(stage))
         self._watch = StandbyWatch(
             own,
             self._writer,
@@ -225,6 +227,7 @@ class Standby:
                 bucket,
                 0,
                 checkpoint_bucket=checkpoint_bucket,
+                life=self._life,
             )
         )
 

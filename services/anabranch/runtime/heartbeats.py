@@ -10,15 +10,22 @@ they should.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import Final, Protocol
 
 from anabranch.codec import control_records
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.control.failure_detector import FailureDetector
-from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaState, Speaker
+from anabranch.protocol.control.records import (
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    ReplicaState,
+    Speaker,
+    TrimPoint,
+)
 from anabranch.protocol.errors import (
     DataMissing,
     OutcomeUnknown,
@@ -207,14 +214,15 @@ class ControlReader:
             Unavailable: one of them does not exist, or there is no answer.
         """
         self._speakers = {TopicPartition(topic, 0): speaker for topic, speaker in speakers.items()}
+        self._lives = _Lives(log, speakers.values())
         self._reader = log.reader(committed=False, headers=False, follows=True)
         self._next = {
             at: self._reader.offsets(at)[0 if from_beginning else 1] for at in self._speakers
         }
         self._reader.assign(self._next)
         self.counts: Counter[str] = Counter()
-        """Records by kind, and ``undecodable``, ``forged`` (its writer may not say it) and
-        ``lost`` (retention was faster than this reader).
+        """Records by kind, and ``undecodable``, ``forged`` (its writer may not say it),
+        ``former_life`` (SK5) and ``lost`` (retention was faster than this reader).
         """
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
@@ -237,13 +245,23 @@ class ControlReader:
                 except RemoteProtocolError:
                     self.counts["undecodable"] += 1
                     continue
-                heard = self._speakers[chunk.at].heard(entry)
+                speaker = self._speakers[chunk.at]
+                heard = speaker.heard(entry)
                 if heard is None:
                     self.counts["forged"] += 1
+                    continue
+                if not self._lives.is_current(speaker.log_of(entry), entry):
+                    self.counts["former_life"] += 1
                     continue
                 self.counts[type(entry).__name__.lower()] += 1
                 found.append(heard)
         return found
+
+    def life(self, topic: str) -> str:
+        """Return the identity of the life of the stream whose boundary log is ``topic``, as last
+        asked for; empty: it is not known.
+        """
+        return self._lives.current.get(topic, "")
 
     @property
     def rejected(self) -> int:
@@ -259,6 +277,47 @@ class ControlReader:
     def close(self) -> None:
         """Idempotent."""
         self._reader.close()
+
+
+class _Lives:
+    """Lives of the streams of which control records speak."""
+
+    def __init__(self, log: EventLog, speakers: Iterable[Speaker]) -> None:
+        """Ask for all of them.
+
+        Raises:
+            Unavailable: there is no answer.
+        """
+        self._log = log
+        self._topics = sorted({topic for each in speakers for topic in each.logs.values()})
+        self.current: dict[str, str] = {}
+        """Topic of a boundary log -> its identity. Without those that do not exist yet, or that
+        this process may not see.
+        """
+        self._former = set[str]()
+        """Lives that were asked about and are over: an identity never comes again."""
+        self._ask()
+
+    def _ask(self) -> None:
+        with closing(self._log.admin()) as admin:
+            self.current = admin.topic_ids(self._topics)
+
+    def is_current(self, topic: str, entry: ControlRecord) -> bool:
+        """Whether ``entry``, which speaks of the log ``topic``, counts now. It does where it names
+        no life, or nothing is known of the log's.
+        """
+        if not topic or not isinstance(entry, (Heartbeat, Fence, TrimPoint)):
+            return True
+        if entry.life not in (self.current.get(topic, entry.life), *self._former):
+            # The topic may have been made anew since it was last asked for.
+            try:
+                self._ask()
+            except Unavailable:
+                return False  # every doubt means trimming less; a heartbeat comes again
+        if self.current.get(topic, entry.life) == entry.life:
+            return True
+        self._former.add(entry.life)
+        return False
 
 
 def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:

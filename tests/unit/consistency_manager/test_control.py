@@ -9,6 +9,7 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
+from anabranch.codec.catalog import TopicSettings
 from anabranch.consistency_manager.control import ControlRoom, readers_of
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.model import Stage
@@ -28,6 +29,7 @@ from anabranch.protocol.control.records import (
 )
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import LogState
+from anabranch.runtime.stream_life import life_of
 from harness import outputs
 from harness.boundary_logs import part, record, started
 from harness.control_topics import all_control_records, say
@@ -46,6 +48,15 @@ class World:
         self.pipeline = outputs.pipeline("p", replicas=3, live=live)
         create_topics(self.log, self.pipeline)
         self.image = IndexImage("p")
+
+    def life(self, stream: str) -> str:
+        return life_of(self.log, self.pipeline.topic_names.boundaries(stream))
+
+    def make_anew(self, stream: str) -> None:
+        """Make the boundary log of ``stream`` anew; control topics stay."""
+        topic = self.pipeline.topic_names.boundaries(stream)
+        self.log.admin().delete_topics([topic])
+        self.log.admin().create([TopicSettings(topic, 1)])
 
     def room(self) -> ControlRoom:
         room = ControlRoom(
@@ -119,7 +130,7 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
     world.clock.advance(HEARTBEAT_SEND_MS)
     room.round({}, "running")
     room.round({}, "running")
-    assert world.records_of(Fence) == [fence]
+    assert world.records_of(Fence) == [replace(fence, life=world.life("totals"))]
     assert not world.room().fence(fence, log_state)
     room.close()
     room.close()
@@ -131,7 +142,8 @@ def test_every_fence_there_ever_was_is_known_after_a_restart(world: World) -> No
     made = [contradicted(9), contradicted(20)]
     assert all(room.fence(*each) for each in made)
     room.round({}, "running")
-    assert world.records_of(Fence) == [fence for fence, _ in made]
+    life = world.life("totals")
+    assert world.records_of(Fence) == [replace(fence, life=life) for fence, _ in made]
     assert len({control_records.key_of(fence) for fence, _ in made}) == 2
     assert not any(world.room().fence(*each) for each in made)
 
@@ -274,3 +286,33 @@ def test_one_alarm_each_time_that_a_source_begins_to_wait_for_its_input() -> Non
     world.hears(replace(awaits, state="running"), awaits)
     room.round({}, "running")
     assert len(room.alarms) == 2
+
+
+def test_what_was_said_in_a_former_life_trims_nothing(world: World) -> None:
+    """The topic of the stage's log is made anew, its control topics stay."""
+
+    def delivered(bucket: int) -> Heartbeat:
+        return replace(DELIVERY, checkpoint_bucket=bucket, life=world.life("totals"))
+
+    world.hears(delivered(5))
+    room = world.room()
+    room.round({"totals": 9}, "running")
+    assert world.room().trim_point("totals") == 5
+    world.make_anew("totals")
+    room = world.room()
+    assert room.trim_point("totals") == 0
+    room.round({"totals": 9}, "running")
+    world.hears(delivered(3))
+    world.clock.advance(TRIM_EVERY_MS)
+    room.round({"totals": 9}, "running")
+    assert world.room().trim_point("totals") == 3
+
+
+def test_a_fence_of_a_former_life_is_none_of_this_one(world: World) -> None:
+    room = world.room()
+    fence, log_state = contradicted(9)
+    assert room.fence(fence, log_state)
+    room.round({}, "running")
+    assert not world.room().fence(fence, log_state)
+    world.make_anew("totals")
+    assert world.room().fence(fence, log_state)

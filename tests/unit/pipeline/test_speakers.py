@@ -81,3 +81,13 @@ def test_a_replica_hears_its_neighbours_and_the_manager() -> None:
     assert set(stage_speakers(of, "out")) == replicas["out"]
     for stage in of.stages:
         assert neighbours_of(of, stage).items() <= speakers(of).items()
+
+
+def test_each_speaks_of_lives_of_the_logs_that_its_records_are_about() -> None:
+    found = speakers(outputs.pipeline("p"))
+    assert {topic: dict(speaker.logs) for topic, speaker in found.items()} == {
+        "p.control.processing.totals.0": {"totals": "p.totals.boundaries"},
+        "p.control.delivery.out": {"out": "p.totals.boundaries"},
+        "p.manager": {"totals": "p.totals.boundaries"},
+        "p.fences": {"totals": "p.totals.boundaries"},
+    }

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from anabranch.adapters.memory.admin import LocalLogAdmin
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operation
 from anabranch.codec import control_records
@@ -38,6 +39,7 @@ from anabranch.runtime.heartbeats import (
     ReplicaControl,
     records_so_far,
 )
+from anabranch.runtime.stream_life import life_of
 from harness.sources import everything
 
 TOPIC = "p.control.processing.tolls.0"
@@ -243,6 +245,46 @@ def test_only_what_its_writer_may_say_counts(log: LocalEventLog) -> None:
         found += reader.poll(100)
     assert set(found) == {BEAT, TrimPoint("s", 3, 1)}
     assert (reader.counts["forged"], reader.rejected) == (5, 5)
+
+
+def test_what_names_a_former_life_does_not_count(log: LocalEventLog) -> None:
+    """Nor does it after the topic of the stage's log was made anew under a reader."""
+    boundaries = "p.tolls.boundaries"
+    log.admin().create([TopicSettings(boundaries, 1)])
+    former = life_of(log, boundaries)
+    reader = ControlReader(log, {TOPIC: Speaker(BEATS, logs={"tolls": boundaries})})
+    assert reader.life(boundaries) == former
+    write(log, replace(BEAT, life=former))
+    assert reader.poll(100) == [replace(BEAT, life=former)]
+
+    log.admin().delete_topics([boundaries])
+    log.admin().create([TopicSettings(boundaries, 1)])
+    present = life_of(log, boundaries)
+    write(log, replace(BEAT, epoch=1, life=present), replace(BEAT, life=former), BEAT)
+    assert reader.poll(100) == [replace(BEAT, epoch=1, life=present), BEAT]
+    assert reader.counts["former_life"] == 1
+    write(log, replace(BEAT, life=former))
+    assert reader.poll(100) == []
+    assert (reader.counts["former_life"], reader.rejected) == (2, 0)
+
+
+def test_a_life_that_cannot_be_asked_for_does_not_count_yet(log: LocalEventLog) -> None:
+    boundaries = "p.tolls.boundaries"
+    log.admin().create([TopicSettings(boundaries, 1)])
+    reader = ControlReader(log, {TOPIC: Speaker(BEATS, logs={"tolls": boundaries})})
+    log.admin().delete_topics([boundaries])
+    log.admin().create([TopicSettings(boundaries, 1)])
+    present = replace(BEAT, life=life_of(log, boundaries))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalLogAdmin, "topic_ids", unavailable)
+        write(log, present)
+        assert reader.poll(100) == []
+    write(log, present)
+    assert reader.poll(100) == [present]
+
+
+def unavailable(*_: object) -> dict[str, str]:
+    raise Unavailable("no answer")
 
 
 def test_what_retention_took_is_no_loss(log: LocalEventLog) -> None:

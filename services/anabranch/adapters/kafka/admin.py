@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import (
+    UNSEEN,
     Doing,
     no_answer,
     nobody_answers,
@@ -126,7 +127,8 @@ class KafkaLogAdmin:
         return {topic: known.existing[topic] for topic in topics if topic in known.existing}
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the identity of each topic that exists; missing topics are left out.
+        """Return the identity of each topic that exists; missing topics are left out, and those
+        that this principal may not see.
 
         Raises:
             Unavailable: no answer.
@@ -139,7 +141,7 @@ class KafkaLogAdmin:
         found: dict[str, str] = {}
         for topic, future in futures.items():
             try:
-                described = self._result(future, f"identity of topic {topic}")
+                described = self._result(future, f"identity of topic {topic}", UNSEEN)
             except _NoSuchTopicError:
                 continue
             found[topic] = str(described.topic_id)
@@ -243,15 +245,17 @@ class KafkaLogAdmin:
         if not_let_in(error):
             self._rejected = error
 
-    def _result(self, future: Future[Any], what: str) -> Any:
-        """What a request gave."""
+    def _result(
+        self, future: Future[Any], what: str, missing: Collection[int] = frozenset()
+    ) -> Any:
+        """Return what a request gave. ``missing``: errors that mean that the topic is missing."""
         try:
             return future.result(timeout=self._timeout_s + _GRACE_S)
         except KafkaException as error:
             cause: KafkaError = error.args[0]
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _AlreadyThereError from error
-            if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if cause.code() in missing:
                 raise _NoSuchTopicError(translated(cause, Doing.ASKING, what)) from error
             raise translated(cause, Doing.ASKING, what) from error
         except TimeoutError as error:

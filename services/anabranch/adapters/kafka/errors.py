@@ -83,7 +83,7 @@ _FOLLOWING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._STATE})
 since the transaction can only be aborted.
 """
 
-_UNSEEN: Final = frozenset(
+UNSEEN: Final = frozenset(
     {
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
@@ -152,7 +152,7 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     """The anabranch error for ``error``; ``what`` describes the request, for its text."""
     text = f"{what}: {error.name()}: {error.str()}"
     code = error.code()
-    if code in _UNSEEN:
+    if code in UNSEEN:
         text += (
             ": there is no such topic, or this principal may not see it (`anabranch topics` and"
             " `anabranch acls` list what is needed)"

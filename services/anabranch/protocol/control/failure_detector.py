@@ -27,7 +27,8 @@ A thread of the own process that may be stuck in a call is judged by observed ti
 
 Invariants:
     DT1 a lower epoch is not heard once a higher one was heard, or is in the log: a zombie
-        cannot speak for its replacement (rule 1).
+        cannot speak for its replacement (rule 1). In another life of the log epochs begin again
+        (``protocol.control.records``, SK5).
     DT2 a known process is alive for exactly ``FAILURE_AFTER_MS`` of observed time after the last
         heartbeat was heard.
     DT3 one that makes no progress stays alive; ``stalled`` says so.
@@ -120,9 +121,12 @@ class FailureDetector:
         who is listened to (DT1).
         """
         at, peer = self._time.at(monotonic_ms), Peer(beat.service, beat.name, beat.replica)
-        if peer not in self._sign_at or beat.epoch < self._epochs.get(peer, beat.epoch):
+        if peer not in self._sign_at:
             return False
         before = self._heard.get(peer)
+        is_same_life = before is None or before.beat.life == beat.life
+        if is_same_life and beat.epoch < self._epochs.get(peer, beat.epoch):
+            return False
         progress_at = (
             at if before is None or _doing(before.beat) != _doing(beat) else before.progress_at
         )

@@ -16,11 +16,15 @@ Invariants:
         own heartbeats; fences only from the topic of fences, which holds nothing else.
     SK4 of another pipeline's processes only heartbeats count, under the name that their stream has
         here.
+    SK5 what names a life of a stream (``runtime.stream_life``) counts in that life alone: where the
+        topic of its boundary log was made anew, epochs and buckets begin again, and what a control
+        topic still holds of before says nothing of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -92,6 +96,10 @@ class Heartbeat:
     """It makes corrections at full speed (``protocol.stage.scheduling``)."""
     rejected: int = 0
     """Of delivery: results that it could not deliver since it began, for their size."""
+    life: str = ""
+    """Life of the stream that it writes, or delivers, in which epoch and buckets mean something
+    (SK5); empty: of none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,8 @@ class Fence:
     (``protocol.control.fencing``).
     """
     written_ms: int
+    life: str = ""
+    """Life of the stage's stream in which the epochs were begun (SK5)."""
 
     @property
     def reason(self) -> str:
@@ -135,6 +145,8 @@ class TrimPoint:
     stream: str
     bucket: int
     written_ms: int
+    life: str = ""
+    """Life of the stream (SK5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +272,24 @@ class Speaker:
     """It is the manager, and says who must end."""
     known_as: str = ""
     """What it beats for is called so here: of a stream of another pipeline."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """Source, stage or output -> topic of the boundary log whose life its records name (SK5)."""
 
     @property
     def is_manager(self) -> bool:
         """Whether the manager writes the topic."""
         return self.trims or self.fences
+
+    def log_of(self, entry: ControlRecord) -> str:
+        """Return the topic of the boundary log whose life ``entry`` names; empty: it names none."""
+        match entry:
+            case Heartbeat(name=name, life=life) if life:
+                return self.logs.get(name, "")
+            case Fence(stage=name, life=life) if life:
+                return self.logs.get(name, "")
+            case TrimPoint(stream=name, life=life) if life:
+                return self.logs.get(name, "")
+        return ""
 
     def heard(self, entry: ControlRecord) -> ControlRecord | None:
         """``entry``, which stands in its topic, as it counts here; None: it does not."""

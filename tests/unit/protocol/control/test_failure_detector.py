@@ -114,6 +114,14 @@ def test_dt1_a_zombie_does_not_speak_for_its_replacement() -> None:
     assert watcher.detector.alive(*STAGE, watcher.now)["0"].epoch == 9
 
 
+def test_dt1_in_another_life_of_the_log_epochs_begin_again() -> None:
+    watcher = Watcher()
+    assert watcher.hears(replace(BEAT, epoch=70_000, life="former"))
+    assert watcher.hears(replace(BEAT, epoch=3, life="present"))
+    assert not watcher.hears(replace(BEAT, epoch=2, life="present"))
+    assert watcher.detector.last(ZERO) == replace(BEAT, epoch=3, life="present")
+
+
 def test_dt1_an_epoch_in_the_log_is_a_sign_of_life_and_silences_the_one_before() -> None:
     watcher = Watcher()
     watcher.hears(BEAT)

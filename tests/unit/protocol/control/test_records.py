@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -113,3 +114,17 @@ def test_sk4_of_another_pipelines_process_heartbeats_count_under_the_name_here()
     assert other.heard(beat("processing", "north_speeds")) is None
     assert other.heard(TrimPoint("reports", 9, 1)) is None
     assert REPLICA.heard(beat("processing", "tolls")) == beat("processing", "tolls")
+
+
+def test_sk5_who_names_a_life_names_that_of_a_log() -> None:
+    speaker = Speaker(frozenset(), logs={"tolls": "p.tolls.boundaries"})
+    named: list[Heartbeat | Fence | TrimPoint] = [
+        replace(beat("processing", "tolls"), life="a"),
+        Fence("tolls", "0", 1, 1, (), 1, "a"),
+        TrimPoint("tolls", 9, 1, "a"),
+    ]
+    assert {speaker.log_of(entry) for entry in named} == {"p.tolls.boundaries"}
+    unnamed = [replace(entry, life="") for entry in named]
+    unknown = replace(beat("processing", "means"), life="a")
+    ask = Ask("tolls", "processing.tolls.1", 1, 1, 2, 1)
+    assert {speaker.log_of(entry) for entry in (*unnamed, unknown, ask)} == {""}
