@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from anabranch.adapters.spark.known_names import SPARK
-from anabranch.adapters.spark.plan_facts import read_facts
+from anabranch.adapters.spark.plan_facts import late_operators, read_facts
 from anabranch.protocol.stage.planner import PlanTraits, judge
 
 pytestmark = pytest.mark.integration
@@ -83,3 +83,63 @@ def test_one_that_is_not_runs_bucket_by_bucket(rows: DataFrame) -> None:
     )
     found = traits(grouped.agg(functions.first("value").alias("x")))
     assert (found.errors, found.is_batch_safe) == ((), False)
+
+
+def timed(rows: DataFrame, name: str) -> DataFrame:
+    """A stream with a watermark: the columns NAME_at and NAME."""
+    frame = rows.selectExpr(f"timestamp AS {name}_at", f"value AS {name}")
+    return frame.withWatermark(f"{name}_at", "0 seconds")
+
+
+JOINS = {
+    "within 10 s": (
+        "a = b AND b_at BETWEEN a_at - INTERVAL 4 SECONDS AND a_at + INTERVAL 10 SECONDS"
+    ),
+    "one side": "a = b AND b_at >= a_at AND b_at < a_at + INTERVAL 10 SECONDS",
+    "same time": "a = b AND a_at = b_at",
+    "no bound": "a = b",
+}
+
+
+@pytest.mark.parametrize(
+    ("join", "late_ms"),
+    [("within 10 s", 10_001), ("one side", 10_000), ("same time", 0), ("no bound", 0)],
+)
+def test_pl4_a_window_behind_a_join_is_late_by_what_the_join_keeps(
+    rows: DataFrame, join: str, late_ms: int
+) -> None:
+    joined = timed(rows, "a").join(timed(rows, "b"), functions.expr(JOINS[join]))
+    windows = joined.groupBy(functions.window("a_at", "2 seconds")).count()
+    assert late_operators(joined) == ()
+    assert late_operators(windows) == ((("Aggregate", late_ms),) if late_ms else ())
+    assert bool(traits(windows).errors) == bool(late_ms)
+
+
+def test_pl4_what_gives_rows_as_it_reads_them_may_follow_a_join(rows: DataFrame) -> None:
+    near = functions.expr(JOINS["one side"])
+    joined = timed(rows, "a").join(timed(rows, "b"), near).drop("b_at")
+    third = timed(rows, "c")
+    within = functions.expr("a = c AND c_at BETWEEN a_at AND a_at + INTERVAL 3 SECONDS")
+    assert late_operators(joined.dropDuplicates()) == ()
+    assert late_operators(joined.union(joined).selectExpr("a + b", "a_at")) == ()
+    assert late_operators(joined.join(third, within)) == ()
+    assert late_operators(joined.join(third, within, "left")) == (("Join", 10_000),)
+    assert late_operators(joined.select("a", "a_at").distinct()) == ()
+
+
+def test_pl4_delays_of_joins_add_up(rows: DataFrame) -> None:
+    joined = timed(rows, "a").join(timed(rows, "b"), functions.expr(JOINS["one side"])).drop("b_at")
+    within = functions.expr("a = c AND c_at >= a_at AND c_at < a_at + INTERVAL 3 SECONDS")
+    again = joined.join(timed(rows, "c"), within)
+    windows = again.groupBy(functions.window("c_at", "2 seconds")).count()
+    assert late_operators(windows) == (("Aggregate", 13_001),)
+
+
+def test_pl4_joined_windows_are_as_early_as_windows(rows: DataFrame) -> None:
+    counts = [
+        timed(rows, name).groupBy(functions.window(f"{name}_at", "2 seconds")).count()
+        for name in "ab"
+    ]
+    joined = counts[0].join(counts[1], "window")
+    again = joined.groupBy(functions.window(functions.window_time("window"), "4 seconds")).count()
+    assert late_operators(again) == ()

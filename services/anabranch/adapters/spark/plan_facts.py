@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch import stateful
+from anabranch.adapters.spark.known_names import SPARK
 from anabranch.protocol.stage.planner import PlanFacts
 
 if TYPE_CHECKING:
@@ -134,12 +135,77 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         sets_shown=tuple(found.shown),
         join_types=frozenset(joins),
         deduplicated=tuple(deduplicated),
+        late_operators=late_operators(frame),
         inputs_unused=tuple(n for n in inputs if n not in observed),
         stateful_processors=frozenset(f"transformWithState {i}" for i in range(processors)),
         batch_safe_processors=frozenset(
             f"transformWithState {i}" for i in range(processors if safe == processors else 0)
         ),
     )
+
+
+_FAR_MS: Final = 1 << 50
+"""Watermark with which a join is asked how long it keeps rows, in ms. Far from 0, where Spark
+would cut a bound off.
+"""
+_FREE_OF_TIME: Final = frozenset({"Deduplicate", "Join"})
+"""Stateful operators that give a row when it, or the row it matches, is read, and none later. Outer
+joins are not among these joins.
+"""
+_MATCHED: Final = frozenset({"Inner", "Cross", "LeftSemi"})
+
+
+def _held_ms(join: Any, jvm: Any) -> int:
+    """Return how long Spark keeps rows of ``join`` for matches, in ms of event time: by as much the
+    watermark of what follows is behind (``StreamingSymmetricHashJoinExec``). 0 for a join without
+    a bound, behind which the watermark stays as it is.
+    """
+    found = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join)
+    if found.isEmpty():
+        return 0
+    keys = found.get()
+    stateful = jvm.org.apache.spark.sql.execution.streaming.operators.stateful
+    sides = stateful.join.StreamingSymmetricHashJoinHelper.getStateWatermark(
+        join.left().output(),
+        join.right().output(),
+        keys._2(),  # noqa: SLF001 - the fields of Scala's tuples are called so
+        keys._3(),  # noqa: SLF001
+        join.condition(),
+        jvm.scala.Option.apply(_FAR_MS),
+        False,
+    )
+    kept = [
+        int(side.get())
+        for side in (sides.productElement(0), sides.productElement(1))
+        if side.isDefined()
+    ]
+    return max(0, *(_FAR_MS - watermark_ms for watermark_ms in kept)) if kept else 0
+
+
+def _delays_ms(node: Any, jvm: Any, late: dict[str, int]) -> int:
+    """Return by how much the watermark behind ``node`` is behind that of the batch, in ms, and note
+    in ``late`` the operators whose results are by as much too late for their bucket.
+    """
+    delay_ms = max((_delays_ms(child, jvm, late) for child in _items(node.children())), default=0)
+    name = _name(node)
+    if not node.isStreaming() or not (delay_ms or name == "Join"):
+        return delay_ms
+    is_join = name == "Join" and all(child.isStreaming() for child in _items(node.children()))
+    is_matched = name != "Join" or _name(node.joinType()) in _MATCHED
+    if delay_ms and name not in SPARK.stateless and not (name in _FREE_OF_TIME and is_matched):
+        late[name] = max(delay_ms, late.get(name, 0))
+    return delay_ms + _held_ms(node, jvm) if is_join else delay_ms
+
+
+def late_operators(frame: DataFrame) -> tuple[tuple[str, int], ...]:
+    """Return (operator, ms) of each operator of ``frame`` that gives results by time, and does it
+    later than the watermark, since it is behind a join that keeps rows.
+    """
+    analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+    plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001
+    found: dict[str, int] = {}
+    _delays_ms(plan, frame.sparkSession._jvm, found)  # noqa: SLF001
+    return tuple(sorted(found.items()))
 
 
 def used_columns(frame: DataFrame, name: str) -> list[str]:

@@ -60,6 +60,9 @@ Of what a query allows:
     PL2 an operator that is not known to be stateless is stateful.
     PL3 a stateful operator that is not known, a processor that is not known to sort its rows, or a
         join in which a row's time may end while it is being joined, has timers.
+    PL4 a stateful operator that gives results by time is not behind a join that keeps rows: the
+        engine's watermark there is behind that of the batch, so its results would belong into
+        buckets that are closed.
 """
 
 from __future__ import annotations
@@ -121,6 +124,10 @@ class PlanFacts:
     join_types: frozenset[str] = frozenset()
     deduplicated: tuple[str, ...] = ()
     """Columns of a dropDuplicates that is not over whole rows."""
+    late_operators: tuple[tuple[str, int], ...] = ()
+    """(operator, ms) of each that gives its results by so much later than the watermark: it is
+    behind a join that keeps rows for as long.
+    """
     inputs_unused: tuple[str, ...] = ()
     stateful_processors: frozenset[str] = frozenset()
     """Classes of transformWithState processors."""
@@ -207,6 +214,11 @@ def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
     errors = [
         f"{name} gives another result at every replica and after every restart"
         for name in sorted(facts.expressions & known.not_deterministic | facts.not_deterministic)
+    ]
+    errors += [
+        f"{name} behind a join gives its results {late_ms} ms after their buckets are closed: by as"
+        " much rows wait in the join. Make it a stage of its own, which reads one with the join"
+        for name, late_ms in facts.late_operators
     ]
     errors += [
         f"input {name} is not used by the function: take it out of `reads`"

@@ -153,6 +153,15 @@ def test_what_differs_between_replicas_cannot_run() -> None:
     )
 
 
+def test_pl4_what_gives_results_by_time_does_not_follow_a_join_that_keeps_rows() -> None:
+    traits = judge(facts("Join", "Aggregate", late_operators=(("Aggregate", 10_001),)))
+    (error,) = traits.errors
+    assert error == (
+        "Aggregate behind a join gives its results 10001 ms after their buckets are closed: by as"
+        " much rows wait in the join. Make it a stage of its own, which reads one with the join"
+    )
+
+
 STATELESS, STATEFUL = (
     PlanTraits(is_stateful=False, is_batch_safe=True),
     PlanTraits(is_stateful=True, is_batch_safe=True),
