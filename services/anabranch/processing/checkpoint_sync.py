@@ -36,9 +36,19 @@ class CheckpointSync:
         self._store = store
         self._begun_ms = context.clock.monotonic_ms()
         self._thread: Thread | None = None
+        self._error: BaseException | None = None
 
     def look(self, runner: ReplicaRunner) -> None:
-        """Begin when it is time to, and the last one is over."""
+        """Begin a sync when it is time to, and the last one is over.
+
+        Raises:
+            Fenced: a newer process replaced this one, and has removed the directory.
+            OSError: the disk failed the last sync, or lost the directory.
+        """
+        if self._error is not None:
+            # The log first: a replaced process meets its directory removed.
+            runner.check_epoch()
+            raise self._error
         now_ms = self._context.clock.monotonic_ms()
         if now_ms - self._begun_ms < CHECKPOINT_SYNC_EVERY_MS or (
             self._thread is not None and self._thread.is_alive()
@@ -56,5 +66,7 @@ class CheckpointSync:
                 "checkpoint_not_stored", stage=self._context.settings.name, error=why
             )
             self._status.detail["not_stored"] = why
+        except BaseException as error:  # noqa: BLE001 - raised by ``look``: it ends this replica, not its node
+            self._error = error
         else:
             self._status.detail.pop("not_stored", None)

@@ -12,7 +12,7 @@ import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.processing.checkpoint_sync import CHECKPOINT_SYNC_EVERY_MS, CheckpointSync
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.runtime.own_threads import OWN_THREADS
 from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
@@ -25,6 +25,7 @@ class Runner:
         self.begun = 0
         self.may_end = threading.Event()
         self.dies_of: Exception | None = None
+        self.replaced_by: Fenced | None = None
 
     def sync(self, store: Callable[[str], bool]) -> None:
         self.begun += 1
@@ -32,6 +33,10 @@ class Runner:
         if self.dies_of is not None:
             raise self.dies_of
         store("a timeline")
+
+    def check_epoch(self) -> None:
+        if self.replaced_by is not None:
+            raise self.replaced_by
 
 
 def made(clock: VirtualClock, status: ServiceStatus, stored: list[str]) -> Any:
@@ -94,3 +99,26 @@ def test_a_store_that_denies_is_shown_until_it_is_mended() -> None:
 
     wait_until(goes_on, 60, "the next try")
     wait_until(lambda: "not_stored" not in status.detail, 60, "nothing is wrong")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_what_a_sync_dies_of_ends_the_replica_and_not_the_process(*, is_replaced: bool) -> None:
+    """A newer process removes the directory of one that was replaced: FileNotFoundError."""
+    runner: Any = Runner()
+    clock = VirtualClock()
+    sync = made(clock, ServiceStatus(), [])
+    runner.may_end.set()
+    runner.dies_of = FileNotFoundError("gone")
+    runner.replaced_by = Fenced("a newer one") if is_replaced else None
+    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    sync.look(runner)
+
+    def ended_by() -> Exception | None:
+        try:
+            sync.look(runner)
+        except (Fenced, FileNotFoundError) as error:
+            return error
+        return None
+
+    error = wait_until(ended_by, 60, "the end of the replica")
+    assert isinstance(error, Fenced if is_replaced else FileNotFoundError)
