@@ -114,21 +114,21 @@ class SimulatedRig(Rig):
 
     def plan(self, disk: Checkpoints, name: str, batch: int) -> None:
         assert isinstance(disk, SimulatedDisk)
-        disk.directory(name).log(batch, Logged({"a": spark_files.position(batch)}, 0))
+        disk.opened(name).log(batch, Logged({"a": spark_files.position(batch)}, 0))
 
     def commit(self, disk: Checkpoints, name: str, batch: int) -> None:
         assert isinstance(disk, SimulatedDisk)
-        disk.directory(name).commit(batch, ())
+        disk.opened(name).commit(batch, ())
 
     def damage(self, name: str, kind: str, batch: int) -> None:
         kinds = {"offsets": "logged", "commits": "commits"}
-        self.own.directory(name).torn.add((kinds[kind], batch))
+        self.own.opened(name).torn.add((kinds[kind], batch))
 
     def lose_commits(self, name: str) -> None:
-        self.own.directory(name).commits.clear()
+        self.own.opened(name).commits.clear()
 
     def planned(self, name: str) -> list[int]:
-        return sorted(self.own.directory(name).logged)
+        return sorted(self.own.opened(name).logged)
 
 
 @pytest.fixture(params=["simulated", "folder"])

@@ -164,7 +164,7 @@ class World:
 
     def offsets(self, query: str, back: int = 0) -> list[Offset]:
         """Of every input, where the last committed batch of ``query`` ended, or so many before."""
-        directory = self.disk.directory(query)
+        directory = self.disk.opened(query)
         batch = directory.last_commit - back
         if batch < 0:
             return [dict(INITIAL) for _ in self.names]
@@ -176,7 +176,7 @@ class World:
 
     def plan(self, query: str, offsets: list[Offset]) -> None:
         """The engine logs the next batch of ``query``."""
-        directory = self.disk.directory(query)
+        directory = self.disk.opened(query)
         watermark_ms = position_of(offsets[0]).bucket * self.width_ms
         logged = Logged(dict(zip(self.names, offsets, strict=True)), watermark_ms)
         directory.log(directory.last_commit + 1, logged)
@@ -318,7 +318,7 @@ class Process:
 
     def step(self, query: str) -> bool:
         """One batch of ``query``, if there is one."""
-        directory = self.world.disk.directory(query)
+        directory = self.world.disk.opened(query)
         before, batch = self.world.position(query), directory.last_commit + 1
         if batch not in directory.logged:
             planned = self.ask(query)
@@ -334,7 +334,7 @@ class Process:
         self.point("ran")
         self.runner.finish(query, batch, parts)
         self.point("appended")
-        self.world.disk.directory(query).commit(batch, state)
+        self.world.disk.opened(query).commit(batch, state)
         self.point("committed")
         return True
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
@@ -208,8 +209,17 @@ class SimulatedDisk:
         self._peers = peers
         self._struck, self._write = struck, write
 
-    def directory(self, name: str) -> Directory:
-        """The directory, for the engine.
+    def directory(self, name: str) -> Path:
+        """See the port."""
+        return Path(name)
+
+    def store(self, name: str) -> bool:
+        """See the port: there is no store."""
+        del name
+        return True
+
+    def opened(self, name: str) -> Directory:
+        """Return the directory, for the engine.
 
         Raises:
             Fenced: it was removed by a newer process (rule 21).
@@ -287,12 +297,12 @@ class SimulatedDisk:
     def last_commit(self, name: str) -> int:
         """See the port."""
         self._step()
-        return self.directory(name).last_commit
+        return self.opened(name).last_commit
 
     def batches(self, name: str) -> Sequence[int]:
         """See the port."""
         self._step()
-        directory = self.directory(name)
+        directory = self.opened(name)
         if not directory.commits:
             return [-1] if set(directory.logged) <= {0} else []
         return sorted(directory.commits, reverse=True)
@@ -300,7 +310,7 @@ class SimulatedDisk:
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         """See the port. A plan may be gone while its commit is there, and either half written."""
         self._step()
-        directory = self.directory(name)
+        directory = self.opened(name)
         found = next((batch for batch in batches if directory.is_whole(batch)), None)
         if found is not None and any(batch > found for _, batch in directory.torn):
             self._reached("torn checkpoint files passed over")
@@ -309,7 +319,7 @@ class SimulatedDisk:
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         """See the port."""
         self._step()
-        directory = self.directory(name)
+        directory = self.opened(name)
         plan = batch + (keep_plan and ("logged", batch + 1) not in directory.torn)
         directory.logged = {b: logged for b, logged in directory.logged.items() if b <= plan}
         directory.commits = {b: state for b, state in directory.commits.items() if b <= batch}
@@ -321,7 +331,7 @@ class SimulatedDisk:
         return (
             0
             if batch < 0
-            else position_of(next(iter(self.directory(name).logged[batch].offsets.values()))).bucket
+            else position_of(next(iter(self.opened(name).logged[batch].offsets.values()))).bucket
         )
 
     def peers(self) -> Sequence[tuple[str, Timeline]]:
@@ -390,7 +400,7 @@ class SimulatedDisk:
     def sync(self, name: str) -> None:
         """See the port."""
         self._step()
-        self.directory(name).unsynced.clear()
+        self.opened(name).unsynced.clear()
         self._step()
 
     def clean(self, epoch: int, number: int = 0) -> None:

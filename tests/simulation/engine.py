@@ -24,10 +24,11 @@ from anabranch.codec.plan_offsets import (
     taken_by_stream,
 )
 from anabranch.ports import BatchDone, QueryDriver, QueryOutput
+from anabranch.processing.replica import BatchStart, ReplicaRunner
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
-from anabranch.protocol.stage.planner import PlanTraits
+from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 from anabranch.runtime.service import ServiceContext
@@ -100,6 +101,65 @@ def branch_failure(text: str, choice: int) -> Exception:
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
 
+class WatchedDriver:
+    """Driver of a replica's queries that notes when the stable one moves, and complains of a batch
+    without rows that leaves complete buckets behind.
+    """
+
+    def __init__(
+        self,
+        runner: ReplicaRunner,
+        traits: PlanTraits,
+        port: Port,
+        context: ServiceContext,
+        moved: Callable[[], None],
+    ) -> None:
+        self._runner = runner
+        self._traits = traits
+        self._port = port
+        self._context = context
+        self._moved = moved
+        self._complete: dict[str, int] = {}
+        """By query, the buckets that were complete before it was given the plan that it runs."""
+
+    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+        """See ``ports.QueryDriver``."""
+        if self._port.link.makes_nothing:
+            return None
+        complete = self._runner.complete_upto()
+        answer = self._runner.advance(query, name, start)
+        if answer is not None:
+            self._complete.setdefault(query, complete)
+        return answer
+
+    def begin(
+        self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
+    ) -> BatchStart:
+        """See ``ports.QueryDriver``."""
+        start = self._runner.begin(query, offsets, watermark_ms, before)
+        complete = self._complete.pop(query, 0)
+        if (
+            start.before.bucket < start.after.bucket < complete
+            # What is left out at a beginning has a batch of its own, what is given up ends one.
+            and start.before.sequence > 0
+            and start.after.bucket != self._runner.given_up
+            and not self._traits.has_timers
+            and not start.rows
+        ):
+            self._context.logger.error(
+                "a batch without rows leaves complete buckets behind",
+                upto=start.after.bucket,
+                complete=complete,
+            )
+        if start.kind is BoundaryKind.STABLE and start.after.bucket > start.before.bucket:
+            self._moved()
+        return start
+
+    def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
+        """See ``ports.QueryDriver``."""
+        return self._runner.finish(query, batch, parts)
+
+
 class SimulatedEngine:
     """See ``ports.Engine``. One process of one replica has one."""
 
@@ -112,7 +172,10 @@ class SimulatedEngine:
         rng: random.Random,
     ) -> None:
         """``options``: of the stages that it may prepare."""
-        self.rows_max, self.pace_ms = BATCH_ROWS_MAX, 0
+        self.rows_max = BATCH_ROWS_MAX
+        self.pace_ms = max(stage.pace_ms for stage in options.values())
+        self.moved_ms = 0
+        """When a replica's stable query began its last batch that went on."""
         self.waiting_for: str | None = None
         self._context = context
         self._port = port
@@ -124,8 +187,11 @@ class SimulatedEngine:
         """See the port."""
         del label, schemas
         return SimulatedStage(
-            self._context, self._port, self._disk, self._options[stage], self._rng
+            self._context, self._port, self._disk, self._options[stage], self._rng, self._moved
         )
+
+    def _moved(self) -> None:
+        self.moved_ms = self._port.now_ms
 
     def check(self) -> None:
         """It ends with its process."""
@@ -144,12 +210,15 @@ class SimulatedStage:
         disk: SimulatedDisk,
         options: StageOptions,
         rng: random.Random,
+        moved: Callable[[], None],
     ) -> None:
+        """``moved``: told when a replica's stable query begins a batch that goes on."""
         self._context = context
         self._port = port
         self._disk = disk
         self._stage = options
         self._rng = rng
+        self._moved = moved
         is_stateful = options.operator in ("sum", "both", "timed")
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
@@ -166,8 +235,10 @@ class SimulatedStage:
         done: Callable[[BatchDone], None],
     ) -> SimulatedQuery:
         """See the port."""
+        if isinstance(driver, ReplicaRunner):
+            driver = WatchedDriver(driver, self.traits, self._port, self._context, self._moved)
         own = Directory(query)
-        find = (lambda: own) if place is None else (lambda: self._disk.directory(place))
+        find = (lambda: own) if place is None else (lambda: self._disk.opened(place))
         running = SimulatedQuery(
             self._context,
             self._port,

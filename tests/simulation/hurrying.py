@@ -5,11 +5,13 @@ within a run.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 from typing import Any, Final
 
 from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
+from anabranch.processing import checkpoint_sync
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
@@ -44,6 +46,13 @@ ASK_PATIENCE_MS: Final = {
     RequestState.REJECTED: 5_000,
 }
 STANDBY_TURN_MS: Final = 600
+_SYNC_EVERY_MS: Final = (500, 1_500, 3_000, 3_000, 6_000, 30_000)
+"""Intervals in place of CHECKPOINT_SYNC_EVERY_MS, of which a seed has one."""
+
+
+def _sync_every_ms(options: Options) -> int:
+    """Interval between syncs of a checkpoint: a run is short."""
+    return random.Random(f"{options.seed}/sync").choice(_SYNC_EVERY_MS)
 
 
 @contextlib.contextmanager
@@ -62,6 +71,7 @@ def hurried(options: Options) -> Iterator[None]:
         (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),
         (standby, "STANDBY_TURN_MS", STANDBY_TURN_MS if is_passive else None),
         (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),
+        (checkpoint_sync, "CHECKPOINT_SYNC_EVERY_MS", _sync_every_ms(options)),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
         (trimming, "TRIM_SPANS_MAX", TRIM_SPANS_MAX),

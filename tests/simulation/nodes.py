@@ -1,33 +1,35 @@
-"""A node that runs one replica of a stage, or has none: what it does about moves, as
-``processing.node`` and ``processing.hosting`` do.
+"""A node that runs one replica of a stage, or has none: the real one (``processing.node``), and
+notes of what it does about moves, for the checkers.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol
+
+from pydantic import PrivateAttr
 
 from anabranch.operating.move import Moving
 from anabranch.pipeline.model import Pipeline
-from anabranch.processing.node import PLACEMENT_LOOK_MS
-from anabranch.protocol.control.placement import AfterEnd, after_end, goes_on
-from anabranch.protocol.errors import AnabranchError, ConfigurationError, Fenced, Outvoted
-from anabranch.runtime.placement import PlacementReader, runs_on
-from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.ports import StartingEngine
+from anabranch.processing.hosting import HostedReplica
+from anabranch.processing.node import Machinery, Node
+from anabranch.protocol.control.placement import AfterEnd, Places
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
+from anabranch.runtime.service import ServiceContext
+from simulation.engine import SimulatedEngine
 from simulation.network import Network, Port, SimulatedLog
 from simulation.side_ports import SimulatedClock
-from simulation.stage_replica import SimulatedReplica
+from simulation.stage_replica import OneDisk, SimulatedReplica
 from simulation.workload import BASE_MS
 
-_ROUND_MS: Final = 100
 _AGAIN_MS: Final = 500
-_WARM_MS: Final = 1_000
 _TRIES: Final = 30
 
 
 class Watch(Protocol):
-    """Who is told what a node does."""
+    """Listener for what a node does."""
 
     label: str
     """The replica that it may run."""
@@ -41,7 +43,33 @@ class Watch(Protocol):
         """
 
 
-class SimulatedNode:
+class OnePlace(Places):
+    """Places of which a node looks after one alone: other replicas are processes of their own."""
+
+    def __init__(self, of: Pipeline, label: str) -> None:
+        super().__init__(of.placed_stages(), of.named_nodes, of.partner_nodes)
+        self._label = label
+
+    def of_node(self, node: str) -> list[str]:
+        """See ``Places``."""
+        return [label for label in super().of_node(node) if label == self._label]
+
+    def moved_away(self, node: str) -> list[str]:
+        """See ``Places``."""
+        return [label for label in super().moved_away(node) if label == self._label]
+
+
+class OnePlacePipeline(Pipeline):
+    """Pipeline as a node sees it that looks after one replica."""
+
+    _label: str = PrivateAttr("")
+
+    def places(self) -> OnePlace:
+        """See ``Pipeline``."""
+        return OnePlace(self, self._label)
+
+
+class SimulatedNode(Node):
     """One process of a node. See ``runtime.service.Service``."""
 
     def __init__(
@@ -50,132 +78,86 @@ class SimulatedNode:
         port: Port,
         node: str,
         watch: Watch,
-        rng: random.Random,
-        make: Callable[[], SimulatedReplica],
+        engine: SimulatedEngine,
+        disks: OneDisk,
         excuse: Callable[[Exception], None],
     ) -> None:
-        """``make``: a new replica; ``excuse``: told what one died of that is started again."""
-        self.status = ServiceStatus()
-        self._context = context
+        """``excuse``: told what a replica died of that is started again."""
+        pipeline = OnePlacePipeline.model_construct(**dict(context.pipeline))
+        pipeline._label = watch.label
+        super().__init__(
+            context.settings.model_copy(update={"name": node}),
+            replace(context, pipeline=pipeline),
+            Machinery(lambda *_: StartingEngine(lambda: engine), lambda *_: disks),
+        )
         self._port = port
-        self._node = node
         self._watch = watch
-        self._rng = rng
-        self._label = watch.label
-        self._make = make
         self._excuse = excuse
-        self._placement: PlacementReader | None = None
-        self._next_ms = 0
-        self._is_kept = False
-        """It runs here, and its place is elsewhere."""
-        self.replica: SimulatedReplica | None = None
+        self._judged_engine, self._one_disk = engine, disks
+        self._is_ending = False
+        self.made: SimulatedReplica | None = None
+        """The newest that it has begun, whether it still runs or not."""
 
-    def start(self) -> None:
-        """Read all moves."""
-        pipeline = self._context.pipeline
-        self._placement = PlacementReader(
-            self._context.log, pipeline.topic_names.placement(), pipeline.places()
-        )
-        self._placement.read_to_end()
-        self._is_kept = (
-            self._label in self._placement.places.moved_away(self._node) and self._goes_on()
-        )
-
-    def step(self) -> None:
-        """One round: start what has come, look after what is here."""
-        self._look()
-        self._is_kept = self._is_kept and not self._is_here()
-        if self.replica is None:
-            if self._is_here() or self._is_kept:
-                self._begin()
-            else:
-                self._context.clock.sleep_ms(_ROUND_MS)
-            return
-        if not self._is_here() and not self._is_kept:
-            self._is_kept = self._goes_on()
-            if not self._is_kept:
-                self._let_go(None)
-                return
-        try:
-            self.replica.step()
-        except AnabranchError as error:
-            self._over(error)
+    @property
+    def replica(self) -> SimulatedReplica | None:
+        """The replica that runs here; None: none does."""
+        hosted = self._hosted.get(self._watch.label)
+        return None if hosted is None or hosted._thread is None else self.made
 
     def stop(self) -> None:
-        """Its threads end with the process."""
+        """See ``Node``."""
+        self._is_ending = True
+        super().stop()
 
-    def _look(self) -> None:
-        now_ms = self._context.clock.monotonic_ms()
-        if now_ms >= self._next_ms and self._placement is not None:
-            self._next_ms = now_ms + PLACEMENT_LOOK_MS
-            self._placement.poll()
-
-    def _is_here(self) -> bool:
-        return (
-            self._placement is not None
-            and self._placement.places.node_of(self._label) == self._node
+    def _build(
+        self, context: ServiceContext, *, may_run_elsewhere: bool, has_place: bool
+    ) -> SimulatedReplica:
+        # a log may be trimmed before it has read its first record
+        self._port.struck("its replica has just begun")
+        made = self.made = HostedSimulatedReplica(
+            context,
+            self._judged_engine,
+            self._one_disk,
+            self._node,
+            port=self._port,
+            may_run_elsewhere=may_run_elsewhere,
+            has_place=has_place,
         )
+        made.begun = lambda epoch: self._watch.begins(self._node, epoch)
+        made.let_go = self._let_go
+        return made
 
-    def _has_left(self) -> bool:
-        """Asked by a replica that stands by."""
-        self._look()
-        return not self._is_here()
-
-    def _runs_on(self) -> str:
-        stage, _, replica = self._label.partition(".")
-        return runs_on(self._context.log, self._context.pipeline, stage, replica)
-
-    def _goes_on(self) -> bool:
-        return goes_on(runs_here=self._runs_on() == self._node, is_passive=False, is_removed=False)
-
-    def _begin(self) -> None:
-        assert self._placement is not None, "started"
-        self.replica = self._make()
-        self._port.struck(
-            "its replica has just begun"
-        )  # a log may be trimmed before it has read its first record
-        try:
-            warm_ms, has_place = self._rng.randrange(_WARM_MS), self._is_here()
-            was_moved = self._placement.places.was_moved(self._label)
-            if was_moved and not self.replica.stand_by(
-                warm_ms, has_place=has_place, leaves=self._has_left
-            ):
-                self._let_go(None)
-                return
-            self.replica.start()
-            self._watch.begins(self._node, self.replica.epoch)
-        except AnabranchError as error:
-            self._over(error)
-
-    def _over(self, error: AnabranchError) -> None:
-        assert self._placement is not None, "started"
-        found = ""
-        try:
-            self._placement.read_to_end()
-            found = self._runs_on()
-        except AnabranchError:
-            self._port.network.history.reached("logs not read at an end")
-        is_fenced = isinstance(error, Fenced) and not isinstance(error, Outvoted)
-        match after_end(
-            has_place=self._is_here(), is_fenced=is_fenced, runs_on=found, node=self._node
-        ):
-            case AfterEnd.END_NODE:
-                raise error
-            case AfterEnd.GONE:
-                self._is_kept = False
-                self._let_go(error)
-            case AfterEnd.AGAIN:
-                self._excuse(error)
-                self._let_go(error)
-                self._context.clock.sleep_ms(_AGAIN_MS)
-                self._begin()
-
-    def _let_go(self, error: Exception | None) -> None:
-        replica, self.replica = self.replica, None
+    def _let_go(self, replica: SimulatedReplica) -> None:
+        self._port.alive()  # a killed process lets nothing go
+        if self._is_ending:
+            return
         self._port.network.history.reached("replica left its node")
-        if replica is not None and replica.epoch >= 0:
-            self._watch.ends(self._node, replica.epoch, error)
-        self._port.network.scheduler.end_threads(self._port.process)
+        if replica.epoch >= 0:
+            self._watch.ends(self._node, replica.epoch, replica.died_of)
+
+    def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
+        if self.made is not None and self.made.stands_by:
+            self._port.network.history.reached("move taken back")
+        super()._leave(label, hosted, places)
+
+    def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
+        answer = super()._after_end(label, is_fenced)
+        if answer is AfterEnd.AGAIN and self.made is not None and self.made.died_of is not None:
+            self._excuse(self.made.died_of)
+        return answer
+
+
+class HostedSimulatedReplica(SimulatedReplica):
+    """A replica that tells its node when it has stopped."""
+
+    let_go: Callable[[SimulatedReplica], None] = staticmethod(lambda _: None)
+
+    def stop(self) -> None:
+        """See ``StageReplica``."""
+        is_first = not self._ended
+        super().stop()
+        if is_first:
+            self.let_go(self)
 
 
 def move(network: Network, port: Port, pipeline: Pipeline, label: str, node: str) -> None:

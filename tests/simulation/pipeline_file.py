@@ -86,6 +86,12 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
     )
 
 
+def upgraded(of: Pipeline, stage: str, version: int) -> Pipeline:
+    """Return the pipeline with that version of a stage's function."""
+    changed = of.stages[stage].model_copy(update={"version": version})
+    return of.model_copy(update={"stages": of.stages | {stage: changed}})
+
+
 def _output(of: OutputOptions, files: int) -> Output:
     *before, shards = of.numbers[:files]
     live = LiveSink(topic=of.live_topic, key=["key"], partitions=of.partitions, upsert=of.is_upsert)

@@ -8,11 +8,9 @@ import random
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
-
-from prometheus_client import CollectorRegistry
 
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.index import LocalIndex
@@ -34,13 +32,14 @@ from anabranch.protocol.log.records import (
     LogSnapshot,
 )
 from anabranch.protocol.log.timeline import epoch_of
-from anabranch.runtime.metrics import ServiceMetrics
+from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
 from simulation import earlier_lives, ends, operating, probes, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
+from simulation.engine import SimulatedEngine
 from simulation.faults import Fault
 from simulation.history import History
 from simulation.hurrying import INDEXED_MAX, hurried
@@ -48,12 +47,12 @@ from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
 from simulation.nodes import SimulatedNode
 from simulation.options import Options, OutputOptions
-from simulation.pipeline_file import create_topics
+from simulation.pipeline_file import create_topics, upgraded
 from simulation.producing import Producers
 from simulation.resharding import Resharding
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
-from simulation.stage_replica import SimulatedReplica
+from simulation.stage_replica import OneDisk, SimulatedReplica
 from simulation.striking import ProcessFaults, Runs
 from simulation.tampering import Tampering
 from simulation.threads import SimulatedThreads
@@ -72,6 +71,13 @@ _OVERTAKING: Final = (
     "slow",
 )
 """Faults after which a process that was replaced may still write on the disk."""
+_JUDGED_ELSEWHERE: Final = (
+    "partner_wrong",  # sold_results
+    "replica_ended",  # ends
+    "results_given_up",  # state_gaps
+    "blocks_gone",  # where nobody may make them again, or could: its reader waits for a peer
+)
+"""Errors of processing that are due, or that a checker judges by what follows from them."""
 _DISAGREEING: Final = (MISMATCH, "replica_fenced")
 """The kinds of alarms that are due where replicas were made to disagree."""
 RECOVERY_MS: Final = 90_000
@@ -120,6 +126,10 @@ class _Logger:
     def _take(self, event: str, **_facts: object) -> None:
         self._world.history.reached(f"log {event}")
 
+    def bind(self, **_facts: object) -> _Logger:
+        """A logger of a part of the process."""
+        return self
+
     debug = _take
     info = _take
     warning = _take
@@ -132,6 +142,8 @@ class _Logger:
         if event == "seller_wrong" and self._world.options.spoils:
             return
         if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
+            return
+        if event in _JUDGED_ELSEWHERE:
             return
         modes = {stage.ha for stage in self._world.options.stages}
         if facts.get("kind") == GAP and "amnesia" in modes:
@@ -503,9 +515,7 @@ class World:
     def _is_replaced(self, process: Process, service: Service | None) -> bool:
         """Whether the log has a newer epoch than that of a process that says that it was fenced."""
         name = process.key.split("/")[1]
-        replica = service.replica if isinstance(service, SimulatedNode) else service
-        if isinstance(service, SimulatedNode) and replica is None:
-            return True  # it let the replica go
+        replica = service.made if isinstance(service, SimulatedNode) else service
         if isinstance(replica, SimulatedReplica):
             stream, epoch = name.split(".")[0], replica.epoch
             writer = replica.writer
@@ -555,7 +565,7 @@ class World:
             check_config=False,
             restarts=0,
         )
-        registry = CollectorRegistry()
+        registry = Registry()
         threads = SimulatedThreads(self.scheduler, process)
         return ServiceContext(
             SimulatedLog(port),
@@ -598,18 +608,21 @@ class World:
                 port.struck,
                 port.disk_write,
             )
+            context = replace(
+                context, pipeline=upgraded(context.pipeline, stage, port.link.version)
+            )
+            engine = SimulatedEngine(context, port, disk, {stage: chosen}, random.Random(token))
+            disks = OneDisk(disk)
             if self._moving is None or f"{stage}.{replica}" != self.options.moved:
-                return SimulatedReplica(context, port, disk, chosen, replica, random.Random(token))
-            rng = random.Random(token)
-            node = self._moving.node_of(process.key)
-            make = lambda: SimulatedReplica(context, port, disk, chosen, replica, rng, node)  # noqa: E731
+                node = context.pipeline.places().node_of(name)
+                return SimulatedReplica(context, engine, disks, node, port=port)
             made = SimulatedNode(
                 context,
                 port,
-                node,
+                self._moving.node_of(process.key),
                 self._moving,
-                rng,
-                make,
+                engine,
+                disks,
                 lambda error: self._excuse(error, process, port, made),
             )
             return made

@@ -364,13 +364,8 @@ class Node:
     def _make(self, label: str, stopping: Event, restarts: int) -> StageReplica:
         """A replica to run; its metrics take the place of those of the one before."""
         context = self._context
-        engine = self._engine
-        disks = self._disks
         placement = self._placement
-        assert engine is not None, "started"  # noqa: S101
-        assert disks is not None, "started"  # noqa: S101
         assert placement is not None, "started"  # noqa: S101
-        assert self._new_replica is not None, "started"  # noqa: S101
         self._drop_metrics(label)
         assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
         registry = self._registries[label] = context.registry.part()
@@ -381,7 +376,7 @@ class Node:
             name=label,
             restarts=restarts,
         )
-        made = self._new_replica(
+        made = self._build(
             replace(
                 context,
                 settings=self._settings.model_copy(update={"name": label}),
@@ -390,14 +385,27 @@ class Node:
                 metrics=metrics,
                 logger=context.logger.bind(replica=label),
             ),
-            engine,
-            disks,
-            self._node,
             may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
             has_place=placement.places.node_of(label) == self._node,
         )
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made
+
+    def _build(
+        self, context: ServiceContext, *, may_run_elsewhere: bool, has_place: bool
+    ) -> StageReplica:
+        """Build the replica that ``context`` is of, in this node's engine."""
+        assert self._engine is not None, "started"  # noqa: S101
+        assert self._disks is not None, "started"  # noqa: S101
+        assert self._new_replica is not None, "started"  # noqa: S101
+        return self._new_replica(
+            context,
+            self._engine,
+            self._disks,
+            self._node,
+            may_run_elsewhere=may_run_elsewhere,
+            has_place=has_place,
+        )
 
     def _drop_metrics(self, label: str) -> None:
         registry = self._registries.pop(label, None)
