@@ -41,6 +41,8 @@ MANY_RECORDS: Final = 30
 FOUND_BY: Final[dict[str, int]] = {
     "skips_what_is_there": 635,
     "reads_on_behind_what_is_missing": 635,
+    "sync_ends_the_node": 1,
+    "needs_no_sync": 45,
     "old_node_takes_back_what_moves": 941000058,
     "dead_letter_of_the_neighbour": 12,
     "dead_letter_without_key": 12,

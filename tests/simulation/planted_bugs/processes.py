@@ -1,0 +1,48 @@
+"""Bugs planted in the shell of replicas and nodes: threads, starts, moves, ends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from simulation.planting import Mutant
+
+_REPLICA: Final = "processing.stage_replica:StageReplica"
+
+PROCESSES: Final = (
+    Mutant(
+        "sync_ends_the_node",
+        "processing.checkpoint_sync:CheckpointSync._sync",
+        "except BaseException as error:",
+        "except ZeroDivisionError as error:",
+        "an error of a replica ends no other replica of its node",
+        ("zombie", "double", "race"),
+        by=("run",),
+    ),
+    Mutant(
+        "branch_ends_its_replica",
+        f"{_REPLICA}.step",
+        "if not self._runner.failed(timeline, error):",
+        "if True:",
+        "RE7",
+        scenario="branch fails",
+        by=("ends",),
+    ),
+    Mutant(
+        "needs_no_sync",
+        f"{_REPLICA}._unneeded_upto",
+        "runner.synced_bucket",
+        "closed",
+        "rule 18",
+        ("power",),
+        by=("ends", "progress", "streams", "run"),
+    ),
+    Mutant(
+        "lets_go_at_once",
+        "processing.node:Node._leave",
+        "if self._goes_on(label, places):",
+        "if False:",
+        "PC5",
+        scenario="moved",
+        by=("moves",),
+    ),
+)
