@@ -122,12 +122,12 @@ class WatchedDriver:
         self._complete: dict[str, int] = {}
         """By query, the buckets that were complete before it was given the plan that it runs."""
 
-    def advance(self, query: str, name: str, start: Offset) -> Offset | None:
+    def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See ``ports.QueryDriver``."""
         if self._port.link.makes_nothing:
             return None
         complete = self._runner.complete_upto()
-        answer = self._runner.advance(query, name, start)
+        answer = self._runner.advance(query, name, start, source)
         if answer is not None:
             self._complete.setdefault(query, complete)
         return answer
