@@ -33,10 +33,10 @@ class OneDisk:
         self._disk = disk
 
     def of(
-        self, stage: str, process: str, others: Sequence[str], *, is_stored: bool
+        self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> SimulatedDisk:
         """See the port."""
-        del stage, process, others, is_stored
+        del stage, process, others, life, is_stored
         return self._disk
 
 
@@ -67,7 +67,7 @@ class SimulatedReplica(StageReplica):
         self.begun: Callable[[int], None] = lambda _epoch: None
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
-        self._own_disk: SimulatedDisk = disks.of("", "", (), is_stored=False)
+        self._own_disk: SimulatedDisk = disks.of("", "", (), life="", is_stored=False)
         self._corrects = False
         self._copied_bucket = self._looks_ms = 0
         self.died_of: Exception | None = None
