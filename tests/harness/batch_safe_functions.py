@@ -52,7 +52,7 @@ def window(a):
         F.max("value").alias("high"),
         F.size(F.collect_set("value")).alias("distinct"),
         F.sort_array(F.collect_set("value")).cast("string").alias("members"),
-        F.avg(F.col("value").cast("int")).alias("mean"),
+        F.avg(F.col("value").cast("smallint")).alias("mean"),
         F.expr(f"sum({money})").cast("string").alias("price"),
         F.expr(f"avg({money})").cast("string").alias("mean_price"),
         F.bool_and(F.col("value") < 28).alias("all_below"),
@@ -79,6 +79,13 @@ def sliding(a):
         "count",
         F.col("window.end").alias("event_time"),
     ).unionByName(odd)
+
+def session_windows(a):
+    """Sessions end in any bucket, at its bound too, and rows lie at their ends."""
+    g = a.groupBy(F.session_window("event_time", "100 milliseconds"), "key").agg(
+        F.count(F.lit(1)).alias("n"), F.sum("value").alias("total")
+    )
+    return g.select("key", "n", "total", F.col("session_window.end").alias("event_time"))
 
 def window_of_windows(a):
     first = a.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(
@@ -249,6 +256,13 @@ def timeouts(a):
 
 def within(a):
     return a.select("key", "event_time").dropDuplicatesWithinWatermark(["key"])
+
+def mean_of_ints(a):
+    return (
+        a.groupBy(F.window("event_time", "300 milliseconds"))
+        .agg(F.avg(F.col("value").cast("int")).alias("mean"))
+        .select("mean", F.col("window.end").alias("event_time"))
+    )
 
 def own_function(a):
     return a.mapInArrow(lambda batches: batches, a.schema)

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.integration
 REJECTED = {
     "shown": "collect_set(key) has no fixed order",
     "mean_of_longs": "adds floating-point numbers",
+    "mean_of_ints": "adds floating-point numbers",
     "sum_of_floats": "adds floating-point numbers",
     "own_function": "MapInArrow sees whole batches",
 }
@@ -188,6 +189,21 @@ def expect_join(rows: Rows) -> Counter[Any]:
     return found
 
 
+def expect_session_windows(rows: Rows) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for key in {k for _, k, _ in rows["a"]}:
+        n = total = 0
+        end = 0
+        for s, v in [*sorted((s, v) for s, k, v in rows["a"] if k == key), (END_MS + 1000, 0)]:
+            if n and s > end:
+                found[end, key, n, total] += end <= END_MS
+                n, total = 0, 0
+            n += 1
+            total += v
+            end = s + 100
+    return +found
+
+
 def expect_pending(rows: Rows) -> Counter[Any]:
     windows = count_windows([(s, 0, v) for s, _, v in rows["a"]], 200, 200)
     return Counter((s, k) for s, k, _ in rows["a"]) + Counter(
@@ -254,6 +270,7 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
         expect_window,
     ),
     "sliding": (["a"], ["event_time", "key", "odd", "count"], expect_sliding),
+    "session_windows": (["a"], ["event_time", "key", "n", "total"], expect_session_windows),
     "window_of_windows": (["a"], ["event_time", "top", "keys"], expect_window_of_windows),
     "deduplicate": (["a"], ["event_time", "key", "value"], expect_deduplicate),
     "join": (["a", "b"], ["event_time", "name", "key", "value", "v"], expect_join),

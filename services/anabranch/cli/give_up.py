@@ -104,12 +104,12 @@ def give_up(
     from anabranch.protocol.errors import ConfigurationError
     from anabranch.protocol.log.given_up import Times
 
+    if missing == (from_time is not None):
+        raise ConfigurationError("give one of --from TIME and --missing")
     named, address = file_and_broker(file, state_dir, kafka)
     loaded, clock = load(named), SystemClock()
     log, entropy = KafkaEventLog(address), SystemEntropy()
     until_ms = until_when(loaded, source, until, clock.now_ms())
-    if missing == (from_time is not None):
-        raise ConfigurationError("give one of --from TIME and --missing")
     if from_time is None:
         behind = GiveUpMissing(log, loaded, source, until_ms, clock, entropy)
         describe_missing(source, behind.find(), typer.echo)

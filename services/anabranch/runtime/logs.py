@@ -109,4 +109,9 @@ def short(text: str) -> str:
         for place, line in enumerate(lines)
         if "Error" in line or "Exception" in line
     ]
-    return " | ".join(dict.fromkeys(reported[-3:] or [headline(text)]))[:_STATUS_TEXT_MAX]
+    shown: list[str] = []
+    for found in reported[-3:] or [headline(text)]:
+        # An error whose text begins in the next line has that line in its own headline.
+        if not any(earlier.endswith(found) for earlier in shown):
+            shown.append(found)
+    return " | ".join(shown)[:_STATUS_TEXT_MAX]

@@ -65,8 +65,9 @@ def test_without_a_yes_nothing_happens(done: list[str]) -> None:
 
 
 def test_wrong_usage_is_reported(done: list[str]) -> None:
-    assert CliRunner().invoke(app, ["give-up", "reports", *_WHERE]).exit_code == 2
     for wrong in (
+        _WHERE,
+        ["--from", "1000", "--missing", *_WHERE],
         ["--from", "soon", *_WHERE],
         ["--from", "1000", *_WHERE],
         ["--from", "1000", "--until", "2000"],

@@ -35,7 +35,16 @@ SPARK: Final = KnownNames(
         }
     ),
     whole_batch=frozenset({"MapInArrow", "MapInPandas"}),
-    stateful_safe=frozenset({"Aggregate", "Join", "Deduplicate", "Distinct", "TransformWithState"}),
+    stateful_safe=frozenset(
+        {
+            "Aggregate",
+            "Join",
+            "Deduplicate",
+            "Distinct",
+            "TransformWithState",
+            "SessionWindow",  # not a node of the plan: an Aggregate by session_window
+        }
+    ),
     first_row_kept=frozenset({"DeduplicateWithinWatermark"}),
     safe_joins=_SAFE_JOINS,
     # Right and full outer joins are not here (seen): such rows' time is over, by the batch's own

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from py4j.java_gateway import is_instance_of
+
 from anabranch import stateful
 from anabranch.adapters.spark.known_names import SPARK
 from anabranch.protocol.stage.planner import PlanFacts
@@ -20,13 +22,28 @@ OBSERVED: Final = "anabranch_"
 _NUMBERED: Final = re.compile(r"#[0-9]+")
 _INEXACT: Final = {
     "Sum": frozenset({"float", "double"}),
-    "Average": frozenset({"float", "double", "long"}),
+    "Average": frozenset({"float", "double", "long", "integer"}),
 }
-"""Which types an aggregate adds inexactly. Spark adds up an average of integers as doubles: of
-small ones that is exact, since 2**53 is far; of long ones, such as times, it is not.
+"""Types that an aggregate adds inexactly. Spark adds up an average of integers as doubles. Of BYTE
+and SHORT no group is so large that this is inexact, since 2**53 is 2**38 times the largest SHORT;
+of INT some millions of rows are enough.
+"""
+_NEVER_OVERFLOW: Final = frozenset({"byte", "short", "integer"})
+"""Types whose sum fits its result whatever the number of rows."""
+_TIED: Final = frozenset({"Min", "Max"})
+"""Aggregates that keep one of several equal values."""
+_EQUAL_BUT_DIFFERENT: Final = re.compile(r"\bCOLLATE\b")
+"""Types, as SQL, that have equal values which differ: text with a collation. Floats have the two
+zeros, which are one number and are not told apart here.
 """
 _ORDERLESS: Final = frozenset({"SortArray", "Size"})
 """Expressions that give the same for a set in any order."""
+_TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+_TO_TIMES: Final = frozenset({"Cast", "ParseToDate", "ParseToTimestamp"})
+_CLOCK: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""Text that Spark takes for a time that it reads from the clock."""
+_CLOCK_LITERAL: Final = re.compile(r"\w+\s*r?['\"]" + _CLOCK.pattern, re.IGNORECASE)
+_PLAN_EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.PlanExpression"
 
 
 def _items(sequence: Any) -> Iterator[Any]:
@@ -38,6 +55,21 @@ def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
     for child in _items(plan.children()):
         yield from _nodes(child)
+
+
+def _all_nodes(plans: list[Any]) -> Iterator[Any]:
+    """Yield the nodes of ``plans``, and of plans that the caller appends meanwhile."""
+    while plans:
+        yield from _nodes(plans.pop())
+
+
+def _is_session(grouping: Any) -> bool:
+    """Return whether an expression that rows are grouped by is a window of ``session_window``:
+    Spark has replaced the function by then, and left a mark.
+    """
+    return _name(grouping) in {"AttributeReference", "Alias"} and bool(
+        grouping.metadata().contains("spark.sessionWindow")
+    )
 
 
 def _name(node: Any) -> str:
@@ -61,10 +93,58 @@ def _is_random(expression: Any) -> bool:
     )
 
 
+def _foldable_text(expression: Any) -> str | None:
+    """Return the text of a constant expression; None where it is not constant or not text."""
+    if not expression.foldable() or str(expression.dataType().typeName()) != "string":
+        return None
+    value = expression.eval(None)
+    return None if value is None else str(value.toString())
+
+
+def _source(expression: Any) -> str:
+    """Return the SQL text that ``expression`` was parsed from; empty where it was not."""
+    origin = expression.origin()
+    parts = (origin.sqlText(), origin.startIndex(), origin.stopIndex())
+    if not all(part.isDefined() for part in parts):
+        return ""
+    text, start, stop = (part.get() for part in parts)
+    return str(text)[int(start) : int(stop) + 1]
+
+
+def _clock_text(expression: Any, kind: str) -> str | None:
+    """Return the text of an expression for which Spark reads the clock, at execution or already
+    when it parsed the query; None for any other expression.
+    """
+    if kind == "Literal":
+        if str(expression.dataType().typeName()) in _TIMES:
+            source = _source(expression)
+            return source if _CLOCK_LITERAL.match(source) else None
+    elif kind in _TO_TIMES and str(expression.dataType().typeName()) in _TIMES:
+        text = _foldable_text(expression.children().apply(0))
+        if text is not None and _CLOCK.match(text):
+            return f"the time {text!r}"
+    return None
+
+
+def _draws_a_vector(aes_encrypt: Any) -> bool:
+    """Return whether ``aes_encrypt`` may draw a random initialisation vector."""
+    _, _, mode, _, vector, *_ = _items(aes_encrypt.children())
+    if (_foldable_text(mode) or "").upper() == "ECB":  # has none
+        return False
+    return not (vector.foldable() and len(vector.eval(None) or b""))
+
+
 @dataclass(slots=True)
 class _Expressions:
-    """What the expressions of a plan are; the fields are those of ``PlanFacts``."""
+    """What the expressions of a plan are; most fields are those of ``PlanFacts``."""
 
+    gateway: Any
+    plans: list[Any] = field(default_factory=list)
+    """Plans within the expressions, which are still to be read."""
+    have_plans: dict[str, bool] = field(default_factory=dict)
+    """By name of an expression's class, whether it holds a plan."""
+    ties: list[str] = field(default_factory=list)
+    overflows: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     random: set[str] = field(default_factory=set)
     aggregates: set[str] = field(default_factory=set)
@@ -72,23 +152,43 @@ class _Expressions:
     shown: list[str] = field(default_factory=list)
 
     def read(self, expression: Any) -> None:
-        """Take note of ``expression`` and all below."""
+        """Record the facts of ``expression`` and of all expressions below it."""
         for inner, kind, parent in _named(expression):
             self.names.add(kind)
-            if kind not in self.aggregates and _is_random(
+            if self._has_plan(inner, kind):
+                self.plans.append(inner.plan())  # it is read for itself, whatever makes it random
+            elif kind not in self.aggregates and _is_random(
                 inner
             ):  # an aggregate comes after the expression that holds it
                 self.random.add(str(inner.name()) if kind == "PythonUDF" else kind)
             if kind == "AggregateExpression":
                 self._read_aggregate(inner, parent)
+            elif kind == "AesEncrypt" and _draws_a_vector(inner):
+                self.random.add("aes_encrypt without an initialisation vector of yours")
+            elif clock := _clock_text(inner, kind):
+                self.random.add(clock)
+
+    def _has_plan(self, expression: Any, kind: str) -> bool:
+        """Return whether ``expression`` is a subquery of any kind; a class is asked once."""
+        if kind not in self.have_plans:
+            self.have_plans[kind] = is_instance_of(self.gateway, expression, _PLAN_EXPRESSION)
+        return self.have_plans[kind]
 
     def _read_aggregate(self, expression: Any, parent: str) -> None:
         function = expression.aggregateFunction()
         name = _name(function)
         self.aggregates.add(name)
-        types = {str(child.dataType().typeName()) for child in _items(function.children())}
+        children = list(_items(function.children()))
+        types = {str(child.dataType().typeName()) for child in children}
+        text = str(function.toString())[:80]
         if types & _INEXACT.get(name, frozenset()):
             self.inexact.append(str(expression.toString())[:80])
+        if str(function.prettyName()).startswith("try_") and types - _NEVER_OVERFLOW:
+            self.overflows.append(text)
+        if name in _TIED and any(
+            _EQUAL_BUT_DIFFERENT.search(str(child.dataType().sql())) for child in children
+        ):
+            self.ties.append(text)
         if name == "CollectSet" and parent not in _ORDERLESS:
             self.shown.append(str(expression.sql())[:80])
 
@@ -104,11 +204,12 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
     """
     operators = set()
     joins = set()
-    found = _Expressions()
+    found = _Expressions(frame.sparkSession.sparkContext._gateway)  # noqa: SLF001
     deduplicated = []
     observed = set()
     processors = 0
-    for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001 - the only way to the plan
+    found.plans.append(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - the only way to the plan
+    for node in _all_nodes(found.plans):
         name = _name(node)
         if name.startswith("TransformWithState"):
             processors += 1
@@ -116,6 +217,8 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         operators.add(name)
         if name == "CollectMetrics":
             observed.add(str(node.name()).removeprefix(OBSERVED))
+        if name == "Aggregate" and any(map(_is_session, _items(node.groupingExpressions()))):
+            operators.add("SessionWindow")
         if name == "Join":
             joins.add(_name(node.joinType()))
         if name == "Deduplicate":
@@ -133,6 +236,8 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
         aggregates=frozenset(found.aggregates),
         inexact_sums=tuple(found.inexact),
         sets_shown=tuple(found.shown),
+        ties_shown=tuple(found.ties),
+        overflowing=tuple(found.overflows),
         join_types=frozenset(joins),
         deduplicated=tuple(deduplicated),
         late_operators=late_operators(frame),

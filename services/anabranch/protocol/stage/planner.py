@@ -121,6 +121,10 @@ class PlanFacts:
     """Aggregates (sum, average) that add floating-point numbers, as text."""
     sets_shown: tuple[str, ...] = ()
     """Uses of collect_set other than directly within sort_array or size, as text."""
+    ties_shown: tuple[str, ...] = ()
+    """Aggregates that keep one of several values which are equal and yet differ, as text."""
+    overflowing: tuple[str, ...] = ()
+    """Aggregates that give null where a partial sum overflows, as text."""
     join_types: frozenset[str] = frozenset()
     deduplicated: tuple[str, ...] = ()
     """Columns of a dropDuplicates that is not over whole rows."""
@@ -167,6 +171,27 @@ class PlanTraits:
 def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
     """Decide what a plan allows, of an engine of which so much is known."""
     stateful = facts.operators - known.stateless
+    reasons = _order_shows(facts, known)
+    errors = _cannot_run(facts, known)
+    has_timers = bool(
+        stateful - known.stateful_safe
+        or facts.stateful_processors - facts.batch_safe_processors
+        or facts.join_types - known.joins_across_empty_buckets
+    )
+    return PlanTraits(
+        is_stateful=bool(stateful),
+        is_batch_safe=not reasons,
+        reasons=tuple(reasons),
+        errors=tuple(errors),
+        has_timers=has_timers,
+    )
+
+
+def _order_shows(facts: PlanFacts, known: KnownNames) -> list[str]:
+    """Return why the order of rows or the cut of batches may show in the results of a plan, so
+    that it runs one bucket per batch; empty where it cannot.
+    """
+    stateful = facts.operators - known.stateless
     reasons: list[str] = [
         f"operator {name} is not on the batch-safe list"
         for name in sorted(stateful - known.stateful_safe - known.first_row_kept)
@@ -184,13 +209,24 @@ def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
         for name in sorted(facts.aggregates & known.tied_aggregates)
     ]
     reasons += [
-        f"{text} adds floating-point numbers, whose sum depends on their order"
+        f"{text} adds floating-point numbers, whose sum depends on their order: add decimals, and"
+        " divide a sum of integers by their count"
         for text in facts.inexact_sums
     ]
     reasons += [
         f"{text} has no fixed order: take it within the same expression as sort_array({text}) or"
         f" size({text})"
         for text in facts.sets_shown
+    ]
+    reasons += [
+        f"{text} keeps whichever came first of texts that its collation takes for equal: aggregate"
+        " text without a collation"
+        for text in facts.ties_shown
+    ]
+    reasons += [
+        f"{text} gives null where a part of its sum overflows, which depends on the order of rows:"
+        " cast to DECIMAL(28, s) or narrower, and take sum"
+        for text in facts.overflowing
     ]
     reasons += [
         f"{kind} join: rows without a match come after a delay that is not on the list"
@@ -211,8 +247,14 @@ def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
         " anabranch.stateful.BatchSafeProcessor"
         for name in sorted(facts.stateful_processors - facts.batch_safe_processors)
     ]
+    return reasons
+
+
+def _cannot_run(facts: PlanFacts, known: KnownNames) -> list[str]:
+    """Return the mistakes for which a plan is rejected, in words for its author."""
     errors = [
-        f"{name} gives another result at every replica and after every restart"
+        f"{name} gives another result at every replica and after every restart: take event_time for"
+        " the clock, and xxhash64 of a row's columns for chance or an id"
         for name in sorted(facts.expressions & known.not_deterministic | facts.not_deterministic)
     ]
     errors += [
@@ -224,18 +266,7 @@ def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
         f"input {name} is not used by the function: take it out of `reads`"
         for name in facts.inputs_unused
     ]
-    has_timers = bool(
-        stateful - known.stateful_safe
-        or facts.stateful_processors - facts.batch_safe_processors
-        or facts.join_types - known.joins_across_empty_buckets
-    )
-    return PlanTraits(
-        is_stateful=bool(stateful),
-        is_batch_safe=not reasons,
-        reasons=tuple(reasons),
-        errors=tuple(errors),
-        has_timers=has_timers,
-    )
+    return errors
 
 
 BATCH_BUCKETS_MAX: Final = 4_096

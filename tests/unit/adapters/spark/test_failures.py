@@ -76,9 +76,8 @@ def test_a_function_that_fails_is_named_and_a_surprise_is_handed_on() -> None:
     )
     assert isinstance(found, StageFunctionError)
     assert (
-        str(found)
-        == "stage s, buckets 1..1, function m:f, m:g: PythonException: | ValueError: seven"
+        str(found) == "stage s, buckets 1..1, function m:f, m:g: PythonException: ValueError: seven"
     )
     error = Exception("what")
     assert cause_of(error, "s", ["m:f"], None, None) is error
-    assert short("first\n\nsecond\nthird") == "first | second"
+    assert short("first\n\nsecond\nthird") == "first"

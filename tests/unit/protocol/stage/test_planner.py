@@ -73,6 +73,8 @@ def test_exact_aggregates_are_stateful_and_batch_safe() -> None:
     [
         (facts("SomethingNew"), "SomethingNew is not on the batch-safe list"),
         (facts("MapInArrow"), "sees whole batches"),
+        (facts("Aggregate", ties_shown=("max(x)",)), "max(x) keeps whichever came first of"),
+        (facts("Aggregate", overflowing=("try_sum(x)",)), "try_sum(x) gives null where a part"),
         (facts("Aggregate", aggregates=frozenset({"First"})), "First depends on the order"),
         (facts("Aggregate", aggregates=frozenset({"MinBy"})), "MinBy can tie"),
         (facts("Aggregate", inexact_sums=("sum(x)",)), "sum(x) adds floating-point"),
@@ -138,6 +140,12 @@ def test_a_batch_safe_processor_is_stateful_and_batch_safe() -> None:
     assert (traits.is_stateful, traits.is_batch_safe) == (True, True)
 
 
+DIFFERS = (
+    " gives another result at every replica and after every restart: take event_time for the clock,"
+    " and xxhash64 of a row's columns for chance or an id"
+)
+
+
 def test_what_differs_between_replicas_cannot_run() -> None:
     names = frozenset({"Rand", "Add", "CurrentTime"})
     traits = judge(
@@ -146,9 +154,9 @@ def test_what_differs_between_replicas_cannot_run() -> None:
         )
     )
     assert traits.errors == (
-        "CurrentTime gives another result at every replica and after every restart",
-        "Rand gives another result at every replica and after every restart",
-        "my_udf gives another result at every replica and after every restart",
+        f"CurrentTime{DIFFERS}",
+        f"Rand{DIFFERS}",
+        f"my_udf{DIFFERS}",
         "input b is not used by the function: take it out of `reads`",
     )
 
