@@ -150,6 +150,7 @@ _ASKS_SETTINGS: Final = frozenset(
         ("delivery", "output"),
         ("delivery", "live"),
         ("delivery", "live_upsert"),
+        ("delivery", "rejected"),
         *(
             ("consistency_manager", kind)
             for kind in ("boundaries", "blocks", "control", "manager", "fences", "alarms")

@@ -35,6 +35,8 @@ from anabranch.codec.topic_rules import differences, too_few_copies
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailable
 
+_TO_NAME: Final = str.maketrans("+/", "-_")
+"""Translation of librdkafka's text of a topic id to Kafka's own, which may name a folder."""
 _APPEAR_PAUSE_S: Final = 0.05
 _GRACE_S: Final = 5.0
 
@@ -144,7 +146,7 @@ class KafkaLogAdmin:
                 described = self._result(future, f"identity of topic {topic}", UNSEEN)
             except _NoSuchTopicError:
                 continue
-            found[topic] = str(described.topic_id)
+            found[topic] = str(described.topic_id).translate(_TO_NAME)
         return found
 
     def named(self, prefix: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from anabranch.adapters.kafka.admin import KafkaLogAdmin
@@ -84,3 +86,18 @@ def test_records_are_deleted_only_where_every_partition_has_a_leader() -> None:
     made, _ = admin(reports=topic(1, -1))
     with pytest.raises(Unavailable, match="leaders of reports: not every partition has one"):
         made.delete_before({TopicPartition("reports", 0): 3})
+
+
+def test_the_identity_of_a_topic_can_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka writes ids in an alphabet that has a slash; folders of checkpoints bear them."""
+    made, client = admin()
+
+    def described(topics: TopicCollection, request_timeout: float) -> dict[str, Future[Any]]:
+        del topics
+        assert request_timeout > 0
+        future: Future[Any] = Future()
+        future.set_result(SimpleNamespace(topic_id="53ezAdSGQRGr/G72+MI4A"))
+        return {"reports": future}
+
+    monkeypatch.setattr(client, "describe_topics", described, raising=False)
+    assert made.topic_ids(["reports"]) == {"reports": "53ezAdSGQRGr_G72-MI4A"}
