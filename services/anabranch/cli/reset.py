@@ -14,7 +14,7 @@ from anabranch.cli.work_display import WorkDisplay
 from anabranch.up import state_file
 
 _STORE_VARIABLE = "ANABRANCH_CHECKPOINT_STORE"
-"""As each node reads it (``runtime.settings``)."""
+"""Environment variable with the address of the checkpoint store, as each node reads it."""
 
 
 def reset(

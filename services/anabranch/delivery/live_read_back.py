@@ -29,7 +29,7 @@ transaction of a live topic ends with a record in every partition.
 
 @dataclass(slots=True)
 class Restored:
-    """What a live topic holds beside the state of its view."""
+    """Content of a live topic beside the state of its view."""
 
     strange: Strange = field(default_factory=Strange)
     left_over: set[tuple[int, bytes]] = field(default_factory=set)

@@ -61,7 +61,6 @@ from anabranch.runtime.heartbeats import HeartbeatSender
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 from anabranch.runtime.settings import ServiceSettings
-from anabranch.runtime.stream_life import life_of
 from anabranch.runtime.stream_logs import open_stream
 
 BESIDE_LIVE_ROWS_MAX: Final = 3_000
@@ -172,7 +171,7 @@ class DeliveryService:
             self._partitions = self._check_topics(admin, earlier)
         finally:
             admin.close()
-        self._life = life_of(context.log, self._pipeline.topic_names.boundaries(stage))
+        self._life = origin.life
         following = open_stream(context.log, self._pipeline, stage)
         self._boundaries = following
         self._buckets = BucketReader(

@@ -71,12 +71,12 @@ def _milliseconds(moment: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an operator's record says."""
+    """Content of the record by which an operator gives up input."""
 
     given_up: GivenUp
     closed: int
     positions: tuple[InputPosition, ...]
-    """Where the ingestion goes on; empty: as without this record."""
+    """Offsets from which ingestion reads on; empty: this record moves none."""
 
 
 class GiveUp:

@@ -120,7 +120,7 @@ def open_store(url: str) -> fs.FileSystem:
 
 
 def stored_replicas(url: str, pipeline: str) -> Callable[[str, str], StoredReplica]:
-    """What the store at ``url`` has of a replica of ``pipeline``, by ``STAGE.REPLICA`` and life.
+    """Return a look-up in the store at ``url``: ``STAGE.REPLICA`` and life -> its checkpoints.
 
     Raises:
         ConfigurationError: it is no such address.

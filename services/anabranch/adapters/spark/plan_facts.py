@@ -136,7 +136,7 @@ def _draws_a_vector(aes_encrypt: Any) -> bool:
 
 @dataclass(slots=True)
 class _Expressions:
-    """What the expressions of a plan are; most fields are those of ``PlanFacts``."""
+    """Facts about the expressions of a plan; most fields are those of ``PlanFacts``."""
 
     gateway: Any
     plans: list[Any] = field(default_factory=list)
