@@ -7,7 +7,6 @@ from pathlib import Path
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.codec.live_records import ORIGIN_HEADER
-from anabranch.delivery.origins import own_origin
 from anabranch.pipeline.model import (
     EventTime,
     IdleTimeout,
@@ -20,6 +19,7 @@ from anabranch.pipeline.model import (
 )
 from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin
+from anabranch.protocol.edge.origins import Origin
 from simulation.options import NAME, NEW_NODE, Options, OutputOptions
 
 SCHEMA = record_schema.from_avro(
@@ -148,7 +148,8 @@ def _bounded_output(
     admin: LogAdmin, of: Pipeline, bytes_max: int, output: OutputOptions
 ) -> TopicSettings:
     """Return the topic of ``output``, which takes records of ``bytes_max`` beside their origin."""
-    origin = own_origin(admin, of, of.outputs[output.name])
+    boundaries = of.topic_names.boundaries(of.outputs[output.name].stage)
+    origin = Origin(of.name, output.name, admin.topic_ids([boundaries])[boundaries])
     size_bytes = bytes_max + len(ORIGIN_HEADER) + len(origin.header)
     config = {"max.message.bytes": str(size_bytes)}
     return topic_settings("output", output.name, output.partitions, config=config)

@@ -9,24 +9,20 @@ from typing import TYPE_CHECKING
 
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.origins import Origin, other_outputs, shared_topic
-from anabranch.protocol.errors import Unavailable
+from anabranch.runtime.stream_life import life_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Output, Pipeline
-    from anabranch.ports import EventLog, LogAdmin
+    from anabranch.ports import EventLog
 
 
-def own_origin(admin: LogAdmin, pipeline: Pipeline, output: Output) -> Origin:
+def own_origin(log: EventLog, pipeline: Pipeline, output: Output) -> Origin:
     """Return the origin of the records that ``output`` writes now.
 
     Raises:
         Unavailable: its stream has no boundary topic yet, or the broker does not answer.
     """
-    topic = pipeline.topic_names.boundaries(output.stage)
-    life = admin.topic_ids([topic]).get(topic)
-    if life is None:
-        message = f"topic {topic}, which output {output.name} reads, does not exist yet"
-        raise Unavailable(message)
+    life = life_of(log, pipeline.topic_names.boundaries(output.stage))
     return Origin(pipeline.name, output.name, life)
 
 

@@ -162,9 +162,9 @@ class DeliveryService:
             Unavailable: the stage has no topic yet, or the broker does not answer.
         """
         context, stage = self._context, self._output.stage
+        origin = own_origin(context.log, self._pipeline, self._output)
         admin = context.log.admin()
         try:
-            origin = own_origin(admin, self._pipeline, self._output)
             earlier = self._earlier = EarlierShards(
                 context, self._output, self._name, self._wait_for, origin
             )

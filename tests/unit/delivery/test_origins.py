@@ -183,5 +183,5 @@ def test_an_upsert_view_loses_the_keys_of_an_earlier_life() -> None:
 
 def test_an_output_waits_for_the_topic_of_its_stage() -> None:
     world = World()
-    with pytest.raises(Unavailable, match=r"v.totals.boundaries, which output out reads"):
+    with pytest.raises(Unavailable, match=r"v.totals.boundaries does not exist"):
         world.begin(world.pipeline("v"), 1)

@@ -38,6 +38,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pyarrow import fs
 
+from anabranch.adapters.disk.durable import sync_file, sync_folder
 from anabranch.adapters.disk.state_format import FORMAT, life_folder
 from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 
@@ -278,6 +279,7 @@ class StoredReplica:
                     if key is not None:
                         known[key] = _Place(pack, offset, size, sha256)
                     offset += size
+            self._make_durable(pack)
             self._packs[pack] = offset
         self._written = known
         return {key.relative: place for key, place in known.items()}
@@ -331,6 +333,18 @@ class StoredReplica:
     def _put(self, name: str, content: bytes) -> None:
         with self._store.open_output_stream(f"{self._folder}/{name}") as stream:
             stream.write(content)
+        self._make_durable(name)
+
+    def _make_durable(self, name: str) -> None:
+        """Let a file of a shared folder survive a loss of power, as what S3 acknowledged does:
+        inputs are trimmed on the word of the store.
+        """
+        if self._store.base_fs.type_name == "local":
+            root = Path(self._store.base_path)
+            path = root / self._folder / name
+            sync_file(path)
+            for folder in path.relative_to(root).parents:
+                sync_folder(root / folder)
 
     def _read_manifest(self, name: str) -> StoredCheckpoint | None:
         """None: it is damaged, or of another format."""

@@ -25,6 +25,12 @@ def sync_folders(root: Path) -> None:
         sync_folder(Path(folder))
 
 
+def sync_file(path: Path) -> None:
+    """Let what the file at ``path`` holds survive a loss of power: not its name."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write the file at ``path`` anew, durably but for its name; of a hard link the other
     names keep what was there. ``mode``: its rights, as far as the process's mask lets them.
@@ -70,7 +76,7 @@ class SyncedTree:
                     facts = path.stat()
                     file = facts.st_ino, facts.st_mtime_ns, facts.st_size
                     if file not in self._synced:
-                        _sync_file(path)
+                        sync_file(path)
                 except FileNotFoundError:
                     continue
                 found.add(file)
@@ -78,11 +84,6 @@ class SyncedTree:
                 _sync_if_there(Path(folder))
         sync_folder(root)
         self._synced = frozenset(found)
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _sync_if_there(folder: Path) -> None:

@@ -250,6 +250,26 @@ def test_the_first_save_of_a_process_leaves_the_checkpoint_before(
     assert third.last_commit(ONE) == (2 if damaged else 3)
 
 
+def test_what_a_manifest_names_is_durable_before_the_manifest(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[tuple[str, list[str]]] = []
+
+    def synced(path: Path) -> None:
+        name = path.name if path.is_file() else str(path.relative_to(machines.store))
+        steps.append((name, machines.names()))
+
+    monkeypatch.setattr(checkpoint_store, "sync_file", synced)
+    monkeypatch.setattr(checkpoint_store, "sync_folder", synced)
+    disk = machines.disk("a")
+    begin(disk)
+    assert disk.store(ONE)
+    pack, manifest = f"{ONE}-000000001.pack", f"{ONE}-000000001.json"
+    folders = ["p/s.0", "p", "."]
+    assert [name for name, _ in steps] == [pack, *folders, manifest, *folders]
+    assert [manifest in there for _, there in steps] == [False] * 4 + [True] * 4
+
+
 def test_a_directory_that_may_have_become_a_branch_is_not_stored(machines: Machines) -> None:
     disk = machines.disk("a")
     begin(disk)
