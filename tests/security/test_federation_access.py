@@ -16,7 +16,7 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.codec.signed_records import signed
 from anabranch.contract_broker.content_meter import published
 from anabranch.operating.contract_book import read_book
-from anabranch.operating.contract_words import Words
+from anabranch.operating.federation_commands import FederationCommands
 from anabranch.pipeline.access import rights
 from anabranch.pipeline.catalog_entry import entry_of, known_formats
 from anabranch.pipeline.federation_access import federation_rights
@@ -77,9 +77,9 @@ class Members:
     def federation(self, who: str) -> Federation:
         return Federation(name="tolls", participant=who)
 
-    def words(self, who: str) -> Words:
+    def words(self, who: str) -> FederationCommands:
         log = self.broker.log(f"{who}.operator")
-        return Words(log, self.federation(who), self.keys[who], SystemClock())
+        return FederationCommands(log, self.federation(who), self.keys[who], SystemClock())
 
     def write(self, who: str, topic: str, value: bytes) -> None:
         with closing(self.broker.log(who).writer()) as writer:

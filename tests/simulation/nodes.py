@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from pydantic import PrivateAttr
 
-from anabranch.operating.move import Moving
+from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import StartingEngine
 from anabranch.processing.hosting import HostedReplica
@@ -164,7 +164,7 @@ def move(network: Network, port: Port, pipeline: Pipeline, label: str, node: str
     """Start an operator who moves a replica, and gives the command again where it is not
     known whether the move is written.
     """
-    command = Moving(SimulatedLog(port), pipeline, label, node, SimulatedClock(port, BASE_MS))
+    command = MoveCommand(SimulatedLog(port), pipeline, label, node, SimulatedClock(port, BASE_MS))
 
     def act() -> None:
         for _ in range(_TRIES):

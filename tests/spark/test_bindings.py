@@ -20,7 +20,7 @@ from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.signing import SigningKey
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import control_records
-from anabranch.operating.contract_words import Words
+from anabranch.operating.federation_commands import FederationCommands
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.ports import TopicPartition
@@ -151,9 +151,9 @@ class Both:
         (label,) = pipeline.nodes()
         return StageProcess(pipeline, label, self.kafka, self.folder / f"state-{pipeline.name}")
 
-    def words(self, who: str) -> Words:
+    def words(self, who: str) -> FederationCommands:
         federation = Federation(name=self.federation, participant=who)
-        return Words(KafkaEventLog(self.kafka), federation, KEYS[who], SystemClock())
+        return FederationCommands(KafkaEventLog(self.kafka), federation, KEYS[who], SystemClock())
 
     def move(self, node: str) -> None:
         """As the owner's agent does."""

@@ -103,5 +103,5 @@ def test_shards_that_give_something_else_than_the_whole_stage_are_found(
 
     lines, good = given("sensor")
     assert good, "\n".join(lines)
-    with pytest.raises(StageFunctionError, match=r"stage hottest: its shards give together"):
+    with pytest.raises(StageFunctionError, match=r"stage hottest: its shards together give"):
         given("at")

@@ -16,7 +16,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.operating.move import Moving
+from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
@@ -141,8 +141,8 @@ class World:
     def start(self, node: str, crash_point: str = "") -> StageProcess:
         return StageProcess(self.pipeline, node, self.kafka, self.state, crash_point=crash_point)
 
-    def move(self, node: str) -> Moving:
-        moving = Moving(KafkaEventLog(self.kafka), self.pipeline, MOVED, node, SystemClock())
+    def move(self, node: str) -> MoveCommand:
+        moving = MoveCommand(KafkaEventLog(self.kafka), self.pipeline, MOVED, node, SystemClock())
         moving.do()
         return moving
 

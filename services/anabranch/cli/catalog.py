@@ -96,7 +96,7 @@ def _keep(file: Path, address: str) -> None:
     from anabranch.pipeline.file import load
 
     lookup = BindingLookup(KafkaEventLog(address), SystemClock(), other_cluster)
-    for line in [*keep_anew(file, None, lookup), *lookup.without_log(load(file))]:
+    for line in [*keep_anew(file, None, lookup), *lookup.unreadable_logs(load(file))]:
         typer.echo(line)
     if not lookup.found:
         typer.echo(f"{file} has no binding that is looked up")

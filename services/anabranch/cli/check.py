@@ -89,6 +89,6 @@ def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:
     with WorkDisplay(Console(), "looking up bindings") as display:
         pipeline = check_kept(file, offers, lookup)
         check_own(pipeline, kafka)
-        for line in lookup.without_log(pipeline):
+        for line in lookup.unreadable_logs(pipeline):
             display.print(f"note: {line}")
     return pipeline

@@ -11,7 +11,7 @@ from anabranch.cli.options import file_and_broker
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from anabranch.operating.contract_words import Words
+    from anabranch.operating.federation_commands import FederationCommands
     from anabranch.pipeline.model import Federation, Pipeline
     from anabranch.ports import EventLog
 
@@ -43,7 +43,7 @@ def federation_of(
 
 def words_of(
     file: Path | None, state_dir: Path | None, kafka: str | None, key: Path | None
-) -> Words:
+) -> FederationCommands:
     """What this participant says things with.
 
     Raises:
@@ -54,7 +54,7 @@ def words_of(
 
 def words_and_pipeline(
     file: Path | None, state_dir: Path | None, kafka: str | None, key: Path | None
-) -> tuple[Words, Pipeline]:
+) -> tuple[FederationCommands, Pipeline]:
     """The same, and what its pipeline file says.
 
     Raises:
@@ -62,7 +62,7 @@ def words_and_pipeline(
     """
     from anabranch.adapters.key_files import key_for
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.contract_words import Words
+    from anabranch.operating.federation_commands import FederationCommands
 
     log, pipeline, federation = _deployment(file, state_dir, kafka)
     if key is None:
@@ -70,7 +70,7 @@ def words_and_pipeline(
             "no signing key is named: give --key FILE, or set ANABRANCH_SIGNING_KEY_FILE;"
             f" anabranch keys new {federation.participant}.key makes one"
         )
-    words = Words(log, federation, key_for(federation.participant, key), SystemClock())
+    words = FederationCommands(log, federation, key_for(federation.participant, key), SystemClock())
     return words, pipeline
 
 

@@ -57,11 +57,11 @@ def move(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.move import Moving
+    from anabranch.operating.move import MoveCommand
     from anabranch.pipeline.file import load
 
     named, address = file_and_broker(file, state_dir, kafka)
-    command = Moving(KafkaEventLog(address), load(named), replica, node, SystemClock())
+    command = MoveCommand(KafkaEventLog(address), load(named), replica, node, SystemClock())
     command.do()
     left = command.runs_on
     if left not in ("", node):
@@ -99,9 +99,9 @@ def remove(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.move import Moving
+    from anabranch.operating.move import MoveCommand
     from anabranch.pipeline.file import load
 
     named, address = file_and_broker(file, state_dir, kafka)
-    Moving(KafkaEventLog(address), load(named), replica, "", SystemClock()).do()
+    MoveCommand(KafkaEventLog(address), load(named), replica, "", SystemClock()).do()
     typer.echo(f"{replica}: removed")

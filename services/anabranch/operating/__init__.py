@@ -1,1 +1,4 @@
-"""What commands do on a pipeline, wherever it runs: look, write, move, give up."""
+"""The work of the commands on a pipeline: inspect, produce, move, give up, reset, sign contracts.
+
+``cli`` parses options and prints; it calls these modules.
+"""

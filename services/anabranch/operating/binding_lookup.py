@@ -1,7 +1,7 @@
-"""Looks up streams of other participants that a pipeline file names without their columns, and
-keeps what was found beside it.
+"""Lookup of the streams of other participants that a pipeline file names without their columns.
 
-After a crash the file beside the pipeline file is the old one or the new one, whole.
+The definitions that are found in the catalogs are kept in a file beside the pipeline file, so that
+services start without the catalogs. After a crash that file is the old one or the new one, whole.
 """
 
 from __future__ import annotations
@@ -34,36 +34,41 @@ if TYPE_CHECKING:
     from anabranch.protocol.federation.lookup import WantedStream
 
 AGAIN: Final = "anabranch catalog --keep"
+"""Command that replaces the kept definitions by those of the catalogs, for error messages."""
 
 
 class BindingLookup:
-    """Finds streams in the catalogs of their clusters, each of which is read when the first on it
-    is wanted.
+    """Lookup of streams in the catalogs of their clusters.
+
+    A cluster's catalogs are read once, when the first stream on it is looked up.
     """
 
     def __init__(
         self, log: EventLog, clock: Clock, other_cluster: Callable[[str, str], EventLog]
     ) -> None:
-        """Nothing is contacted yet.
+        """Prepare the lookup without contacting a cluster.
 
         Args:
-            log: The own cluster.
-            clock: For leases.
-            other_cluster: (name, address) -> a cluster that the file names.
+            log: The pipeline's own cluster.
+            clock: Clock by which catalog entries expire.
+            other_cluster: Function that opens another cluster of the file, by name and address.
         """
         self._log, self._clock = log, clock
         self._other_cluster = other_cluster
         self._lookups: dict[tuple[str, str], Lookup] = {}
+        """Catalogs that were read, by (federation, cluster)."""
         self.found: dict[str, KeptBinding] = {}
-        """What was found, by the names of the bindings."""
+        """Definitions that ``find`` found, by the names of the bindings."""
 
     def find(
         self, federation: str, name: str, wanted: WantedStream, cluster: Cluster
     ) -> KeptBinding | str:
-        """As of ``LookUp``.
+        """Return the definition of the stream that binding ``name`` names, or why there is none.
+
+        This is a ``LookUp`` for ``load``.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: the cluster does not answer.
         """
         lookup = self._lookups.get((federation, cluster.name))
         if lookup is None:
@@ -81,15 +86,16 @@ class BindingLookup:
             return str(error)
         return kept
 
-    def without_log(self, pipeline: Pipeline) -> list[str]:
-        """A sentence for each stream whose boundary log this principal does not see, of those that
-        were found, or are on another cluster.
+    def unreadable_logs(self, pipeline: Pipeline) -> list[str]:
+        """Return a sentence for each binding whose boundary log this principal does not see.
+
+        Checks the bindings that ``find`` found and those on other clusters.
 
         Raises:
-            Unavailable: no answer of a cluster; the text names each that gives none.
+            Unavailable: a cluster does not answer; the text names each one that does not.
         """
         notes: list[str] = []
-        silent = []
+        unanswered = []
         for cluster in ("", *pipeline.clusters):
             topics = {
                 pipeline.topic_names.boundaries(name): f"binding {name}"
@@ -102,31 +108,34 @@ class BindingLookup:
                 with closing(
                     self._at(cluster, pipeline.clusters.get(cluster, "")).admin()
                 ) as admin:
-                    there = admin.partitions(list(topics))
+                    visible = admin.partitions(list(topics))
             except Unavailable as error:
-                silent.append(f"cluster {cluster}: {error}" if cluster else str(error))
+                # The other clusters are still asked, so that one message names all that fail.
+                unanswered.append(f"cluster {cluster}: {error}" if cluster else str(error))
                 continue
             where = f" on cluster {cluster}" if cluster else ""
             notes += [
                 f"{what}: there is no topic {topic}{where}, or this principal may not see it"
                 for topic, what in topics.items()
-                if topic not in there
+                if topic not in visible
             ]
-        if silent:
-            raise Unavailable("\n".join(silent))
+        if unanswered:
+            raise Unavailable("\n".join(unanswered))
         return notes
 
     def _at(self, cluster: str, kafka: str) -> EventLog:
+        """Return the log of ``cluster``; empty: of the pipeline's own."""
         return self._other_cluster(cluster, kafka) if cluster else self._log
 
 
 def keep_missing(path: Path, offers: Path | None, lookup: BindingLookup) -> list[str]:
-    """Look up what is not kept yet of the bindings in the pipeline file at ``path``, and keep it;
-    what was done, as sentences.
+    """Look up the bindings of the pipeline file at ``path`` that are not kept yet, and keep them.
+
+    Returns what was done, as sentences.
 
     Raises:
-        ConfigurationError: as of ``load``, or one is not found.
-        Unavailable: no answer.
+        ConfigurationError: the pipeline file is wrong, or a stream is not found.
+        Unavailable: a cluster does not answer.
     """
     kept = from_kept(path)
 
@@ -141,12 +150,13 @@ def keep_missing(path: Path, offers: Path | None, lookup: BindingLookup) -> list
 
 
 def keep_anew(path: Path, offers: Path | None, lookup: BindingLookup) -> list[str]:
-    """Look up all of them, and keep what is found in place of what was kept; what has changed, as
-    sentences.
+    """Look up all bindings of the pipeline file at ``path``, and replace the kept definitions.
+
+    Returns what has changed, as sentences.
 
     Raises:
-        ConfigurationError: as of ``load``, or one is not found.
-        Unavailable: no answer.
+        ConfigurationError: the pipeline file is wrong, or a stream is not found.
+        Unavailable: a cluster does not answer.
     """
     load(path, offers, look_up=lookup.find)
     changed = differences(read_kept(path), lookup.found)
@@ -154,25 +164,28 @@ def keep_anew(path: Path, offers: Path | None, lookup: BindingLookup) -> list[st
 
 
 def check_kept(path: Path, offers: Path | None, lookup: BindingLookup) -> Pipeline:
-    """The pipeline in the file at ``path``, whose bindings are as the catalogs have them now. What
-    is not kept yet is kept.
+    """Return the pipeline of the file at ``path`` after comparing its kept bindings with the
+    catalogs. Keeps the definitions that are not kept yet.
 
     Raises:
-        ConfigurationError: as of ``load``, or one is not found, or has changed since.
-        Unavailable: no answer.
+        ConfigurationError: the pipeline file is wrong, or a stream is not found, or its definition
+            has changed since it was kept.
+        Unavailable: a cluster does not answer.
     """
     load(path, offers, look_up=lookup.find)
     kept = read_kept(path)
     changed = differences(kept, lookup.found)
     if changed:
-        raise ConfigurationError("\n".join(f"{path}: {each}; {AGAIN} takes it" for each in changed))
+        raise ConfigurationError(
+            "\n".join(f"{path}: {each}; to accept the change: {AGAIN}" for each in changed)
+        )
     if lookup.found.keys() - kept.keys():
         _keep(path, lookup.found)
     return load(path, offers)
 
 
 def differences(kept: dict[str, KeptBinding], now: dict[str, KeptBinding]) -> list[str]:
-    """How what was kept differs from what is found now, as sentences."""
+    """Return a sentence for each kept binding whose definition in the catalog differs ``now``."""
     return [
         f"bindings.{name}: {', '.join(changes)} changed since it was looked up"
         for name, binding in sorted(kept.items())
@@ -181,6 +194,7 @@ def differences(kept: dict[str, KeptBinding], now: dict[str, KeptBinding]) -> li
 
 
 def _keep(path: Path, found: dict[str, KeptBinding]) -> list[str]:
+    """Replace the file beside the pipeline file at ``path``, and return a sentence about it."""
     kept = kept_path(path)
     try:
         put_file(kept, kept_text(found).encode())

@@ -1,4 +1,4 @@
-"""What stands in the catalogs of a federation, for people and programs."""
+"""Table of the entries in the catalogs of a federation, for people and programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from anabranch.runtime.catalog_reader import read_catalogs
 
 
 def rows_of(log: EventLog, federation: str, now_ms: int, participant: str | None) -> dict[str, Any]:
-    """``entries`` that count, and the records that are ``rejected``. ``participant``: of it alone.
+    """Return the valid ``entries`` of the catalogs and the number of ``rejected`` records.
+
+    ``participant`` limits both to one participant; None: all.
 
     Raises:
-        Unavailable: no answer.
-        DataMissing: a log does not begin at its beginning.
+        Unavailable: the broker does not answer.
+        DataMissing: the beginning of a catalog was deleted.
     """
     lookup = read_catalogs(log, FederationTopics(federation), known_formats())
     return {

@@ -1,9 +1,11 @@
-"""``python -m anabranch.operating.check FILE [OFFERS]``: what Spark thinks of each stage's
-function, without running it.
+"""``python -m anabranch.operating.check FILE [OFFERS]``: check each stage's function with Spark,
+without running it.
 
-Builds every stage's query on made-up inputs and prints one line per finding. Exit code 0: all can
-run; 2: something cannot. With OFFERS, the pipeline file of who runs in FILE what it offers, only
-that is looked at.
+Builds the query of every stage on empty inputs of the right columns and prints one line per
+finding. OFFERS is the pipeline file of a participant that runs stages of FILE for its owner; with
+it, only the stages that this participant runs are checked.
+
+Exit code 0: every stage can run; 2: at least one cannot.
 """
 
 from __future__ import annotations
@@ -36,68 +38,76 @@ if TYPE_CHECKING:
 
 
 def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[list[str], list[str]]:
-    """(what cannot run, what a person should know), as sentences. Starts Spark in this
-    process for the time of the call. ``progress`` gets how many stages have been looked at.
+    """Build the query of each stage, and return (errors, facts) as sentences.
+
+    Starts Spark in this process and stops it before it returns. ``progress`` receives the number of
+    stages that were checked.
     """
-    looked_at = [s for s in pipeline.stages.values() if pipeline.host in ("", s.participant)]
+    checked = [s for s in pipeline.stages.values() if pipeline.host in ("", s.participant)]
     with tempfile.TemporaryDirectory(prefix="anabranch-check-") as folder:
         session = start_session(
             "check",
             master="local[1]",
             memory="512m",
             state_partitions=1,
-            import_roots=import_roots(looked_at, pipeline.path),
+            import_roots=import_roots(checked, pipeline.path),
             scratch=Scratch(Path(folder)),
         )
         try:
             build = partial(build_query, session, pipeline, kafka="", socket="")
             plans = _Plans(pipeline, build)
+            # Upstream stages first: the columns that a stage reads are those that its plan gives.
             ordered = (pipeline.stages[name] for name in pipeline.order())
-            for number, stage in enumerate(each for each in ordered if each in looked_at):
-                progress("stages", number, len(looked_at))
-                plans.look(stage)
+            for number, stage in enumerate(each for each in ordered if each in checked):
+                progress("stages", number, len(checked))
+                plans.check(stage)
         finally:
             session.stop()
     return [*plans.errors, *sink_mistakes(pipeline, plans.schemas)], plans.facts
 
 
 class _Plans:
-    """The stages' plans, looked at in the order in which one reads another."""
+    """Findings about the stages' plans. Stages must be checked after the stages that they read."""
 
     def __init__(
         self, pipeline: Pipeline, build: Callable[[str, Mapping[str, pa.Schema]], StageQuery]
     ) -> None:
-        """``build``: the query of a stage, of its name and its inputs' schemas."""
+        """Start with the columns of the sources and bindings.
+
+        ``build`` builds the query of a stage from the stage's name and its inputs' schemas.
+        """
         self._pipeline = pipeline
         self._build = build
         self.schemas: dict[str, pa.Schema] = {
             name: source_schema(pipeline, name) for name in (*pipeline.sources, *pipeline.bindings)
         }
-        """Of each input so far."""
+        """Columns of each stream that is known so far, by its name."""
         self.errors: list[str] = []
+        """Sentences about stages that cannot run."""
         self.facts: list[str] = []
+        """Sentences that the user should know."""
 
-    def look(self, stage: Stage) -> None:
-        """Note the facts and errors about ``stage``."""
+    def check(self, stage: Stage) -> None:
+        """Add the facts and errors about ``stage``, and the columns of its result."""
         if not stage.stands_for_all:
             return
         unknown = [s for s in stage.reads if s not in self.schemas]
         if unknown and self._pipeline.host:
             self.facts.append(
-                f"stage {stage.name}: not checked, since what {', '.join(unknown)} gives is not"
-                " known here"
+                f"stage {stage.name}: not checked, because the columns of {', '.join(unknown)} are"
+                " not known here"
             )
         elif unknown:
             self.errors.append(
-                f"stage {stage.name}: not checked, since {', '.join(unknown)} cannot run"
+                f"stage {stage.name}: not checked, because {', '.join(unknown)} cannot run"
             )
         elif stage.offered is not None and not stage.has_code:
-            self._look_at_offered(stage, stage.offered)
+            self._check_offered(stage, stage.offered)
         else:
-            self._look_at_plan(stage)
+            self._check_plan(stage)
 
-    def _look_at_offered(self, stage: Stage, offered: Offer) -> None:
-        """Of one whose code its owner has."""
+    def _check_offered(self, stage: Stage, offered: Offer) -> None:
+        """Check a stage whose code only the offering participant has: its stated columns."""
         try:
             offered_inputs(stage, self.schemas)
         except ConfigurationError as error:
@@ -105,10 +115,12 @@ class _Plans:
             return
         gives = offered.gives.arrow_schema()
         self.schemas[stage.name] = gives.append(pa.field(EVENT_TIME, pa.int64()))
-        self.facts.append(f"stage {stage.name}: runs at {stage.participant}; gives {_words(gives)}")
+        self.facts.append(
+            f"stage {stage.name}: runs at {stage.participant}; gives {_listed(gives)}"
+        )
 
-    def _look_at_plan(self, stage: Stage) -> None:
-        """What Spark makes of the stage's function."""
+    def _check_plan(self, stage: Stage) -> None:
+        """Check a stage whose code is here: let Spark analyse the query of its function."""
         name, inputs = stage.name, {s: self.schemas[s] for s in stage.reads}
         try:
             query = self._build(name, inputs)
@@ -121,26 +133,27 @@ class _Plans:
         self.schemas[name] = self.schemas[whole_of(name)] = query.schema
         traits = query.traits
         kind = "stateful" if traits.is_stateful else "stateless"
-        self.facts.append(f"stage {name}: {kind}; {traits.batch}; gives {_words(query.schema)}")
+        self.facts.append(f"stage {name}: {kind}; {traits.batch}; gives {_listed(query.schema)}")
         if stage.share is not None:
             self.facts.append(f"stage {name}: one of {stage.share.count} shards, which are alike")
         self.facts += [f"stage {name}: {traits.batch}, because {r}" for r in traits.reasons]
         if traits.reasons:
             self.facts.append(
-                f"stage {name}: make `bucket` wider than a batch takes, or what arrives"
-                " faster than that will queue up"
+                f"stage {name}: set `bucket` to more than the duration of a batch; otherwise"
+                " buckets arrive faster than batches run, and queue up"
             )
 
 
-def _words(schema: pa.Schema) -> str:
+def _listed(schema: pa.Schema) -> str:
+    """Return the columns of ``schema`` with their types, for people."""
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[str]:
-    """What of the outputs cannot be written: keys that are no columns, columns that the format does
-    not have. Delivery would stop at it.
+    """Return an error for each output that delivery could not write: a key that is no column, or a
+    column whose type the format lacks.
 
-    ``schemas``: of the rows of each stage; outputs of a stage that is not there are not judged.
+    ``schemas`` holds the columns of each stage's result. Outputs of other stages are skipped.
     """
     found: list[str] = []
     for name, output in pipeline.outputs.items():
@@ -160,7 +173,7 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
 
 
 def main(arguments: list[str]) -> int:
-    """The command; returns its exit code."""
+    """Run the command, and return its exit code."""
     if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
         sys.stdout.write((__doc__ or "") + "\n")
         return 0 if arguments in (["--help"], ["-h"]) else 2

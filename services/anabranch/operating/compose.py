@@ -1,4 +1,7 @@
-"""A Docker Compose file for a pipeline: a broker, Redis, and one container for each process."""
+"""``anabranch compose``: a Docker Compose file for a pipeline.
+
+The file has a broker, Redis, the dashboard, and one container for each process of the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ _ABOUT: Final = """\
 # Written by `anabranch compose`.
 #
 #   docker compose up --detach --wait@TO_BUILD@      bring it up
-#   docker compose logs --follow SERVICE           what a service says
+#   docker compose logs --follow SERVICE           follow the log of a service
 #   docker compose down                            stop it; add --volumes to forget everything
 #
 # From the machine itself the broker is localhost:9092 (ANABRANCH_KAFKA_PORT).
 # ANABRANCH_PIPELINE_DIR is the folder of the pipeline file.
-# The nodes of a participant share one volume, in which each replica has a folder: there one that
-# has lost its checkpoint finds that of a peer.
+# The nodes of a participant share one volume, in which each replica has a folder: a replica that
+# has lost its checkpoint copies that of a peer from there.
 
 """
 _HEAD: Final = """\
@@ -34,7 +37,7 @@ x-service: &service
   read_only: true
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
-  # Nearly nothing: a stage's temporary files, and what Java unpacks, are in its volume.
+  # Small: a stage's temporary files, and the files that Java unpacks, are in its volume.
   tmpfs: ["/tmp:mode=1777,size=64m"]
   networks: [stream]
   depends_on:
@@ -85,7 +88,7 @@ HOST://localhost:${ANABRANCH_KAFKA_PORT:-9092}
 
   redis:
     image: redis:8.10.2-alpine
-    # An index that can be rebuilt: nothing is on disk, and only the consistency manager asks it.
+    # An index that can be rebuilt: nothing is on disk, and only the consistency manager uses it.
     command: [redis-server, --save, "", --appendonly, "no", --maxmemory, 96mb,
               --maxmemory-policy, allkeys-lru]
     init: true
@@ -153,7 +156,7 @@ _MANAGER_AFTER: Final = """\
 """
 _MORE: Final = {
     "consistency_manager": ', ANABRANCH_REDIS: "redis://redis:6379/0"',
-    # A path below /pipeline; without one the broker looks on.
+    # A path below /pipeline. Without a key the broker only reads.
     "contract_broker": ', ANABRANCH_SIGNING_KEY_FILE: "${ANABRANCH_SIGNING_KEY_FILE:-}"',
     "agent": ', ANABRANCH_SIGNING_KEY_FILE: "${ANABRANCH_SIGNING_KEY_FILE:-}"',
 }
@@ -175,8 +178,14 @@ def text(
     build: str | None = None,
     name: str | None = None,
 ) -> str:
-    """The file. ``folder``: of the pipeline file, as seen from where the Compose file lies;
-    ``build``: where the image is built, else it must be there.
+    """Return the text of the Compose file.
+
+    Args:
+        pipeline: The pipeline to deploy.
+        folder: Folder of the pipeline file, relative to the Compose file.
+        image: Name of the image of all services.
+        build: Folder in which Compose builds the image; None: the image must exist.
+        name: Name of the Compose project; None: that of the pipeline.
     """
     services, volumes = [], ["kafka-data"]
     for service, process in pipeline.own_processes():
@@ -225,7 +234,10 @@ def text(
 
 
 def _names(service: str, process: str) -> tuple[str, str]:
-    """Of a process the container and its volume, which nodes of a participant share."""
+    """Return the names of a process's container and of its volume.
+
+    The nodes of a participant share one volume, so that replicas find their peers' checkpoints.
+    """
     words = process.replace("_", "-").replace(".", "-")
     if service == "consistency_manager":
         return "consistency-manager", "consistency-manager-state"
@@ -238,7 +250,8 @@ def _names(service: str, process: str) -> tuple[str, str]:
     return f"{service}-{words}", f"{service}-{words}-state"
 
 
-def _filled(template: str, **words: str) -> str:
-    for place, word in words.items():
-        template = template.replace(f"@{place}@", word)
+def _filled(template: str, **values: str) -> str:
+    """Return ``template`` with each ``@NAME@`` replaced. ``$`` and braces are Compose's own."""
+    for name, value in values.items():
+        template = template.replace(f"@{name}@", value)
     return template

@@ -1,5 +1,6 @@
-"""What a participant may see of a federation: its contracts, what has moved under them, and who
-owes whom how much. Read from the topics, each time anew.
+"""Tables of a federation as one participant sees it: contracts, movements, plan changes, balances.
+
+Each command reads the federation's topics from their beginning to their end; nothing is cached.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from anabranch.protocol.federation.plan_switching import SwitchState
 from anabranch.protocol.federation.stage_moves import node_of, task_of
 from anabranch.runtime.federation_reader import AnyLog, FederationReader
 
-# Thousandths of a micro-unit.
+# A nano-unit is a thousandth of a micro-unit: prices are in micro-units, and the share of a period
+# that a task ran is settled exactly.
 NANO_PER_UNIT: Final = 1_000_000_000
 
 
 def read_book(log: EventLog, federation: Federation) -> FederationReader:
-    """All that stands in the topics by now; to be closed.
+    """Return a reader that has read the federation's topics to their end. The caller closes it.
 
     Raises:
-        Unavailable: no answer.
-        DataMissing: a log does not begin at its beginning.
+        Unavailable: the broker does not answer.
+        DataMissing: the beginning of a topic was deleted.
     """
     topics = FederationTopics(federation.name)
     reader = FederationReader(log, topics, federation.auditor)
@@ -46,8 +48,9 @@ def read_book(log: EventLog, federation: Federation) -> FederationReader:
 
 
 def contracts_of(reader: FederationReader, now_ms: int) -> list[dict[str, Any]]:
-    """One row for each contract of any kind: its newest text, its state, and who has to sign what.
-    Where streams are paid for, the buyer is the receiver, which pays, and the seller the sender.
+    """Return one row per contract of any kind: its newest text, its state, missing signatures.
+
+    In a contract for a stream the buyer is the receiver, which pays, and the seller the sender.
     """
     return [row for each in reader.every.values() if (row := _contract(each, now_ms)) is not None]
 
@@ -90,12 +93,14 @@ def _contract(of: AnyLog, now_ms: int) -> dict[str, Any] | None:
 
 
 def _subject(text: Contract | ContentContract | MovementContract) -> str:
+    """Return what the contract is about: a stream, the stages that may move, or load."""
     if isinstance(text, ContentContract):
         return text.stream
     return ", ".join(tasks_of(text)) if isinstance(text, MovementContract) else "load"
 
 
 def _prices(text: Contract | ContentContract | MovementContract) -> list[int]:
+    """Return the prices that the contract may come to, in micro-units."""
     if isinstance(text, Contract):
         return [text.floor, text.fixed_price]
     found = [text.content(plan) for plan in range(text.plan_count)]
@@ -103,7 +108,9 @@ def _prices(text: Contract | ContentContract | MovementContract) -> list[int]:
 
 
 def _plans(of: PlanLog, now_ms: int) -> dict[str, Any] | None:
-    """Which is active, and what is proposed or switched to; None: nothing is agreed yet."""
+    """Return the active plan and the one that is proposed or switched to; None: the contract is not
+    signed by both sides yet.
+    """
     if of.ledger is None:
         return None
     switch = of.ledger.switch
@@ -120,8 +127,9 @@ def _plans(of: PlanLog, now_ms: int) -> dict[str, Any] | None:
 
 
 def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
-    """One row for each time that a plan was active which has stages at the sender, of all movement
-    contracts, in the order in which these times began.
+    """Return one row per period in which a plan with stages at the sender was active.
+
+    Covers all movement contracts. The rows are in the order in which the periods began.
     """
     rows = []
     for name, log in sorted(reader.plans.items()):
@@ -130,7 +138,7 @@ def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
         switch = log.ledger.switch
         ends = [*switch.changes[1:], None]
         for change, end in zip(switch.changes, ends, strict=True):
-            if not change.plan:
+            if not change.plan:  # plan 0 leaves all stages at the receiver
                 continue
             text = switch.contract
             rows.append(
@@ -153,8 +161,10 @@ def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
 
 
 def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
-    """Where else the stream is to be had, as its sender says; ``worth_taking``: by what came of it
-    in the last period that was settled, None: none was.
+    """Return one row per offer of the stream elsewhere that its sender suggests and is still open.
+
+    ``worth_taking`` judges the suggestion by the load of the last settled period; None: no period
+    is settled yet.
     """
     ledger = of.ledger
     if ledger is None:
@@ -176,8 +186,10 @@ def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
 
 
 def movements_of(reader: FederationReader) -> list[dict[str, Any]]:
-    """One row for each movement that has run or runs, in the order in which they began. ``node``:
-    where its seller says that the task is to run, which has sold it on if that is another's.
+    """Return one row per movement that runs or has run, in the order in which they began.
+
+    ``node`` is the node that the seller names for the task. It is another participant's where the
+    seller has sold the task on.
     """
     rows = [
         _movement(each, movement)
@@ -211,8 +223,9 @@ def _movement(of: ContractLog, movement: Movement) -> dict[str, Any]:
 
 
 def ledgers_of(reader: FederationReader) -> dict[str, Any]:
-    """Who has got or paid how much, in thousandths of a micro-unit: by contract, and all in all;
-    what is due and not settled yet; and where the two sides measured different loads.
+    """Return the balances in nano-units, by contract and in all, and the amounts not settled yet.
+
+    ``disputes`` counts the times for which the two sides measured different loads.
     """
     rows, balances = [], Counter[str]()
     for each in reader.every.values():
@@ -248,7 +261,7 @@ def ledgers_of(reader: FederationReader) -> dict[str, Any]:
 
 
 def amount_in_words(nano: int) -> str:
-    """Units, with as many decimals as it takes; exact."""
+    """Return an amount of nano-units in units, exactly, with as few decimals as that takes."""
     whole, rest = divmod(abs(nano), NANO_PER_UNIT)
     decimals = f"{rest:09}".rstrip("0")
     return f"{'-' if nano < 0 else ''}{whole:,}{f'.{decimals}' if decimals else ''}".replace(
@@ -257,4 +270,5 @@ def amount_in_words(nano: int) -> str:
 
 
 def _sorted(reader: FederationReader) -> list[ContractLog]:
+    """Return the contracts for load by their names."""
     return [reader.contracts[name] for name in sorted(reader.contracts)]

@@ -1,4 +1,7 @@
-"""What this machine must have, checked one by one, each with what to do about it."""
+"""``anabranch doctor``: checks of what a deployment needs from this machine and its broker.
+
+Each check reports what it found and, where that does not suffice, what to do about it.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,19 @@ from anabranch.up.tcp_ports import free_port
 
 PYTHON_MIN: Final = (3, 11)
 MEMORY_MIB_MIN: Final = 3_500
-"""A small pipeline: broker 0.6 GiB, each stage about 1 GiB, the rest 0.2 GiB each."""
+"""Free memory that a small pipeline needs, in MiB: the broker takes 600, each stage about 1000, and
+each other process 200. With less the kernel kills processes.
+"""
 DISK_MIB_MIN: Final = 2_000
 SKEW_MS_MAX: Final = 500
-"""Beyond this the lags shown are wrong, and records of a source by arrival may look as if
-from the future.
+"""Difference between the broker's clock and this machine's that is tolerated, in ms. Beyond it the
+lags shown are wrong, and a source that stamps records on arrival sees records from the future.
 """
 
 _END_TXN_KEY: Final = 26
 _END_TXN_MIN: Final = 5
-"""EndTxn 5 came with Kafka 4.0, whose transactions cannot be torn by a late request of an
-earlier one.
+"""Lowest version of Kafka's EndTxn request that the broker must know. EndTxn 5 came with Kafka 4.0:
+from then on a delayed request of one transaction cannot end the next one early.
 """
 _CONNECT_S: Final = 3.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024
@@ -47,17 +52,20 @@ _CLOCK_WAIT_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the answer. ``remedy``: what to do; empty where all is well."""
+    """Result of one check."""
 
     name: str
     good: bool
     found: str
     remedy: str = ""
+    """What to do; empty: nothing."""
 
 
 def examine(kafka: str | None, state_dir: Path, progress: Progress = unwatched) -> Iterator[Check]:
-    """All checks, each when it is done; those of the broker when ``kafka`` is given. ``progress``
-    gets what is counted of a check that takes long.
+    """Run the checks, and yield each result as soon as it is known.
+
+    Checks the broker at ``kafka``; None: the embedded broker's jars instead. ``progress`` receives
+    the steps of a check that takes long.
     """
     yield from (_python(), _java(), _memory(), _disk(state_dir), _ports(), _redis(), _classes())
     if kafka is None:
@@ -65,7 +73,7 @@ def examine(kafka: str | None, state_dir: Path, progress: Progress = unwatched) 
         return
     version = _broker_version(kafka)
     yield version
-    if version.good:
+    if version.good:  # else nothing at the address could answer
         yield _clock_skew(kafka)
 
 
@@ -77,8 +85,9 @@ def _python() -> Check:
 
 
 def _checked(name: str, question: Callable[[], str], remedy: str = "") -> Check:
-    """The check whose question answers what it found or raises one of our errors, whose text
-    says what to do.
+    """Return the result of a check that ``question`` makes.
+
+    ``question`` returns what it found, or raises an error whose text says what is wrong.
     """
     try:
         return Check(name, True, question())
@@ -110,7 +119,7 @@ def _memory() -> Check:
 
 
 def memory_available_mib(meminfo: str) -> int:
-    """``MemAvailable`` in the text of /proc/meminfo, in MiB."""
+    """Return ``MemAvailable`` of the text of /proc/meminfo, in MiB."""
     for line in meminfo.splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024
@@ -146,20 +155,21 @@ def _redis() -> Check:
 
 
 def _classes() -> Check:
+    """Check what ``anabranch classes`` prepares. It is good even without: only slower."""
     archive = class_archive.place().archive
     if not archive.exists():
         return Check(
             "Java classes",
             True,
             "no archive: stages start, but slowly",
-            "`anabranch classes` makes it: once, half a minute",
+            "run `anabranch classes` once to make it; it takes half a minute",
         )
     if bare_files.jar() is None:
         return Check(
             "Java classes",
             True,
-            f"{archive}; but Spark forks a command for each file",
-            "`anabranch classes` gets the jar that does not",
+            f"{archive}; but Spark starts a process for each file that it writes",
+            "run `anabranch classes` once to get the jar that avoids this",
         )
     return Check("Java classes", True, str(archive))
 
@@ -174,8 +184,8 @@ def _broker_version(address: str) -> Check:
         version = end_txn_version(api_versions(address))
         if version < _END_TXN_MIN:
             raise ConfigurationError(
-                f"older than 4.0 (EndTxn {version}): a transaction may be torn; upgrade the broker"
-                " to 4.0 or newer"
+                f"older than 4.0 (EndTxn {version}): a delayed request may end a transaction early;"
+                " upgrade the broker to 4.0 or newer"
             )
         return f"{address}: 4.0 or newer"
 
@@ -188,6 +198,7 @@ def _broker_version(address: str) -> Check:
 
 
 def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socket:
+    """Open a connection, by TLS if ``tls`` is given. Leaves no socket open when it fails."""
     plain = socket.create_connection((host, port), timeout=_CONNECT_S)
     if tls is None:
         return plain
@@ -199,11 +210,14 @@ def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socke
 
 
 def api_versions(address: str) -> bytes:
-    """The broker's answer to ApiVersions 0, without its length.
+    """Ask the broker for the versions of its requests, and return its answer without the length.
+
+    Uses ApiVersions 0, which every broker answers before a login. The client library does not show
+    the versions that it learns.
 
     Raises:
         ConfigurationError: ``address`` is not HOST:PORT.
-        OSError: it cannot be reached, or does not speak Kafka.
+        OSError: the broker cannot be reached, or does not speak Kafka.
     """
     host, _, port = address.split(",", 1)[0].strip().rpartition(":")
     if not host or not port.isdecimal():
@@ -228,7 +242,7 @@ def api_versions(address: str) -> bytes:
 
 
 def end_txn_version(answer: bytes) -> int:
-    """The highest EndTxn version in an answer to ApiVersions 0; -1: none."""
+    """Return the highest EndTxn version in an answer to ApiVersions 0; -1: it names none."""
     count = int.from_bytes(answer[6:10], "big")
     for place in range(10, min(len(answer) - 5, 10 + 6 * count), 6):
         key, _, highest = struct.unpack_from(">hhh", answer, place)
@@ -245,7 +259,7 @@ def _clock_skew(address: str) -> Check:
         )
         if abs(skew_ms) > SKEW_MS_MAX:
             raise ConfigurationError(
-                f"the broker's clock is {skew_ms:+d} ms off this one: set both by NTP"
+                f"the broker's clock is {skew_ms:+d} ms off this machine's: set both by NTP"
             )
         return f"broker within {SKEW_MS_MAX} ms of this machine"
 
@@ -253,13 +267,15 @@ def _clock_skew(address: str) -> Check:
 
 
 def clock_skew_ms(log: EventLog, clock: Clock) -> int:
-    """By how much the broker's clock is ahead of ours, at least; 0: no difference can be seen.
+    """Return a lower bound of how far the broker's clock is ahead of this machine's, in ms.
 
-    A broker tells its time only as the timestamp of a record, so one record is written to the topic
-    ``anabranch.doctor``.
+    Negative: it is behind. 0: the difference is within the time that the write took.
+
+    Kafka shows the broker's time only as the timestamp of a record, so one record is written to the
+    topic ``anabranch.doctor``.
 
     Raises:
-        AdapterError: the broker does not answer, or does not do it.
+        AdapterError: the broker does not answer, or does not allow the topic or the write.
     """
     config = {"message.timestamp.type": "LogAppendTime", "retention.ms": "60000"}
     admin = log.admin()
@@ -276,6 +292,8 @@ def clock_skew_ms(log: EventLog, clock: Clock) -> int:
         while clock.monotonic_ms() < deadline_ms:
             for chunk in reader.fetch(1, 200):
                 broker_ms = chunk.timestamps_ms[0]
+                # The broker stamped the record between the two times. Only what lies outside of
+                # them is certainly a difference of the clocks.
                 return min(0, broker_ms - before_ms) + max(0, broker_ms - after_ms)
         raise Unavailable("the record of the clock check could not be read back")
     finally:

@@ -1,5 +1,8 @@
-"""Give up what a source never brings: append an operator's boundary in place of its ingestion
-(``protocol.log.given_up``).
+"""``anabranch give-up``: close buckets for which a source will never deliver its input.
+
+The command appends a boundary record in place of the source's ingestion, which it fences
+(``protocol.log.given_up``). Then everything downstream goes on without the input, and marks the
+results that lack it.
 """
 
 from __future__ import annotations
@@ -34,14 +37,17 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 from anabranch.runtime.source_input import input_state
 
 _WRITER: Final = "0"
-"""The one writer of a source."""
+"""Replica name of a source's only writer, its ingestion."""
 
 
 def time_of(option: str, text: str) -> int:
-    """The time in ms that ``text`` says: ISO 8601, UTC where it names no zone; or a number of ms.
+    """Return the time that ``text`` states, in ms since 1970.
+
+    ``text`` is ISO 8601, in UTC unless it names a zone, or a number of ms. ``option`` is the name
+    of the option that it was given to.
 
     Raises:
-        ConfigurationError: neither, or outside of the years 1970 to 9999.
+        ConfigurationError: it is neither, or lies outside of the years 1970 to 9999.
     """
     try:
         found = int(text) if text.isdecimal() else _milliseconds(datetime.fromisoformat(text))
@@ -55,7 +61,7 @@ def time_of(option: str, text: str) -> int:
 
 
 def in_words(moment_ms: int) -> str:
-    """A time as the options take it."""
+    """Return a time in the form that ``time_of`` takes."""
     return (
         datetime.fromtimestamp(moment_ms / 1_000, UTC)
         .isoformat(timespec="milliseconds")
@@ -74,14 +80,17 @@ class Decision:
     """Content of the record by which an operator gives up input."""
 
     given_up: GivenUp
+    """Buckets that lack input from now on."""
     closed: int
+    """Last bucket that the record closes."""
     positions: tuple[InputPosition, ...]
     """Offsets from which ingestion reads on; empty: this record moves none."""
 
 
 class GiveUp:
-    """One such command, for one source, or one of its shards. Nothing is written before ``do``;
-    after a crash within it the command may be given again.
+    """Command that gives up the buckets of one source, or of one of its shards.
+
+    Nothing is written before ``do``; after a crash within it the command may be given again.
     """
 
     def __init__(
@@ -93,11 +102,11 @@ class GiveUp:
         clock: Clock,
         entropy: Entropy,
     ) -> None:
-        """Nothing is contacted yet.
+        """Prepare the command without contacting the broker.
 
         Raises:
-            ConfigurationError: the pipeline has no such source, or it has shards: each is given up
-                by itself.
+            ConfigurationError: the pipeline has no source ``source``, or the source has shards, of
+                which each is given up by itself.
         """
         streams = pipeline.source_processes()
         if source not in streams:
@@ -114,50 +123,53 @@ class GiveUp:
         self._topic = pipeline.topic_names.boundaries(source)
 
     def plan(self) -> GivenUp:
-        """What ``do`` would give up, as the log stands now.
+        """Return the buckets that ``do`` would give up now, without writing anything.
 
         Raises:
-            ConfigurationError: it would be nothing, or more than the caller wants; or the source
-                has not run on this broker.
+            ConfigurationError: there are none, or more than the caller asked for; or the source has
+                not run on this broker.
             Unavailable: the broker does not answer.
         """
         check_topic(self._log, self._topic, self._pipeline.name)
-        return self._of(self._log_state())
+        return self._buckets(self._log_state())
 
     def do(self) -> GivenUp:
-        """Give it up; what was given up, which is less than planned where the source has gone on
-        meanwhile.
+        """Give up the buckets, and return them: fewer than planned if the source has closed some
+        since.
 
-        The ingestion that runs is fenced: it ends at its next write, and its supervisor starts it
-        behind the operator's boundary.
+        Fences the running ingestion: it ends at its next write, and its supervisor restarts it,
+        which continues after the operator's boundary.
 
         Raises:
             ConfigurationError: there is nothing to give up any more.
-            Fenced, DataMissing: a process of the source began, or its log was trimmed, meanwhile:
-            give the command again.
+            Fenced, DataMissing: meanwhile a process of the source started, or its log was trimmed;
+                give the command again.
             Unavailable: the broker does not answer.
         """
-        self._of(self._log_state())
+        # Checked before anything is written: a command in vain must not fence the ingestion.
+        self._buckets(self._log_state())
         return self.append(self._decide).given_up
 
     def _decide(self, log_state: LogState) -> Decision:
-        found = self._of(log_state)
+        """Return the decision that closes the buckets, at the positions that ingestion recorded."""
+        found = self._buckets(log_state)
         return Decision(found, found.last, read_to(log_state.last(_WRITER)))
 
     def append(self, decide: Callable[[LogState], Decision]) -> Decision:
-        """Append an operator's record, and return what it says.
+        """Fence the ingestion, append the operator's record, and return its content.
 
         Args:
-            decide: Is asked once the ingestion that ran is fenced, so what it finds stays as it is.
+            decide: Function that decides on the log's state. It is called after the fencing, so
+                that ingestion cannot change what it decides on.
 
         Raises:
             ConfigurationError: ``decide`` finds nothing to give up.
-            Fenced, DataMissing: a process of the source began, or its log was trimmed, meanwhile.
+            Fenced, DataMissing: meanwhile a process of the source started, or its log was trimmed.
             Unavailable: the broker does not answer.
         """
         log_state = self._log_state()
-        # To every reader this is a process of the source like those before: with their plan and
-        # columns.
+        # With the fingerprint and the columns of the ingestion: to readers this is one more epoch
+        # of the same plan, and neither an upgrade nor a change of the stream's schema.
         writer = BoundaryWriter(
             self._log,
             self._topic,
@@ -192,7 +204,7 @@ class GiveUp:
         return decided
 
     def _log_state(self, stream: str = "") -> LogState:
-        """Return the state of the log of ``stream`` as it is now; empty: of the source's own."""
+        """Read the boundary log of ``stream`` to its end; empty: of the source's own stream."""
         reader = BoundaryReader(
             self._log,
             self._pipeline.topic_names.boundaries(stream or self._source),
@@ -205,28 +217,29 @@ class GiveUp:
         finally:
             reader.close()
 
-    def _of(self, log_state: LogState) -> GivenUp:
+    def _buckets(self, log_state: LogState) -> GivenUp:
+        """Return the buckets to give up in ``log_state``; fail if there are none."""
         self._check_runs(log_state)
-        closed, width_ms = self._goes_on(log_state).closed, self._pipeline.bucket_ms
+        closed, width_ms = self._progress(log_state).closed, self._pipeline.bucket_ms
         return to_give_up(
             self._source, closed, self._times, width_ms, in_words(bound_ms(closed, width_ms))
         )
 
     def _check_runs(self, log_state: LogState) -> None:
-        """Raises ConfigurationError where the stream has never begun, or has ended."""
+        """Fail if the source's ingestion has never run, or if its stream has ended."""
         if log_state.epoch(_WRITER) is None:
             raise ConfigurationError(
-                f"source {self._source} has never begun: run its ingestion once, then it can be"
-                " given up"
+                f"the ingestion of source {self._source} has never run: run it once, then the"
+                " source can be given up"
             )
         if log_state.heirs:
             raise ConfigurationError(
-                f"{self._source} has ended, and its source has {log_state.heirs} shards by now:"
-                " give the command with the pipeline file that says so, for one of these"
+                f"the stream {self._source} has ended: its source has {log_state.heirs} shards now."
+                " Give the command with the pipeline file that has these shards, for one of them"
             )
 
-    def _goes_on(self, log_state: LogState) -> SourceProgress:
-        """Return from where the ingestion of the source would go on.
+    def _progress(self, log_state: LogState) -> SourceProgress:
+        """Return the progress from which the source's ingestion would continue.
 
         A shard that has not recorded a position begins after what the ended streams before it have
         closed (``handover.heir_begins``): these buckets are whole, and are not given up.
@@ -243,12 +256,11 @@ class GiveUp:
 
 
 class GiveUpMissing(GiveUp):
-    """Command that lets a source go on behind input that is gone
+    """Command that lets a source continue after input that was deleted before it was read
     (``protocol.edge.missing_input``).
 
-    Closes nothing: what the source can still read goes into the buckets that it belongs to. Names
-    all buckets that are open as those that may lack the missing records, up to a time that is
-    given.
+    It closes no bucket: records that the source can still read go into their buckets. It names the
+    open buckets up to a given time as those that may lack the deleted records.
     """
 
     def __init__(
@@ -260,7 +272,10 @@ class GiveUpMissing(GiveUp):
         clock: Clock,
         entropy: Entropy,
     ) -> None:
-        """``until_ms``: no missing record had a later event time, save for ``max_ahead``.
+        """Prepare the command without contacting the broker.
+
+        No missing record may have had an event time later than ``until_ms``, plus the source's
+        ``max_ahead``.
 
         Raises:
             ConfigurationError: as ``GiveUp``.
@@ -269,20 +284,20 @@ class GiveUpMissing(GiveUp):
         self._until_ms = until_ms
 
     def find(self) -> list[MissingInput]:
-        """Return what is missing now, without changing anything.
+        """Return the ranges of input that are missing now, without writing anything.
 
         Raises:
-            ConfigurationError: nothing is, or the source has not run on this broker.
+            ConfigurationError: none is missing, or the source has not run on this broker.
             Unavailable: the broker does not answer, or a partition has no leader at the moment.
         """
         check_topic(self._log, self._topic, self._pipeline.name)
         log_state = self._log_state()
         self._check_runs(log_state)
-        progress = self._goes_on(log_state)
-        return self._found(progress, self._input(progress))
+        progress = self._progress(log_state)
+        return self._missing(progress, self._input(progress))
 
     def do_missing(self) -> GivenUp:
-        """Give up what is missing; the buckets that may lack it.
+        """Give up the missing input, and return the buckets that may lack it.
 
         Raises:
             ConfigurationError: nothing is missing any more.
@@ -293,20 +308,23 @@ class GiveUpMissing(GiveUp):
 
     def _decide_missing(self, log_state: LogState) -> Decision:
         self._check_runs(log_state)
-        progress = self._goes_on(log_state)
-        there = self._input(progress)
-        self._found(progress, there)
+        """Return the decision that moves the positions behind the missing input."""
+        progress = self._progress(log_state)
+        state = self._input(progress)
+        self._missing(progress, state)
         first, source = progress.closed + 1, self._pipeline.sources[whole_of(self._source)]
         upto_ms = min(EVENT_TIME_MS_MAX, self._until_ms + (source.max_ahead_ms or 0))
         last = max(first, bucket_of(upto_ms, self._pipeline.bucket_ms))
-        positions = given_up_missing(tuple(progress.positions), there)
+        positions = given_up_missing(tuple(progress.positions), state)
         return Decision(GivenUp(self._source, first, last), progress.closed, positions)
 
-    def _found(self, progress: SourceProgress, there: InputState) -> list[MissingInput]:
-        found = missing(progress.positions, there)
+    def _missing(self, progress: SourceProgress, state: InputState) -> list[MissingInput]:
+        """Return the missing ranges of the input; fail if there are none."""
+        found = missing(progress.positions, state)
         if not found:
             raise ConfigurationError(
-                f"source {self._source}: nothing is missing: all that it is to read is there"
+                f"source {self._source}: no input is missing: every record that it has to read next"
+                " exists"
             )
         return found
 
@@ -319,40 +337,41 @@ class GiveUpMissing(GiveUp):
         source = self._pipeline.sources[whole_of(self._source)]
         with closing(self._log.admin()) as admin, closing(_reader(self._log)) as reader:
             shard = source.shard(self._source)
-            there = input_state(admin, reader, source.topics, shard, progress.positions)
-        topics = {topic for topic, _ in there.offsets}
+            state = input_state(admin, reader, source.topics, shard, progress.positions)
+        topics = {topic for topic, _ in state.offsets}
         gone = [topic for topic in source.topics if topic not in topics]
         if gone:
             raise ConfigurationError(
                 f"source {self._source}: topic {gone[0]} does not exist: create it again first, or"
                 " take it out of the pipeline file"
             )
-        return there
+        return state
 
 
 def _reader(log: EventLog) -> LogReader:
+    """Open a reader of offsets alone: uncommitted records occupy offsets too."""
     return log.reader(committed=False, headers=False, timestamps=False)
 
 
 def describe_missing(
     source: str, found: Sequence[MissingInput], say: Callable[[str], None]
 ) -> None:
-    """Say what is missing, and what follows from giving it up."""
+    """Print what is missing, and what follows from giving it up. ``say`` prints a line."""
     for each in found:
         say(f"source {source}: {each}")
-    say("  ingestion goes on with the next record that is there; nothing else is skipped")
+    say("  ingestion continues with the next record that exists; nothing else is skipped")
     say(
-        f"  results of all buckets that are open have the header anabranch-missing with {source} in"
-        " it, up to --until"
+        f"  results of all open buckets up to --until have the header anabranch-missing with"
+        f" {source} in it"
     )
 
 
 def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) -> int:
-    """The end of what is given up: what ``--until`` says, or now.
+    """Return the end of the buckets to give up, in ms: the time in ``until``, or now if it is None.
 
     Raises:
-        ConfigurationError: it lies in the future; or it is left out where times are not those of
-            the clock.
+        ConfigurationError: the time lies in the future, or is left out for a source with simulated
+            times.
     """
     declared = pipeline.sources.get(whole_of(source))
     is_simulated = declared is not None and declared.max_ahead_ms is None
@@ -366,14 +385,14 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
     found = time_of("--until", until)
     if found > now_ms and not is_simulated:
         raise ConfigurationError(
-            f"--until {until} is in the future: what the source brings until then would be late,"
-            " should it come back"
+            f"--until {until} is in the future: if the source comes back, all of its records up to"
+            " then would be late. Give a time that is past"
         )
     return found
 
 
 def describe(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str], None]) -> None:
-    """Say what is given up, and what follows."""
+    """Print which buckets are given up, and what follows. ``say`` prints a line."""
     first, last = (
         in_words(bound_ms(given_up.first - 1, width_ms)),
         in_words(bound_ms(given_up.last, width_ms)),
@@ -383,8 +402,8 @@ def describe(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str],
         f" ({given_up.last - given_up.first + 1} buckets)"
     )
     say(
-        "  what its ingestion has read of them stays in; what it gets of them later is late"
-        f" ({source} may come back: go on as usual)"
+        "  records of them that ingestion has read stay in the results; those that it reads later"
+        f" are late. Nothing needs to be done when {source} comes back"
     )
     say(
         f"  results that lack it have the header anabranch-missing with {source} in it, on the"

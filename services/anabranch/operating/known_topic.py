@@ -1,4 +1,4 @@
-"""Whether a command is at the right broker: the topic that it reads is there."""
+"""Check that a command was given the right broker: that the pipeline's topic exists there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 def check_topic(log: EventLog, topic: str, pipeline: str) -> None:
-    """Look for an internal topic of a pipeline, and say what is wrong in a person's words.
+    """Fail unless the internal topic ``topic`` of ``pipeline`` exists.
 
     Raises:
-        ConfigurationError: it is not there.
+        ConfigurationError: it does not exist.
         Unavailable: the broker does not answer.
     """
     with closing(log.admin()) as admin:

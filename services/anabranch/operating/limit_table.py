@@ -1,8 +1,9 @@
-"""All limits in one table, as the sources of this package say them.
+"""``anabranch limits``: a table of all limits of the package, read from its source files.
 
-A limit is a constant number at the top of a module with a text under it, which says what the number
-bounds and what goes wrong beyond it. A constant that bounds nothing has a comment instead. The
-limits are read from the sources: nothing is imported, and the table says what is in force.
+A limit is a numeric constant at the top of a module with a docstring under it that says what the
+number bounds and what goes wrong beyond it. A constant that bounds nothing has a comment instead.
+The sources are parsed and not imported, so that the table is complete at the cost of no imports,
+and always holds the values in force.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 _PACKAGE: Final = "anabranch"
 _SHARED: Final = "anabranch.protocol.limits"
-"""The limits of several modules."""
+"""Module of the limits that several modules share."""
 _MENTIONED: Final = re.compile(r'^_?[A-Z0-9_]+: Final = [^"]*\n"""', re.MULTILINE)
+"""Sign of a constant with a docstring. A source without one is not parsed, which saves time."""
 _UNITS: Final = {"MS": "ms", "S": "s", "SECONDS": "s", "MIB": "MiB", "MICRO": "micro-units"}
 _COUNTED: Final = re.compile(
     "AGES|ALARMS|ANSWERS|ASKS|BATCHES|BLOCKS|BOUNDARIES|BRACKETS|BROKERS|BUCKETS|BYTES|CELLS"
@@ -33,7 +35,7 @@ _COUNTED: Final = re.compile(
     "|QUERIES|RANGES|RECORDS|REPLICAS|ROWS|SAMPLES|SENDINGS|SHARDS|SLOTS|STEPS|STREAMS|TASKS|TERMS"
     "|TIERS|TIMELINES|TIMES|TRIES|UNITS|VALUES|VOTERS|WAITS|WRITERS"
 )
-"""Words of a name that say what is counted."""
+"""Words of a name that are the unit of a count."""
 _WHOLE_MAX: Final = 10**18
 _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add,
@@ -47,19 +49,19 @@ _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[float, float], float]]]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit."""
+    """One limit of the table."""
 
     name: str
     value: float
     unit: str
-    """Empty: a plain number."""
+    """Unit of the value; empty: a plain number."""
     module: str
-    """Where it is in force, or ``protocol.limits`` if several modules share it."""
+    """Module that defines it; ``protocol.limits`` if several modules share it."""
     text: str
-    """What it bounds, and what goes wrong beyond it."""
+    """Docstring of the constant."""
 
     def shown(self) -> str:
-        """Value and unit, for people."""
+        """Return the value with the largest unit that divides it, for people."""
         for unit, factor, larger in (
             ("ms", 86_400_000, "d"),
             ("ms", 3_600_000, "h"),
@@ -75,7 +77,9 @@ class Limit:
 
 
 def unit_of(name: str) -> str:
-    """The unit that the name of a limit ends with, but for what qualifies it."""
+    """Return the unit that the name of a limit states in its last words, such as ``ms`` of
+    ``WAIT_MS_MAX`` and ``bytes/s`` of ``BYTES_PER_S``; empty: it states none.
+    """
     words = name.split("_")
     for at, word in reversed(list(enumerate(words))):
         unit = _UNITS.get(word) or (word.lower() if _COUNTED.fullmatch(word) else "")
@@ -89,8 +93,13 @@ def unit_of(name: str) -> str:
 def limits_in(
     module: str, source: str, numbers_of: Callable[[str], Mapping[str, float]] = lambda _: {}
 ) -> tuple[list[Limit], dict[str, float]]:
-    """(the limits of a module, all of its numbers by name). ``numbers_of`` gives the numbers of a
-    module of which it imports some.
+    """Return the limits of a module, and the values of all of its numeric constants by name.
+
+    Args:
+        module: Dotted name of the module.
+        source: Text of the module.
+        numbers_of: Function that returns the numeric constants of a module from which this one
+            imports some.
     """
     body = ast.parse(source).body
     values: dict[str, float] = {}
@@ -113,7 +122,7 @@ def limits_in(
 
 @functools.cache
 def limits() -> tuple[Limit, ...]:
-    """All limits of the package, those of ``protocol.limits`` first."""
+    """Return all limits of the package, those of ``protocol.limits`` first."""
     sources = dict(_sources(resources.files(_PACKAGE), _PACKAGE))
 
     @functools.cache
@@ -131,13 +140,17 @@ def limits() -> tuple[Limit, ...]:
 def _imported(
     node: ast.ImportFrom, numbers_of: Callable[[str], Mapping[str, float]]
 ) -> dict[str, float]:
-    """The numbers among what one line imports: nothing is read for names of other things."""
+    """Return the numeric constants that an import statement imports.
+
+    A module from which no upper-case name is imported is not parsed.
+    """
     named = {each.asname or each.name: each.name for each in node.names if each.name.isupper()}
     known = numbers_of(node.module or "") if named else {}
     return {name: known[of] for name, of in named.items() if of in known}
 
 
 def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the dotted name and the text of each module in ``folder``, the package ``name``."""
     for each in sorted(folder.iterdir(), key=lambda each: each.name):
         if each.is_dir():
             yield from _sources(each, f"{name}.{each.name}")
@@ -146,7 +159,7 @@ def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _number(node: ast.expr | None, values: Mapping[str, float]) -> float | None:
-    """What a constant expression of numbers comes to; None: it is something else."""
+    """Return the value of a constant numeric expression; None: it is something else."""
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
         return node.value  # type: ignore[return-value]
     if isinstance(node, ast.Name):
@@ -162,11 +175,13 @@ def _number(node: ast.expr | None, values: Mapping[str, float]) -> float | None:
 
 
 def _text(node: ast.stmt | None) -> str:
+    """Return the docstring that ``node`` is, in one line; empty: it is none."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return " ".join(str(node.value.value).replace("``", "`").split())
     return ""
 
 
 def _grouped(value: float) -> str:
+    """Return ``value`` with spaces between thousands."""
     is_long = value != int(value) or abs(value) > _WHOLE_MAX
     return f"{value:g}" if is_long else f"{int(value):,}".replace(",", " ")

@@ -1,5 +1,7 @@
-"""The logs of a deployment as one stream of lines for people: the last ones of each process
-in the order of their times, then what comes.
+"""``anabranch logs``: the log files of a local deployment, merged into one stream of lines.
+
+The last lines of each process come first, in the order of their times, then new lines as they are
+written.
 """
 
 from __future__ import annotations
@@ -18,16 +20,20 @@ _SERVERS: Final = {
     "redis/redis": "redis/redis.log",
     "proxy/proxy": "proxy.log",
 }
+"""Log files of processes other than services, in the state directory, by SERVICE/NAME."""
 _TAIL_BYTES: Final = 512 * 1024
+"""Size of the end of a file, in bytes, in which its last lines are searched."""
+# Interval between checks for new lines.
 _PAUSE_S: Final = 0.3
 
 
 def files_of(state_dir: Path, names: list[str]) -> dict[str, Path]:
-    """Label and log file of each process that ``names`` name, as SERVICE/NAME or SERVICE; all where
-    it is empty.
+    """Return the log file of each process in ``names``, by its label SERVICE/NAME.
+
+    A name is SERVICE/NAME, or SERVICE for all of its processes. No names: all processes.
 
     Raises:
-        ConfigurationError: one of ``names`` has no log there, or there are no logs at all.
+        ConfigurationError: one of ``names`` has no log in ``state_dir``, or there are no logs.
     """
     found = {label: state_dir / path for label, path in _SERVERS.items()}
     found |= {
@@ -50,8 +56,9 @@ def files_of(state_dir: Path, names: list[str]) -> dict[str, Path]:
 
 
 def last_lines(files: Mapping[str, Path], count: int) -> list[tuple[str, str]]:
-    """(label, line) of the last ``count`` lines of each, in the order of their times; a line
-    without one stays behind the line before it.
+    """Return (label, line) for the last ``count`` lines of each file, in the order of their times.
+
+    A line without a time, as of a traceback, stays behind the line before it.
     """
     timed: list[tuple[str, int, str, str]] = []
     for label, path in files.items():
@@ -67,9 +74,7 @@ def last_lines(files: Mapping[str, Path], count: int) -> list[tuple[str, str]]:
 
 
 def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tuple[str, str]]:
-    """(label, line) as they are written from now on, until ``stopping`` is set. A file that
-    is moved aside is read to its end first.
-    """
+    """Yield (label, line) for lines that are written from now on, until ``stopping`` is set."""
     open_files = {label: _opened(path, at_end=True) for label, path in files.items()}
     rests = dict.fromkeys(files, "")
     try:
@@ -77,6 +82,8 @@ def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tup
             for label, path in files.items():
                 *lines, rests[label] = (rests[label] + open_files[label].read()).split("\n")
                 yield from ((label, line) for line in lines)
+                # Rotation moves the file aside. Its rest has just been read; the new file is read
+                # from its beginning.
                 if (
                     path.exists()
                     and path.stat().st_ino != os.fstat(open_files[label].fileno()).st_ino
@@ -89,8 +96,10 @@ def follow(files: Mapping[str, Path], stopping: threading.Event) -> Iterator[tup
 
 
 def in_words(line: str) -> str:
-    """A JSON line of a service as a person reads it; any other line as it is. No control
-    characters, which could command a terminal.
+    """Return a JSON line of a service as readable text, and any other line as it is.
+
+    Control characters become spaces: a line may hold a user's data, which could command the
+    terminal.
     """
     entry = _entry(line)
     if entry is None:
@@ -114,6 +123,7 @@ def _opened(path: Path, *, at_end: bool) -> IO[str]:
 
 
 def _entry(line: str) -> dict[str, object] | None:
+    """Return the fields of a service's JSON line; None: it is another line."""
     if not line.startswith("{"):
         return None
     try:
@@ -124,5 +134,6 @@ def _entry(line: str) -> dict[str, object] | None:
 
 
 def _time_of(line: str) -> str:
+    """Return the time that a JSON line states, which sorts as text; empty: it states none."""
     entry = _entry(line)
     return "" if entry is None else str(entry.get("at", ""))

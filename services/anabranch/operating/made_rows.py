@@ -1,4 +1,4 @@
-"""Rows made up from a record's schema, for trying a pipeline out."""
+"""Random rows that fit a record's schema, for ``anabranch produce --generate``."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.logical_types import text_of_timestamp
 from anabranch.pipeline.model import Source
 
-# Different texts of a field: few, so that keys come together.
+# Distinct texts of a field, and most items of an array. Few, so that several rows share a key.
 _WORDS: Final = 5
-# The year 2026 begins: a sample has times, none of which is the present.
+# Beginning of 2026. Constant, so that the same seed gives the same times.
 _SOME_TIME_S: Final = 1_767_225_600
+# Share of nulls in a nullable field.
 _NULL_SHARE: Final = 0.1
 
 
 def rows(source: Source, seed: int) -> Iterator[dict[str, object]]:
-    """Rows without end, as JSON has them; the field of the event time is left for the caller
-    to fill. The same seed gives the same rows.
+    """Yield rows of JSON values without end. The same seed gives the same rows.
+
+    The rows lack the field of the event time, which the caller adds.
     """
-    chance = random.Random(seed)  # noqa: S311 - nothing is kept secret by them
+    chance = random.Random(seed)  # noqa: S311 - sample values need not be unpredictable
     fields = [field for field in source.record.fields if field.name != source.event_time.field]
     while True:
         yield {field.name: _value(field, chance) for field in fields}
 
 
 def _value(field: Field, chance: random.Random) -> object:
+    """Return a random JSON value of any kind that ``field`` may have."""
     if field.nullable and chance.random() < _NULL_SHARE:
         return None
     if field.kind == "array":
@@ -43,6 +46,7 @@ def _value(field: Field, chance: random.Random) -> object:
 
 
 def _plain(field: Field, chance: random.Random) -> object:
+    """Return a random value of a field that holds no other fields."""
     match field.kind:
         case "int" | "long":
             return chance.randrange(100)
@@ -56,6 +60,7 @@ def _plain(field: Field, chance: random.Random) -> object:
 
 
 def _logical(field: Field, chance: random.Random) -> str:
+    """Return a random value that JSON has as a string: a time, a decimal, a UUID, a text."""
     match field.kind:
         case "timestamp-millis" | "timestamp-micros":
             return text_of_timestamp(_SOME_TIME_S * 1_000_000 + chance.randrange(10**9) * 1_000)

@@ -1,4 +1,4 @@
-"""Move a replica to another node: write down its new place, and see that it begins there
+"""``anabranch move``: record the new node of a replica, and wait until the replica runs there
 (``protocol.control.placement``).
 """
 
@@ -17,19 +17,26 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.control.placement import Places
 
+# Interval between checks of where the replica runs.
 _POLL_MS: Final = 100
 
 
-class Moving:
-    """One such command. Nothing is written before ``do``; after a crash within it the command
-    may be given again.
+class MoveCommand:
+    """One move of one replica. Nothing is written before ``do``; after a crash within it the
+    command may be given again.
     """
 
     def __init__(
         self, log: EventLog, pipeline: Pipeline, label: str, node: str, clock: Clock
     ) -> None:
-        """``label``: ``STAGE.REPLICA``. ``node``: where it is to run; empty: nowhere. Nothing
-        is contacted yet.
+        """Prepare the move without contacting the broker.
+
+        Args:
+            log: The pipeline's cluster.
+            pipeline: The pipeline of the replica.
+            label: ``STAGE.REPLICA``.
+            node: Node that shall run the replica; empty: the replica is removed.
+            clock: Clock of the record and of the wait.
         """
         self._log = log
         self._pipeline = pipeline
@@ -38,22 +45,24 @@ class Moving:
         self._clock = clock
         self._at = TopicPartition(pipeline.topic_names.placement(), 0)
         self.runs_on = ""
-        """The node that ran the replica before; empty: none."""
+        """Node that ran the replica before the move; empty: none."""
 
     def do(self) -> None:
-        """Write the move down.
+        """Append the move to the placement log.
 
         Raises:
-            ConfigurationError: it cannot be moved there, the move before is still under way, or the
-                pipeline has not run on this broker.
-            Unavailable: the broker does not answer: whether the move was written is not known.
+            ConfigurationError: the replica cannot move there, its previous move is still under way,
+                or the pipeline has not run on this broker.
+            Unavailable: the broker does not answer; the move may have been written.
         """
         check_topic(self._log, self._at.topic, self._pipeline.name)
         places = self._pipeline.places()
         reader = PlacementReader(self._log, self._at.topic, places)
         try:
             reader.read_to_end()
-            self._check(places.rejected(self._label, self._node) or self._of_market(places))
+            self._check(
+                places.rejected(self._label, self._node) or self._belongs_to_partner(places)
+            )
             self.runs_on = self._runs_on()
             if places.is_under_way(self._label, self.runs_on) and self._node not in (
                 "",
@@ -65,16 +74,19 @@ class Moving:
                     f" or take it back: anabranch move {self._label} {self.runs_on}"
                 )
             self._append()
+            # The log decides between moves that are given at the same time: only the order of its
+            # records says whether this one still counts after the others.
             reader.read_to_end()
-            if (
-                places.node_of(self._label) != self._node
-            ):  # somebody moved it, or a peer, at the same time
+            if places.node_of(self._label) != self._node:
                 self._check(places.rejected(self._label, self._node))
         finally:
             reader.close()
 
-    def _of_market(self, places: Places) -> str:
-        """A partner runs a stage under a contract, and nobody is paid for what stands in none."""
+    def _belongs_to_partner(self, places: Places) -> str:
+        """Return why the replica cannot move to a node of another participant; empty: it is none.
+
+        A partner runs stages only under a contract, by which it is paid.
+        """
         if not places.is_partners(self._node):
             return ""
         return (
@@ -101,8 +113,10 @@ class Moving:
             writer.close()
 
     def is_done(self, wait_ms: int) -> bool:
-        """Whether the replica runs where its place is, within ``wait_ms``. A process of a
-        passive stage need not: another one may be primary.
+        """Wait up to ``wait_ms`` for the replica to run on its new node; return whether it does.
+
+        A removed replica has no node to wait for. Nor is a replica of a passive stage waited for:
+        it runs only while it is primary.
         """
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         stage, _, _ = self._label.rpartition(".")
@@ -117,5 +131,6 @@ class Moving:
         return True
 
     def _runs_on(self) -> str:
+        """Return the node on which the replica's newest epoch began; empty: none."""
         stage, _, replica = self._label.rpartition(".")
         return runs_on(self._log, self._pipeline, stage, replica)

@@ -1,4 +1,4 @@
-"""What ``anabranch init`` writes: a pipeline that runs, with sample data and a test."""
+"""``anabranch init``: write a new pipeline that runs, with sample data and a test."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def hottest(readings):
 
 
 def write(folder: Path, name: str) -> list[Path]:
-    """Write the files into ``folder``, which is made, or is empty; what was written.
+    """Write the files into ``folder``, which is new or empty, and return their paths.
 
     Raises:
-        ConfigurationError: something is there already, or it cannot be written. Nothing was changed
-            in the first case.
+        ConfigurationError: the folder is not empty, and nothing was changed; or it cannot be
+            written.
     """
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -94,7 +94,7 @@ def write(folder: Path, name: str) -> list[Path]:
 
 
 def files(name: str) -> dict[str, str]:
-    """Path in the folder -> content."""
+    """Return the content of each file of the pipeline ``name``, by its path in the folder."""
     return {
         "pipeline.yaml": _PIPELINE.format(name=name),
         "reading.avsc": _SCHEMA,
@@ -109,6 +109,7 @@ def files(name: str) -> dict[str, str]:
 
 
 def _expected() -> Iterator[dict[str, object]]:
+    """Yield the rows that ``hottest`` gives for the sample."""
     highest: dict[tuple[int, str], float] = {}
     for at, sensor, celsius in _SAMPLE:
         window = at // _WINDOW_MS, sensor

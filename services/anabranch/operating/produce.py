@@ -1,8 +1,7 @@
-"""Records into a source's topic, for ``anabranch produce``: checked against the source's schema
-before they are sent.
+"""``anabranch produce``: send records to a topic of a source, checked against its schema.
 
-What holds after a crash: records that were sent are in the topic, in the order of the lines; the
-others are not. To send the same lines again repeats them.
+After a crash the records that were sent are in the topic, in the order of the lines, and the others
+are not. Sending the same lines again repeats their records.
 """
 
 from __future__ import annotations
@@ -25,23 +24,27 @@ _UNITS_PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
 
 
 class Input(Protocol):
-    """Bytes as they come, such as standard input's buffer."""
+    """Stream of bytes, such as the buffer of standard input."""
 
     def read1(self, size: int, /) -> bytes:
-        """At most ``size`` bytes, at least one; none at the end."""
+        """Wait for bytes, and return at most ``size`` of them; none: the stream has ended."""
 
 
 class Lines:
-    """Lines of JSON become records of one source: key and value."""
+    """Conversion of JSON lines to the records, key and value, of one source."""
 
     def __init__(
         self, source: Source, key: str | None = None, register: Register | None = None
     ) -> None:
-        """``key``: the field whose text is the record's key. ``register``: at the schema registry;
-        None: there is none.
+        """Prepare the conversion, and register the schema if the format needs that.
+
+        Args:
+            source: The source whose records are made.
+            key: Field whose text becomes the record's key; None: records have no key.
+            register: Function that registers a schema; None: the pipeline has no registry.
 
         Raises:
-            ConfigurationError: the record has no such field, or as ``register``.
+            ConfigurationError: the record has no field ``key``, or ``register`` failed.
         """
         if key is not None and source.record.field(key) is None:
             known = ", ".join(field.name for field in source.record.fields)
@@ -53,7 +56,7 @@ class Lines:
         self._values = FORMATS[source.format].from_json(source.record, register)
 
     def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:
-        """The index of the first line that is no record, and why; None: all are."""
+        """Return the index of the first line that is no record, and why; None: all are records."""
         rejected = self._decode(lines).rejected
         return (
             (rejected[0][0], f"not a record {self._source.record.name}: {rejected[0][1]}")
@@ -62,27 +65,27 @@ class Lines:
         )
 
     def newest(self, lines: list[bytes]) -> int | None:
-        """The latest event time of checked lines, in the unit of the field; None: they have
-        none of their own.
+        """Return the latest event time of checked lines, in the unit of its field; None: records of
+        this source have no event time.
         """
         field = self._source.event_time.field
         return None if field is None else max(self._time(json.loads(line)) for line in lines)
 
     def _time(self, row: dict[str, Any]) -> int:
-        """The event time of a row."""
+        """Return the event time of a row, in the unit of its field; of a timestamp, in us."""
         time = row[self._source.event_time.field or ""]
         return timestamp_of(time, TIMESTAMPS[-1]) if self._source.event_time.is_timestamp else time
 
     def shown(self, time: int) -> int | str:
-        """An event time as it stands in a row."""
+        """Return an event time in the form of a row's field: a number, or a timestamp's text."""
         return text_of_timestamp(time) if self._source.event_time.is_timestamp else time
 
     def now(self, now_ms: int) -> int:
-        """The time ``now_ms`` in the unit of the event-time field; of a timestamp, microseconds."""
+        """Return ``now_ms`` in the unit of the event-time field; of a timestamp, in us."""
         return now_ms * _UNITS_PER_S[self._source.event_time.unit] // 1_000
 
     def records(self, lines: list[bytes], shift: int = 0) -> Iterator[tuple[bytes | None, bytes]]:
-        """Key and value of checked lines. ``shift`` is added to their event times."""
+        """Yield key and value of checked lines, with ``shift`` added to their event times."""
         field = self._source.event_time.field
         keys: list[bytes | None] = [None] * len(lines)
         if shift or self._key is not None:
@@ -96,14 +99,15 @@ class Lines:
 
 
 def _compact(row: dict[str, Any]) -> bytes:
+    """Return a row as JSON without spaces."""
     return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def registering(registry: SchemaRegistry, source: Source, topic: str | None) -> Register:
-    """Registers the schema of records of a topic of the source, if it is not there.
+    """Return a function that registers the schema of a topic's records, unless it is registered.
 
-    It raises:
-        ConfigurationError: the registry rejects it, or does not answer.
+    ``topic`` is one of the source's; None: its first. The function raises ``ConfigurationError`` if
+    the registry rejects the schema or does not answer.
     """
 
     def register(schema: str) -> int:
@@ -119,13 +123,14 @@ def registering(registry: SchemaRegistry, source: Source, topic: str | None) -> 
 
 
 class Target:
-    """The topic that records are sent to. Close it."""
+    """Producer for one topic of a source. The caller closes it."""
 
     def __init__(self, log: EventLog, pipeline: Pipeline, source: str, topic: str | None) -> None:
-        """Look for the topic: the source's own, or ``topic`` of those that it has.
+        """Open a producer for ``topic`` of ``source``; None: for the source's first topic.
 
         Raises:
-            ConfigurationError: no such source or topic.
+            ConfigurationError: the pipeline has no such source, or the source no such topic, or the
+                topic does not exist.
             Unavailable: the broker does not answer.
         """
         self.source = source_of(pipeline, source)
@@ -148,11 +153,12 @@ class Target:
         self._writer: LogWriter = log.writer()
 
     def send(self, records: Iterable[tuple[bytes | None, bytes]]) -> int:
-        """Send them and wait until they are in the topic; how many. Without keys they go round the
-        partitions.
+        """Send the records, wait until they are in the topic, and return their number.
+
+        Records without a key go to the partitions in turn.
 
         Raises:
-            AdapterError: some may not be there.
+            AdapterError: some records may not be in the topic.
         """
         for key, value in records:
             partition = (
@@ -165,12 +171,12 @@ class Target:
         return len(self._writer.flush())
 
     def close(self) -> None:
-        """Give the producer back. Idempotent."""
+        """Close the producer. Idempotent."""
         self._writer.close()
 
 
 def source_of(pipeline: Pipeline, name: str) -> Source:
-    """The source ``name``.
+    """Return the source ``name`` of ``pipeline``.
 
     Raises:
         ConfigurationError: there is none.
@@ -183,12 +189,13 @@ def source_of(pipeline: Pipeline, name: str) -> Source:
 
 
 def read_lines(file: Input) -> Iterator[tuple[int, list[bytes]]]:
-    """(number of the first, lines) as they come, without waiting for more than there is.
-    Empty lines are left out, and counted.
+    """Yield (number of the first line, lines) as soon as whole lines arrive, until the file ends.
+
+    Empty lines are left out, but counted, so that numbers in messages are those of the file.
     """
     number, rest = 1, b""
     while True:
-        piece = file.read1(1 << 20)
+        piece = file.read1(1 << 20)  # `read1`: a pipe's lines are sent without waiting for more
         *whole, rest = (rest + piece).split(b"\n") if piece else [rest, b""]
         for start in range(0, len(whole), _LINES_AT_ONCE):
             yield from _runs(number + start, whole[start : start + _LINES_AT_ONCE])
@@ -198,7 +205,7 @@ def read_lines(file: Input) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _runs(number: int, lines: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Runs of lines that are not empty."""
+    """Yield (number of the first line, lines) for each run of lines that are not empty."""
     run: list[bytes] = []
     for line in lines:
         number += 1

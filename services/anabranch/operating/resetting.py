@@ -1,6 +1,6 @@
-"""``anabranch reset``: a pipeline as if it had never run.
+"""``anabranch reset``: delete the topics, state and index of a pipeline, as if it had never run.
 
-What holds after a crash: what was deleted is gone, the rest is there; the same command goes on.
+After a crash some of it is deleted; the same command deletes the rest.
 """
 
 from __future__ import annotations
@@ -32,25 +32,28 @@ _STATE: Final = (
     "supervisor.json",
     state_format.FILE_NAME,
 )
+"""Names of the pipeline's files and folders in the state directory."""
 _SERVERS: Final = ("kafka", "redis")
-"""Folders of the embedded servers: with the broker's the users' own topics on it go, too."""
+"""Folders of the embedded servers. Deleting the broker's deletes the user's topics on it, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be deleted."""
+    """List of what a reset deletes."""
 
     topics: tuple[str, ...]
+    """Topics of a given broker; none of an embedded one, which is deleted whole."""
     paths: tuple[Path, ...]
+    """Files and folders in the state directory."""
     embedded: bool
-    """The broker is this deployment's own, and goes whole."""
+    """True if the broker is this deployment's own, and is deleted whole."""
     pipeline: str = ""
-    """Name of the folder that goes in the store of checkpoints."""
+    """Name of the pipeline, whose folder in the store of checkpoints is deleted."""
     store: str | None = None
-    """Address of the store of checkpoints, where it holds some of the pipeline."""
+    """Address of the store of checkpoints; None: it holds none of the pipeline's."""
 
     def in_words(self) -> list[str]:
-        """For the person who confirms."""
+        """Return one line per deletion, for the user who confirms them."""
         found = [f"delete topic {topic}" for topic in self.topics]
         found += [
             f"delete {path}"
@@ -68,22 +71,29 @@ class Plan:
 
 ELSEWHERE: Final = (
     "state directories of other machines, and stores that ANABRANCH_CHECKPOINT_STORE does not name,"
-    " are not reached: checkpoints there never count again, and each goes when its replica starts"
+    " are not deleted: checkpoints there are never used again, and each is deleted when its replica"
+    " starts"
 )
-"""What a reset leaves: the identity of the topics that are gone makes it harmless."""
+"""Note on what a reset leaves. It is harmless: a checkpoint records the ids of its topics, and the
+topics that are created anew have other ids.
+"""
 
 
 def plan(
     pipeline: Pipeline, state_dir: Path, log: EventLog | None, store: str | None = None
 ) -> Plan:
-    """What belongs to the pipeline: its internal topics, its outputs and its state. Inputs only
-    where the broker is embedded.
+    """Return what a reset would delete: internal topics, output topics, local and stored state.
 
-    ``log``: the cluster that it ran on; None: an embedded broker. ``store``: of checkpoints; None:
-    there is none.
+    Input topics are kept, except on an embedded broker.
+
+    Args:
+        pipeline: The pipeline to reset.
+        state_dir: Its state directory.
+        log: The cluster on which it ran; None: an embedded broker.
+        store: Address of the store of checkpoints; None: there is none.
 
     Raises:
-        ConfigurationError: it runs, or ``store`` is no address of one.
+        ConfigurationError: the pipeline runs, or ``store`` is not the address of a store.
         Unavailable: the broker or the store does not answer.
     """
     if (holder := state_file.Lock(state_dir).holder()) is not None:
@@ -96,10 +106,10 @@ def plan(
         wanted = [topic.settings.name for topic in topics_of(pipeline) if topic.owner != "input"]
         admin = log.admin()
         try:
-            there = admin.partitions(wanted)
+            existing = admin.partitions(wanted)
         finally:
             admin.close()
-        topics = [name for name in wanted if name in there]
+        topics = [name for name in wanted if name in existing]
     names = _STATE if log is not None else (*_STATE, *_SERVERS)
     return Plan(
         tuple(topics),
@@ -119,13 +129,15 @@ def carry_out(
     say: Callable[[str], None],
     progress: Progress = unwatched,
 ) -> None:
-    """Delete it. ``index``: its keys below ``prefix`` go, too. ``progress`` gets how many keys and
-    folders are gone.
+    """Delete what ``plan`` lists, and the keys of ``index`` that begin with ``prefix``.
+
+    ``say`` prints a line. ``progress`` receives the numbers of deleted keys and folders.
 
     Raises:
-        ConfigurationError: somebody started it meanwhile.
+        ConfigurationError: the pipeline was started meanwhile.
         Unavailable: the broker, the index or the store does not answer; some may be deleted.
     """
+    # Held to the end: a supervisor that started now would find half of its state.
     lock = state_file.Lock(state_dir)
     lock.acquire()
     try:

@@ -1,4 +1,7 @@
-"""One process of a running deployment is ended in order, and its supervisor starts it again."""
+"""``anabranch restart``: end one process of a local deployment, and wait for its next run.
+
+The supervisor of the deployment starts the process again.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ from anabranch.up import state_file
 from anabranch.up.state_file import ProcessRow
 
 _WAIT_MS: Final = 180_000
+"""Timeout for the next run to become ready, in ms. Starting Spark on a busy machine takes long."""
+# Interval between checks of the supervisor's file.
 _PAUSE_MS: Final = 100
 
 
 def restart(state_dir: Path, label: str, clock: Clock, *, wait_ms: int = _WAIT_MS) -> int:
-    """Send SIGTERM to the process SERVICE/NAME, wait until its next run is ready; its process id.
+    """End the process SERVICE/NAME with SIGTERM, wait until its next run is ready, and return the
+    new process id.
 
     Raises:
-        Unavailable: it does not run now, or its next run was not ready within ``wait_ms``.
+        Unavailable: the process does not run now, or its next run is not ready within ``wait_ms``.
     """
     before = _row(state_dir, label)
     if before is None or before.pid is None:

@@ -1,4 +1,4 @@
-"""Showing an output, or the records that were rejected, as the topic grows."""
+"""``anabranch tail``: the records of an output, or rejected records, as their topic grows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from anabranch.protocol.errors import ConfigurationError
 
 _RECORDS_AT_ONCE: Final = 1_000
 _WAIT_MS: Final = 200
+"""Timeout of a fetch, in ms. Short, so that a stop signal is seen soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One record of an output, or a dead letter, as text. What stands in headers is empty where
-    it has none.
+    """One record of an output, or one dead letter, as text. A field is empty where the record lacks
+    its header.
     """
 
     partition: int
@@ -31,26 +32,27 @@ class Shown:
     kind: str = ""
     missing: str = ""
     reason: str = ""
-    """Why it was rejected."""
+    """Code of the reason for which a record was rejected."""
     error: str = ""
+    """Text of the error for which a record was rejected."""
     origin: str = ""
-    """Where the record that was rejected stands."""
+    """Topic, partition and offset of the rejected record."""
     truncated: str = ""
-    """Size of the original in bytes, of a dead letter that was cut."""
+    """Size of the rejected record in bytes, where the dead letter holds only its beginning."""
     producer: str = ""
-    """Output and life that wrote it, of a result."""
+    """Output, and life of the output, that wrote a result."""
 
     @property
     def repeated(self) -> bool:
-        """Whether another partition has the same record, too, or it only says that time goes on:
-        nothing for people.
+        """Whether the record tells a reader nothing: a boundary, or a control record that partition
+        0 has too.
         """
         return self.kind == "boundary" or (
             self.kind in ("undo", "rec_done") and self.value.startswith("{") and self.partition > 0
         )
 
     def line(self, *, with_id: bool, live: bool) -> str:
-        """As it is printed, with tabs between its parts."""
+        """Return the line that shows a result, with tabs between its parts."""
         words = [self.kind] if live else []
         words += [self.id, self.event_time_ms, self.key] if with_id else []
         words.append(self.value or (f"deleted: {self.key}" if live else ""))
@@ -59,7 +61,7 @@ class Shown:
         return "\t".join(words)
 
     def rejected_line(self, *, with_id: bool) -> str:
-        """As a dead letter is printed, with tabs between its parts."""
+        """Return the line that shows a dead letter, with tabs between its parts."""
         words = [self.reason, self.origin]
         words += [self.id, self.event_time_ms, self.key] if with_id else []
         words.append(self.value)
@@ -71,7 +73,8 @@ class Shown:
 
 
 def rejected_topic_of(pipeline: Pipeline, name: str) -> str:
-    """Where the rejected records of a source, or the rejected results of an output, are.
+    """Return the topic of the rejected records of source ``name``, or of the rejected results of
+    output ``name``.
 
     Raises:
         ConfigurationError: no such source or output.
@@ -87,7 +90,7 @@ def rejected_topic_of(pipeline: Pipeline, name: str) -> str:
 
 
 def sink_of(pipeline: Pipeline, output: str, *, live: bool) -> Sink:
-    """The topic of ``output`` to look at.
+    """Return the corrected sink of ``output``, or its live one.
 
     Raises:
         ConfigurationError: no such output, or it has no live topic.
@@ -110,18 +113,19 @@ def sink_of(pipeline: Pipeline, output: str, *, live: bool) -> Sink:
 def follow(
     log: EventLog, topic: str, stopping: threading.Event, *, from_beginning: bool
 ) -> Iterator[Shown]:
-    """Committed records of ``topic`` as they come, until ``stopping`` is set.
+    """Yield the committed records of ``topic`` as they arrive, until ``stopping`` is set.
 
     Raises:
         ConfigurationError: the topic does not exist.
-        AdapterError: the broker does not answer, or the log was cut below where it is read.
+        AdapterError: the broker does not answer, or the records to be read next were deleted.
     """
     admin, reader = log.admin(), log.reader(committed=True, headers=True, follows=True)
     try:
         partitions = admin.partitions([topic]).get(topic)
         if partitions is None:
             raise ConfigurationError(
-                f"topic {topic} does not exist on this broker; has `anabranch up` made it?"
+                f"topic {topic} does not exist on this broker: `anabranch up` creates it; name"
+                " another broker with --kafka"
             )
         places = [TopicPartition(topic, number) for number in range(partitions)]
         reader.assign(
@@ -158,7 +162,10 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
 
 
 def _origin(headers: dict[str, bytes | None]) -> str:
-    """Results have no place: they never were in the topic that rejected them."""
+    """Return the place of a rejected record, as text; of a rejected result, its topic alone.
+
+    A rejected result has no partition or offset: it was never written to its output topic.
+    """
     topic = _text(headers.get("anabranch-topic"))
     partition = _text(headers.get("anabranch-partition"))
     return (
@@ -169,8 +176,9 @@ def _origin(headers: dict[str, bytes | None]) -> str:
 
 
 def _text(content: bytes | None) -> str:
-    """UTF-8 as it is, anything else (Avro) as base64; no control characters, which could take
-    over a terminal.
+    """Return printable UTF-8 as it is, and anything else, such as Avro, as base64.
+
+    Control characters are never printed: they could take over a terminal.
     """
     if content is None:
         return ""

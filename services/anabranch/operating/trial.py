@@ -1,14 +1,13 @@
-"""``python -m anabranch.operating.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: the
+"""``python -m anabranch.operating.trial FILE FOLDER [--offers OWN] [--update] [CASE...]``: test the
 stages' functions on sample rows, on real Spark, without a broker.
 
-A case is a folder in FOLDER. ``SOURCE.jsonl`` in it holds records of a source, ``BINDING.jsonl``
-rows of another pipeline's stream with their ``event_time`` in ms; an input without one is empty.
-``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in any order: every column,
-and ``event_time`` in ms if it is to be compared, too. All rows come in one batch, and then time
-goes on until every window has ended.
+A case is a folder in FOLDER. In it, ``SOURCE.jsonl`` holds records of a source, and
+``BINDING.jsonl`` rows of another pipeline's stream with their ``event_time`` in ms. An input
+without a file is empty. ``STAGE.expected.jsonl`` holds the rows that a stage gives in the end, in
+any order: with every column, and with ``event_time`` in ms if that shall be compared, too. All rows
+come in one batch, and then time goes on until every window has ended.
 
-Exit code 0: all as expected; 1: something differs, or a function raised; 2: a file is not as it
-must be.
+Exit code 0: all rows are as expected; 1: some differ, or a function raised; 2: a file is wrong.
 """
 
 from __future__ import annotations
@@ -52,25 +51,27 @@ _EXPECTED: Final = ".expected.jsonl"
 _ROWS: Final = ".jsonl"
 _MS_OF: Final = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
 _TIME: Final = pa.timestamp("ms", "UTC")
-# Between the rows of a source whose records have no event time of their own.
+# Time between two rows of a source whose records have no event time of their own.
 _ARRIVAL_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One folder."""
+    """Test case: the files of one folder."""
 
     name: str
     inputs: Mapping[str, Path]
+    """Files of records, by source or binding."""
     expected: Mapping[str, Path]
+    """Files of expected rows, by stage."""
 
 
 def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
-    """The cases in ``folder``, or those of ``names``.
+    """Return the cases in ``folder`` that ``names`` lists; no names: all.
 
     Raises:
-        ConfigurationError: there is none, a name of a file is that of no source or stage, or
-            nothing is expected.
+        ConfigurationError: there is no case, a file is named after no source or stage, or a case
+            has no expected rows.
     """
     how = (
         "put records into tests/CASE/SOURCE.jsonl, and the rows that a stage makes of them into"
@@ -102,16 +103,18 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
                 )
             (expected if is_expected else inputs)[name] = file
         if not expected:
-            raise ConfigurationError(f"{path}: nothing is expected; {how}")
+            raise ConfigurationError(f"{path} has no file of expected rows; {how}")
         found.append(Case(path.name, inputs, expected))
     return found
 
 
 def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
-    """The records of a file of JSON lines as a stage gets them, with ``event_time``.
+    """Return the records of a source's file as a stage reads them, with ``event_time``.
+
+    ``path`` is a file of JSON lines; None: there are no records.
 
     Raises:
-        ConfigurationError: a line is no record; names it.
+        ConfigurationError: a line, which the text names, is no record.
     """
     known = pipeline.sources[source]
     table = _decoded(path, known.record, known.extra_fields, _lines(path))
@@ -127,11 +130,12 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
 
 
 def bound_rows(pipeline: Pipeline, binding: str, path: Path | None) -> pa.Table:
-    """The same of another pipeline's stream: each row has its ``event_time``, in ms, as what a
-    stage gives has.
+    """Return the rows of the file of another pipeline's stream as a stage reads them.
+
+    Each line must state its ``event_time`` in ms. ``path`` None: there are no rows.
 
     Raises:
-        ConfigurationError: a line is no row; names it.
+        ConfigurationError: a line, which the text names, is no row.
     """
     times, lines = [], []
     for number, line in _lines(path):
@@ -149,7 +153,7 @@ def bound_rows(pipeline: Pipeline, binding: str, path: Path | None) -> pa.Table:
 
 
 def _lines(path: Path | None) -> list[tuple[int, bytes]]:
-    """Those with something in them, and their numbers."""
+    """Return (number, line) for the lines of a file that are not empty."""
     numbered = enumerate([] if path is None else _bytes(path).split(b"\n"), 1)
     return [(number, line.strip()) for number, line in numbered if line.strip()]
 
@@ -160,6 +164,7 @@ def _decoded(
     extra_fields: Literal["ignore", "reject"],
     lines: list[tuple[int, bytes]],
 ) -> pa.Table:
+    """Decode numbered lines of ``path``; fail at the first that is no record."""
     decoded = Decoder(record, "json", extra_fields).decode([line for _, line in lines])
     if decoded.rejected:
         place, error = decoded.rejected[0]
@@ -168,38 +173,42 @@ def _decoded(
 
 
 def run_case(pipeline: Pipeline, case: Case, run: SampleRun) -> dict[str, list[str]]:
-    """The rows of each stage of which any are expected, as JSON in the order of their texts.
+    """Run a case, and return the rows of each stage that has expected ones.
+
+    The rows are JSON, sorted as texts. Each stage runs whole, and a stage with shards also as its
+    shards, whose rows must be the same.
 
     Raises:
-        ConfigurationError: a line of a file is not as it must be.
-        StageFunctionError: a function raised, or its query did; or the shards of a stage give
-            together something else than the whole.
+        ConfigurationError: a line of a file is wrong.
+        StageFunctionError: a function or its query raised, or the shards of a stage together give
+            other rows than the whole stage.
     """
     split, pipeline = pipeline, pipeline.unsplit()
-    needed, left = set(case.expected), list(case.expected)
-    while left:
-        streams = set(pipeline.stages[left.pop()].reads) & pipeline.stages.keys() - needed
+    # The stages with expected rows, and all stages upstream of them.
+    needed, unvisited = set(case.expected), list(case.expected)
+    while unvisited:
+        streams = set(pipeline.stages[unvisited.pop()].reads) & pipeline.stages.keys() - needed
         needed |= streams
-        left += streams
+        unvisited += streams
     tables: dict[str, pa.Table] = {}
     for name in (each for each in pipeline.order() if each in needed):
         stage = pipeline.stages[name]
         for stream in stage.reads:
-            if stream not in tables:  # a stage's is there: it comes before
+            if stream not in tables:  # a source or binding: stages upstream have run before
                 rows = bound_rows if stream in pipeline.bindings else source_rows
                 tables[stream] = rows(pipeline, stream, case.inputs.get(stream))
         tables[name] = _rows_of(stage, pipeline, tables, run)
         shards = [split.stages[shard] for shard in split.input_streams(name)]
         if len(shards) > 1:
             together = [_rows_of(shard, pipeline, tables, run) for shard in shards]
-            _compare(name, tables[name], together)
+            _check_shards(name, tables[name], together)
     return {name: sorted(_as_json(tables[name])) for name in case.expected}
 
 
 def _rows_of(
     stage: Stage, pipeline: Pipeline, tables: Mapping[str, pa.Table], run: SampleRun
 ) -> pa.Table:
-    """What ``stage`` makes of its inputs' rows, of which a shard takes its share."""
+    """Run ``stage`` on its inputs' rows, of which a shard takes its share, and return its rows."""
     schemas = input_columns(stage, {each: tables[each].schema for each in stage.reads})
     inputs = {}
     for name, argument in zip(stage.reads, stage.arguments, strict=True):
@@ -215,8 +224,8 @@ def _rows_of(
         ) from error
 
 
-def _compare(name: str, whole: pa.Table, shards: Iterable[pa.Table]) -> None:
-    """Raises StageFunctionError unless the shards of a stage give what the whole gives."""
+def _check_shards(name: str, whole: pa.Table, shards: Iterable[pa.Table]) -> None:
+    """Fail unless the shards of stage ``name`` together give the rows of the whole stage."""
     expected, together = Counter(_as_json(whole)), Counter[str]()
     for rows in shards:
         together.update(_as_json(rows))
@@ -226,18 +235,20 @@ def _compare(name: str, whole: pa.Table, shards: Iterable[pa.Table]) -> None:
             next((together - expected).elements(), ""),
         )
         raise StageFunctionError(
-            f"stage {name}: its shards give together {together.total()} rows, the whole"
-            f" {expected.total()}, and not the same"
+            f"stage {name}: its shards together give {together.total()} rows, the whole stage"
+            f" {expected.total()}, and they differ"
             + (f"; only the whole gives {lost}" if lost else "")
             + (f"; only the shards give {more}" if more else "")
-            + ". What the function makes of a key must depend on the rows of this key alone:"
-            " `shard_by` names its columns"
+            + ". What the function makes of a key must depend on the rows of this key alone;"
+            " name the key's columns in `shard_by`"
         )
 
 
 def differences(expected: list[str], given: list[str]) -> list[str]:
-    """Lines ``- row`` (missing) and ``+ row`` (too much), those alike beside each other;
-    empty: all as expected.
+    """Return lines ``- row`` (missing) and ``+ row`` (not expected); empty: all as expected.
+
+    The lines are sorted by their rows, so that similar rows are neighbours. ``event_time`` is
+    compared only if an expected row has it.
     """
     with_time = any(EVENT_TIME in json.loads(row) for row in expected)
     wanted, actual = (
@@ -251,7 +262,7 @@ def differences(expected: list[str], given: list[str]) -> list[str]:
 
 
 def _plain(row: str, with_time: bool) -> str:
-    """The row in a form that equal rows share."""
+    """Return a row as JSON that is equal for equal rows."""
     columns = json.loads(row)
     if not with_time:
         columns.pop(EVENT_TIME, None)
@@ -259,13 +270,14 @@ def _plain(row: str, with_time: bool) -> str:
 
 
 def _as_json(table: pa.Table) -> list[str]:
-    """Rows as delivery writes them, and the event time as it is in a record's header."""
+    """Return rows as delivery writes them, with the event time in ms as in a record's header."""
     time_ms = table[EVENT_TIME].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     table = table.set_column(table.schema.get_field_index(EVENT_TIME), EVENT_TIME, time_ms)
     return [row.decode() for row in JsonEncoder(table.schema).encode(table)]
 
 
 def _bytes(path: Path) -> bytes:
+    """Read a file; fail with its path."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -273,6 +285,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _expected_rows(path: Path) -> list[str]:
+    """Read the rows of a file of expected rows; fail at the first line that is no row."""
     rows = []
     for number, line in enumerate(_bytes(path).decode("utf-8", errors="replace").splitlines(), 1):
         if not line.strip():
@@ -288,7 +301,10 @@ def _expected_rows(path: Path) -> list[str]:
 
 
 def judge(case: Case, given: Mapping[str, list[str]], *, update: bool) -> tuple[list[str], bool]:
-    """(lines for people, all as expected). ``update``: what is given becomes what is expected."""
+    """Compare a case's rows with the expected ones; return (lines for people, whether all agree).
+
+    ``update`` writes the given rows into the files of expected rows instead.
+    """
     stated, good = [], True
     for stage, path in case.expected.items():
         if update:
@@ -311,7 +327,7 @@ def judge(case: Case, given: Mapping[str, list[str]], *, update: bool) -> tuple[
 
 
 def main(arguments: list[str]) -> int:
-    """The command; returns its exit code."""
+    """Run the command, and return its exit code."""
     update = "--update" in arguments
     words = [word for word in arguments if word != "--update"]
     own = None

@@ -39,7 +39,7 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(file, "load", lambda _: pipeline("p"))
     monkeypatch.setattr(kafka_log, "KafkaEventLog", lambda address: address)
-    monkeypatch.setattr(shell, "Moving", Recorded)
+    monkeypatch.setattr(shell, "MoveCommand", Recorded)
     return done
 
 

@@ -104,8 +104,8 @@ def test_check_keeps_what_is_new_and_says_what_changed(world: World) -> None:
     with pytest.raises(ConfigurationError) as caught:
         check_kept(world.path, None, world.lookup())
     assert str(caught.value) == (
-        f"{world.path}: bindings.theirs: replicas, hops changed since it was looked up; anabranch"
-        " catalog --keep takes it"
+        f"{world.path}: bindings.theirs: replicas, hops changed since it was looked up; to"
+        " accept the change: anabranch catalog --keep"
     )
     assert load(world.path).bindings["theirs"].hops == 1
     lines = keep_anew(world.path, None, world.lookup())
@@ -146,11 +146,11 @@ def test_columns_that_cannot_be_carried_are_not_kept(world: World) -> None:
 def test_a_stream_whose_log_is_not_seen_is_reported(world: World) -> None:
     lookup = world.lookup()
     pipeline = check_kept(world.path, None, lookup)
-    assert world.lookup().without_log(pipeline) == []  # it was looked up before
-    (note,) = lookup.without_log(pipeline)
+    assert world.lookup().unreadable_logs(pipeline) == []  # it was looked up before
+    (note,) = lookup.unreadable_logs(pipeline)
     assert note.startswith("binding theirs: there is no topic north.speeds.boundaries, or")
     world.log.admin().create([topic_settings("boundaries", "north.speeds.boundaries")])
-    assert lookup.without_log(pipeline) == []
+    assert lookup.unreadable_logs(pipeline) == []
 
 
 def test_what_is_on_another_cluster_is_looked_up_there(world: World) -> None:
@@ -172,7 +172,7 @@ def test_what_is_on_another_cluster_is_looked_up_there(world: World) -> None:
     pipeline = check_kept(world.path, None, lookup)
     assert pipeline.bindings["theirs"].cluster == "elsewhere"
     assert pipeline.bindings["theirs"].hops == 3
-    notes = world.lookup().without_log(pipeline)  # looked up or not: it is asked for there
+    notes = world.lookup().unreadable_logs(pipeline)  # looked up or not: it is asked for there
     (note,) = notes
     assert "no topic north.speeds.boundaries on cluster elsewhere" in note
 
@@ -188,7 +188,7 @@ def test_each_cluster_that_does_not_answer_is_named(world: World) -> None:
         raise Unavailable(f"nobody at {kafka}, which is {name}")
 
     with pytest.raises(Unavailable, match="cluster away: nobody at north:9092"):
-        BindingLookup(world.log, world.clock, nobody).without_log(load(world.path))
+        BindingLookup(world.log, world.clock, nobody).unreadable_logs(load(world.path))
 
 
 def test_bindings_that_are_written_out_need_no_catalog(world: World) -> None:

@@ -41,7 +41,7 @@ def pipeline(tmp_path: Path) -> Any:
 def looked_at(pipeline: Any, build: Any) -> _Plans:
     plans = _Plans(pipeline, build)
     for name in pipeline.order():
-        plans.look(pipeline.stages[name])
+        plans.check(pipeline.stages[name])
     return plans
 
 
@@ -71,7 +71,7 @@ def test_why_a_plan_takes_one_bucket_at_a_time_is_reported(pipeline: Any) -> Non
     plans = looked_at(pipeline, lambda *_: SimpleNamespace(schema=GIVES, traits=traits))
     first = [fact for fact in plans.facts if fact.startswith("stage first: ")]
     assert first[1] == "stage first: rows of one bucket per batch, because First depends"
-    assert "make `bucket` wider" in first[2]
+    assert "set `bucket` to more than" in first[2]
 
 
 def test_what_reads_a_stage_that_cannot_run_is_not_looked_at(pipeline: Any) -> None:
@@ -81,7 +81,7 @@ def test_what_reads_a_stage_that_cannot_run_is_not_looked_at(pipeline: Any) -> N
     plans = looked_at(pipeline, build)
     assert plans.errors == [
         "stage first: first raised",
-        "stage second: not checked, since first cannot run",
+        "stage second: not checked, because first cannot run",
     ]
     assert list(plans.schemas) == ["readings"]
 

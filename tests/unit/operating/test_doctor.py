@@ -89,7 +89,7 @@ def test_without_an_archive_of_classes_all_is_well_but_slow(
     class_archive.place().archive.touch()
     half = next(check for check in doctor.examine("b", tmp_path) if check.name == "Java classes")
     assert half.good
-    assert "forks a command" in half.found
+    assert "starts a process for each file" in half.found
     monkeypatch.setattr(bare_files, "jar", lambda: tmp_path / "files.jar")
     class_archive.place().folder.mkdir()
     class_archive.place().archive.touch()

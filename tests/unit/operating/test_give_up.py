@@ -111,7 +111,7 @@ def test_an_idle_zombie_finds_out_that_it_was_replaced(world: World) -> None:
 
 
 def test_nothing_is_given_up_that_was_not_asked_for(world: World) -> None:
-    with pytest.raises(ConfigurationError, match="has never begun"):
+    with pytest.raises(ConfigurationError, match="has never run"):
         world.command(0, 2_000).plan()
     process = world.process()
     world.produce(0, report(1_000, 1))
@@ -242,7 +242,7 @@ def test_input_that_is_gone_is_given_up_and_everything_else_is_read(world: World
     world.produce(1, report(1_000, 3), report(1_100, 4))
     run(process)
     assert world.view.closed() == 10
-    with pytest.raises(ConfigurationError, match="nothing is missing"):
+    with pytest.raises(ConfigurationError, match="no input is missing"):
         behind(world).find()
     process.stop()
     world.produce(0, report(1_200, 5), report(1_300, 6), report(1_350, 7))
@@ -268,7 +268,7 @@ def test_input_that_is_gone_is_given_up_and_everything_else_is_read(world: World
         ("reports",),
         (),
     ]
-    with pytest.raises(ConfigurationError, match="nothing is missing"):
+    with pytest.raises(ConfigurationError, match="no input is missing"):
         behind(world).do_missing()
     assert world.dead() == []
 

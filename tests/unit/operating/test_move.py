@@ -10,7 +10,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.operating.move import Moving
+from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.model import Federation, HaMode, Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Move
@@ -56,8 +56,8 @@ class World:
         )
         return writer.start()
 
-    def command(self, label: str, node: str) -> Moving:
-        return Moving(self.log, self.pipeline, label, node, self.clock)
+    def command(self, label: str, node: str) -> MoveCommand:
+        return MoveCommand(self.log, self.pipeline, label, node, self.clock)
 
     def reader(self) -> PlacementReader:
         made = PlacementReader(self.log, "p.placement", self.pipeline.places())
@@ -152,20 +152,20 @@ def test_a_partner_gets_a_stage_under_a_contract_and_not_by_command(world: World
     partners = Federation(name="tolls", participant="north", partners={"south": ["s"]})
     of = world.pipeline.model_copy(update={"federation": partners})
     with pytest.raises(ConfigurationError, match=r"node south.0 is south's: the agent moves"):
-        Moving(world.log, of, "s.0", "south.0", world.clock).do()
+        MoveCommand(world.log, of, "s.0", "south.0", world.clock).do()
 
 
 def test_who_comes_second_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both looked before either wrote."""
     first = world.command("s.1", "north.2")
-    append = Moving._append
+    append = MoveCommand._append
 
-    def meanwhile(self: Moving) -> None:
+    def meanwhile(self: MoveCommand) -> None:
         if self is not first:
             first.do()
         append(self)
 
-    monkeypatch.setattr(Moving, "_append", meanwhile)
+    monkeypatch.setattr(MoveCommand, "_append", meanwhile)
     with pytest.raises(ConfigurationError, match=r"not moved: node north\.2 has s\.1"):
         world.command("s.0", "north.2").do()
     reader = world.reader()

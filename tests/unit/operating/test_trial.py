@@ -134,5 +134,5 @@ def test_mistakes_name_their_file_and_line(
     assert "the pipeline has no stage coldest; it has hottest" in capsys.readouterr().err
     (tests / "sample" / "coldest.expected.jsonl").unlink()
     (tests / "sample" / "hottest.expected.jsonl").unlink()
-    with pytest.raises(ConfigurationError, match="nothing is expected"):
+    with pytest.raises(ConfigurationError, match="no file of expected rows"):
         cases_in(pipeline, tests, [])
