@@ -81,13 +81,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--kill-each", action="store_true", help="SIGKILL every service once during the run"
     )
-    parser.add_argument("--ready-deadline", type=float, default=120.0, metavar="S")
+    parser.add_argument(
+        "--ready-deadline",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="how long to wait for the start; a process that ends early ends the wait",
+    )
     parser.add_argument(
         "--drain-deadline",
         type=float,
         default=60.0,
         metavar="S",
-        help="how long to wait for the last results",
+        help="how long to wait for another of the last results",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome here as well")
     parser.add_argument(

@@ -6,10 +6,20 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+from demo.stalls import Spent
+
 _PROC = Path("/proc")
+_LOW_FIELD = 2
+_STOLEN_FIELD = 8
+_FREE_FIELDS = {_LOW_FIELD, 4, 5}
+"""Fields of the processors' line of /proc/stat that are no work for others: time of tasks of a low
+priority, which yield to whoever comes; idle; idle while a disk works. Time of guests is behind
+``_STOLEN_FIELD``, and counted in the others.
+"""
 
 
 class Process(NamedTuple):
@@ -85,18 +95,36 @@ def processor_s(process: Process) -> float:
     )
 
 
-class TreeMeter(threading.Thread):
-    """Looks at a process tree once a second. ``peak_bytes`` is the largest sum seen."""
+def busy_s() -> float:
+    """Return the processor seconds that the machine worked and that its host gave to others.
 
-    def __init__(self, root: int, *, sees_memory: bool = True) -> None:
+    Tasks of a low priority count only if this process is one: otherwise they yield to it. 0 where
+    the system does not report it.
+    """
+    free = _FREE_FIELDS - ({_LOW_FIELD} if os.getpriority(os.PRIO_PROCESS, 0) > 0 else set())
+    try:
+        fields = (_PROC / "stat").read_text().partition("\n")[0].split()
+    except OSError:
+        return 0.0
+    worked = sum(int(fields[number]) for number in {*range(1, _STOLEN_FIELD + 1)} - free)
+    return worked / os.sysconf("SC_CLK_TCK")
+
+
+class TreeMeter(threading.Thread):
+    """Looks at process trees once a second. ``peak_bytes`` is the largest sum seen."""
+
+    def __init__(self, *roots: int, sees_memory: bool = True) -> None:
         """``sees_memory``: the system looks through each process's pages for it, and meanwhile the
         process gets no new ones.
         """
         super().__init__(name="tree", daemon=True)
-        self._root = root
+        self._roots = roots
         self._sees_memory = sees_memory
         self._stopping = threading.Event()
         self._processor_s: dict[Process, float] = {}
+        self._running: set[Process] = set()
+        self.spent: list[Spent] = []
+        """Samples of the machine's processor time and the share of the trees and this process."""
         self.peak_bytes = 0
         self.last_bytes = 0
 
@@ -113,10 +141,14 @@ class TreeMeter(threading.Thread):
     def run(self) -> None:
         """Until ``stop``."""
         while not self._stopping.is_set():
-            processes = descendants(self._root)
+            processes = {each for root in self._roots for each in descendants(root)}
             for process in processes:
                 took_s = processor_s(process)
                 self._processor_s[process] = max(took_s, self._processor_s.get(process, 0.0))
+            is_whole = self._running <= processes
+            own_s = self.processor_s + sum(os.times()[:4])
+            self.spent.append(Spent(time.time_ns() // 1_000_000, busy_s(), own_s, is_whole))
+            self._running = processes
             if self._sees_memory:
                 self.last_bytes = proportional_bytes(processes)
                 self.peak_bytes = max(self.peak_bytes, self.last_bytes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -90,6 +91,8 @@ class Outcome:
     seconds: float
     failure: FailureReport | None = None
     """Of the cut, if there was one."""
+    pressure: Mapping[str, float] = field(default_factory=dict)
+    """Share of the time in which something on the machine waited for a resource, per resource."""
 
     def is_good(self) -> bool:
         """Whether the promise was kept, on enough of everything that a wrong result would
@@ -137,6 +140,11 @@ def report(outcome: Outcome) -> Table:
         "peak memory (limit)",
         f"[{'red' if peak > MEMORY_BYTES_MAX else 'green'}]{peak / GIB:.2f} GiB[/] (4 GiB)",
     )
+    if outcome.pressure:
+        table.add_row(
+            "pressure on the machine meanwhile",
+            ", ".join(f"{name} {share:.0%}" for name, share in outcome.pressure.items()),
+        )
     table.add_row("killed on the way", ", ".join(outcome.killed) or "nothing")
     table.add_row("processes left", ", ".join(map(str, outcome.left_processes)) or "none")
     table.add_row("time", f"{outcome.seconds:.0f} s")
@@ -159,7 +167,7 @@ def _report_failure(table: Table, failure: FailureReport) -> None:
         f"{failure.corrected:,}, the last {_ms(failure.stable_again_ms)} after the heal",
     )
     added, bound = failure.added_ms, failure.max_delay_ms
-    good = failure.is_in_time() and failure.can_judge()
+    good = failure.is_in_time() and failure.keeps_up()
     longest = (
         f"{_ms(failure.longest_ms)} ({_ms(longest_ms_max(bound))}); before the cut"
         f" {_ms(failure.usual_max_ms)}"
@@ -168,6 +176,9 @@ def _report_failure(table: Table, failure: FailureReport) -> None:
     table.add_row(
         "live: so the failure added (bound)",
         f"[{'green' if good else 'red'}]{_ms(added)}[/] ({_ms(bound)})",
+    )
+    table.add_row(
+        "live: delays not judged", f"{failure.apart.stalled:,} of {failure.apart.total:,}"
     )
     compared = failure.answer
     counts = " / ".join(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from demo.comparing import (
     shortened,
 )
 from demo.consuming import received_ms
-from demo.live import account, delays, events, live_record, seen_event_times_ms
+from demo.live import Delay, account, delays, events, live_record, seen_event_times_ms
 from demo.live_checker import (
     REC_DONE,
     TENTATIVE,
@@ -36,6 +36,7 @@ from demo.live_checker import (
     transactions,
     until,
 )
+from demo.stalls import NONE_APART, Apart, Stall, judged, overlapping
 from demo.tentative import STAGE, Road
 
 USUAL_MS = 20_000
@@ -148,7 +149,9 @@ class FailureReport:
     """Delay of new results before the cut."""
     usual_max_ms: int | None
     longest_ms: int | None
-    """Delay of new results from the cut on: during the failure, the corrections, and after."""
+    """Longest judged delay of new results from the cut on: during the failure, the corrections,
+    and after. The figures of what is usual are of judged delays, too.
+    """
     first_tentative_ms: int | None
     """From the cut."""
     stable_again_ms: int | None
@@ -167,6 +170,10 @@ class FailureReport:
     """The answer that the client library keeps, against the oracle."""
     broken: tuple[str, ...] = field(default=())
     """Promises of the live topic that were not kept, in words."""
+    apart_before: Apart = NONE_APART
+    """Delays before the cut, and those that a stall of the machine leaves unjudged."""
+    apart_since: Apart = NONE_APART
+    """The same of delays from the cut on."""
 
     @property
     def added_ms(self) -> int | None:
@@ -177,30 +184,36 @@ class FailureReport:
             else self.longest_ms - self.usual_max_ms
         )
 
-    def can_judge(self) -> bool:
-        """Whether the machine was fast enough before the cut: what a failure adds says nothing
-        beside a long queue.
+    @property
+    def apart(self) -> Apart:
+        """All delays, and those left unjudged."""
+        return self.apart_before + self.apart_since
+
+    def keeps_up(self) -> bool:
+        """Return whether results were soon enough before the cut, as far as that is judged: what a
+        failure adds says nothing beside a long queue.
 
         Twice the bound: two busy cores need about as long as the bound for the usual way of a
         result, and a cut of 20 s without tentative results would still stand out.
         """
-        return (
-            self.usual_max_ms is not None
-            and self.usual_max_ms <= _USUAL_BOUNDS_MAX * self.max_delay_ms
-        )
+        if self.usual_max_ms is None:
+            return self.apart_before.stalled > 0
+        return self.usual_max_ms <= _USUAL_BOUNDS_MAX * self.max_delay_ms
 
     def is_in_time(self) -> bool:
-        """Whether new results came soon enough: beside the usual delay, and by the clock."""
-        if self.added_ms is None or self.longest_ms is None:
+        """Return whether no judged result from the cut on was late, beside the usual delay or by
+        the clock. False if there is no result at all.
+        """
+        if self.longest_ms is None:
+            return self.apart_since.stalled > 0
+        if self.longest_ms > longest_ms_max(self.max_delay_ms):
             return False
-        return self.added_ms <= self.max_delay_ms and self.longest_ms <= longest_ms_max(
-            self.max_delay_ms
-        )
+        return self.keeps_up() and (self.added_ms is None or self.added_ms <= self.max_delay_ms)
 
     def is_good(self) -> bool:
         """Whether the live topic kept its promises, as far as this machine could show it."""
         return (
-            self.can_judge()
+            self.keeps_up()
             and self.tentative > 0
             and not self.broken
             and self.answer.is_equal()
@@ -293,7 +306,9 @@ class Story:
         ended = self.topic.transactions(self.end_ms)
         return self.heal_ms is not None and bool(ended) and not ended[-1].shown
 
-    def report(self, road: Road, again: LiveTopic, *, was_killed: bool) -> FailureReport:
+    def report(
+        self, road: Road, again: LiveTopic, *, was_killed: bool, stalls: Sequence[Stall] = ()
+    ) -> FailureReport:
         """What it amounts to.
 
         Args:
@@ -301,6 +316,9 @@ class Story:
             again: The topic as it was read once more when everything had stopped.
             was_killed: Processes were killed besides: then other streams may have been missing too,
                 and there may be more than one failure.
+            stalls: Of the machine, as ``stalls.merged`` returns them. What overlaps one is no
+                broken promise: a delay, a bucket not shown in time, one more failure, another
+                stream missing.
         """
         ordered = self.topic.transactions(self.end_ms)
         found, happened = account(ordered), events(ordered)
@@ -308,8 +326,15 @@ class Story:
         late = delays(
             ordered, {bucket: rows[0].event_time_ms for bucket, rows in road.answer.items()}
         )
-        before = [each.delay_ms for each in late if cut_ms - USUAL_MS <= each.covered_ms < cut_ms]
-        since = [each.delay_ms for each in late if each.covered_ms >= cut_ms]
+        before, _, apart_before = judged(
+            (each for each in late if cut_ms - USUAL_MS <= each.covered_ms < cut_ms),
+            stalls,
+            _span_ms,
+        )
+        since, _, apart_since = judged(
+            (each for each in late if each.covered_ms >= cut_ms), stalls, _span_ms
+        )
+        usual_ms = [each.delay_ms for each in before]
         first = next(
             (
                 event
@@ -329,22 +354,33 @@ class Story:
         verdict = check(
             again.records(), again.partitions, road.answer, is_complete=True, end_ms=self.end_ms
         )
-        allowed = {*road.sources, STAGE} if was_killed else streams_of(self.source)
+        stalled = _stalled_buckets(ordered, stalls)
+
+        def may_miss(bucket: int) -> Collection[str]:
+            if was_killed or bucket in stalled:
+                return {*road.sources, STAGE}
+            return streams_of(self.source)
+
         broken = [
             *verdict.wrong,
-            *tentative.check(again.transactions(self.end_ms), road, allowed, lambda _: allowed),
+            *tentative.check(again.transactions(self.end_ms), road, may_miss, may_miss),
         ]
-        broken += self._not_shown(again, road, cut_ms, heal_ms)
+        broken += self._not_shown(again, road, cut_ms, heal_ms, stalls)
         broken += followed("live", self.topic.records(), again.records())
-        if verdict.failures > 1 and not was_killed:
+        by_stalls = sum(
+            event.kind == TENTATIVE
+            and bool(overlapping(stalls, event.event_time_ms, event.received_ms))
+            for event in happened
+        )
+        if verdict.failures > 1 + by_stalls and not was_killed:
             broken.append(f"the topic shows one cut as {verdict.failures} failures")
         return FailureReport(
             cut=self.source,
             cut_ms=heal_ms - cut_ms,
             max_delay_ms=self.max_delay_ms,
-            usual_p50_ms=percentile_ms(before, 0.5),
-            usual_max_ms=max(before, default=None),
-            longest_ms=max(since, default=None),
+            usual_p50_ms=percentile_ms(usual_ms, 0.5),
+            usual_max_ms=max(usual_ms, default=None),
+            longest_ms=max((each.delay_ms for each in since), default=None),
             first_tentative_ms=None if first is None else first.received_ms - cut_ms,
             stable_again_ms=None if done is None else done.received_ms - heal_ms,
             tentative=len(found.tentative),
@@ -356,11 +392,15 @@ class Story:
             missing=tuple(sorted(found.missing)),
             answer=compare(road.answer, again.answer()),
             broken=tuple(shortened(broken)),
+            apart_before=apart_before,
+            apart_since=apart_since,
         )
 
-    def _not_shown(self, again: LiveTopic, road: Road, cut_ms: int, heal_ms: int) -> list[str]:
-        """The buckets that ended while a source was away, long enough before it came back,
-        and were not shown without it.
+    def _not_shown(
+        self, again: LiveTopic, road: Road, cut_ms: int, heal_ms: int, stalls: Sequence[Stall]
+    ) -> list[str]:
+        """Describe the buckets that ended while a source was away, long enough before it came back,
+        and were not shown without it, although no stall held them up.
         """
         if not streams_of(self.source) <= {*road.sources}:
             return []
@@ -374,12 +414,29 @@ class Story:
             bucket
             for bucket, rows in road.answer.items()
             if cut_ms < rows[0].event_time_ms <= until_ms
+            and not overlapping(stalls, rows[0].event_time_ms, heal_ms)
         ]
         return [
             f"bucket {bucket} ended while {self.source} was cut off, and was not shown without it"
             for bucket in due
             if bucket not in shown
         ]
+
+
+def _span_ms(delay: Delay) -> tuple[int, int]:
+    return delay.event_time_ms, delay.covered_ms
+
+
+def _stalled_buckets(ordered: Sequence[Transaction], stalls: Sequence[Stall]) -> set[int]:
+    """Return the buckets with tentative results that a stall held up."""
+    return {
+        record.ident[0]
+        for transaction in ordered
+        for record in transaction.records
+        if record.kind == TENTATIVE
+        and record.ident
+        and overlapping(stalls, record.event_time_ms, record.received_ms)
+    }
 
 
 def streams_of(target: str) -> set[str]:

@@ -255,7 +255,7 @@ def _mask(count: int, holes: tuple[tuple[int, int], ...]) -> list[int]:
 def check(
     ordered: Sequence[Transaction],
     road: Road,
-    may_miss: Collection[str],
+    may_miss: Callable[[int], Collection[str]],
     missing_of: Callable[[int], Collection[str]],
 ) -> list[str]:
     """What is wrong with the tentative results of a live topic, in words.
@@ -263,7 +263,7 @@ def check(
     Args:
         ordered: The transactions that count (``live_checker.until``).
         road: What came in.
-        may_miss: Streams that a result may name.
+        may_miss: Streams that a result of a bucket may name.
         missing_of: The streams that were missing of a bucket that is shown without results.
     """
     wrong: list[str] = []
@@ -276,7 +276,7 @@ def check(
         for bucket, records in shown.items():
             wrong += [
                 f"tentative bucket {bucket}, transaction {transaction.sequence}: {text}"
-                for text in _check(bucket, records, road, may_miss)
+                for text in _check(bucket, records, road, may_miss(bucket))
             ]
         covered = max(upto, transaction.stable)
         for bucket in road.answer if transaction.shown > covered else ():

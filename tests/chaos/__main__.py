@@ -193,7 +193,10 @@ def counts(verdict: Verdict) -> Table:
         )
     table.add_row("faults", _counted(verdict.faults))
     table.add_row("faults left out", str(verdict.left_out))
-    table.add_row("others had of the processors' time", f"{verdict.others:.0%}")
+    longest_ms = max((each.length_ms for each in verdict.stalls), default=0)
+    table.add_row(
+        "stalls of the machine (longest)", f"{len(verdict.stalls)} ({longest_ms / 1_000:.1f} s)"
+    )
     table.add_row("peak memory", f"{verdict.memory_peak_bytes / GIB:.1f} GiB")
     table.add_row("time", f"{verdict.seconds:.0f} s")
     return table
@@ -270,6 +273,8 @@ def one(options: argparse.Namespace, console: Console) -> tuple[str, list[Inject
         console.print(f"WRONG: {text}", markup=False)
     for text in verdict.late:
         console.print(f"LATE: {text}", markup=False)
+    if verdict.stalled.stalled:
+        console.print(f"NOT JUDGED: of what came late, {verdict.stalled}", markup=False)
     if verdict.too_slow:
         console.print(
             f"NOT JUDGED: recovery times and the bound of the live topic: {verdict.too_slow}",

@@ -18,6 +18,7 @@ from demo import live_checker, tentative
 from demo.comparing import shortened
 from demo.live import Delay
 from demo.reporting import TOLLS_MIN
+from demo.stalls import Stall, judged
 from demo.story import LiveTopic
 from demo.tentative import Road
 
@@ -68,10 +69,15 @@ class Waits:
         place = bisect.bisect_right(self._event_times, moment_ms)
         return None if place == len(self._event_times) else self._first[place] - moment_ms
 
-    def usual(self, begin_ms: int, end_ms: int) -> list[int]:
-        """The waits after all moments of a time without faults."""
-        waits = (self.after(moment_ms) for moment_ms in range(begin_ms, end_ms, _WAIT_STEP_MS))
-        return [wait for wait in waits if wait is not None]
+    def usual(self, begin_ms: int, end_ms: int, stalls: Sequence[Stall] = ()) -> list[int]:
+        """Return the waits after all moments of a time without faults that no stall overlaps."""
+        waits = (
+            (moment_ms, wait_ms)
+            for moment_ms in range(begin_ms, end_ms, _WAIT_STEP_MS)
+            if (wait_ms := self.after(moment_ms)) is not None
+        )
+        clear, _, _ = judged(waits, stalls, lambda each: (each[0], each[0] + each[1]))
+        return [wait_ms for _, wait_ms in clear]
 
 
 class Recovery(NamedTuple):
@@ -131,10 +137,6 @@ USUAL_LIVE_MS_MAX: Final = 5_000
 """What the live topic may take without any fault: slower, it is no live topic, and what is late is
 measured against this.
 """
-OTHERS_MAX: Final = 0.2
-"""Where others, on the machine or on its host, had more than this share of the processors' time,
-what comes late may be late for that.
-"""
 
 
 def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> tuple[str, int]:
@@ -149,35 +151,50 @@ def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> t
     return "after", usual_ms + (2 * back_ms if kind is Kind.KILL_TWICE else back_ms)
 
 
-def too_slow(usual_ms: Sequence[int], late: Sequence[str], others: float) -> str:
-    """Why times cannot be judged; empty: they can. ``late``: what came late, in words; nothing
-    needs an excuse where all is in time. ``others``: the share of the processors' time that they
-    had.
+def too_slow(usual_ms: Sequence[int]) -> str:
+    """Return why no times can be judged; empty: they can.
+
+    ``usual_ms``: delays without a fault and outside of stalls of the machine.
     """
     if not usual_ms:
-        return "nothing came before the first fault"
+        return "nothing came before the first fault outside of stalls of the machine"
     if max(usual_ms) > USUAL_MS_MAX:
         return (
             f"without any fault a result took {max(usual_ms) / 1_000:.1f} s, more than"
             f" {USUAL_MS_MAX / 1_000:g} s"
         )
-    if late and others > OTHERS_MAX:
-        return f"others had {others:.0%} of the processors' time"
     return ""
 
 
-def late_recoveries(found: Iterable[Recovery], targets: Sequence[str], usual_ms: int) -> list[str]:
-    """The clear faults that were not recovered from in time, in words."""
+class Late(NamedTuple):
+    """A result that came later than allowed."""
+
+    text: str
+    begin_ms: int
+    """Time of its input, from which its delay counts."""
+    came_ms: int | None
+    """None: it never came, which no stall explains."""
+
+    @property
+    def span_ms(self) -> tuple[int, int]:
+        """Time in which a stall explains it."""
+        return self.begin_ms, self.begin_ms if self.came_ms is None else self.came_ms
+
+
+def late_recoveries(found: Iterable[Recovery], targets: Sequence[str], usual_ms: int) -> list[Late]:
+    """Return the clear faults that were not recovered from in time."""
     wrong = []
     for each in found:
         what, limit_ms = goal_ms(each.fault.kind, each.fault.target, targets, usual_ms)
         took_ms: int | None = getattr(each, f"{what}_ms")
         if not each.is_disturbed and (took_ms is None or took_ms > limit_ms):
             took = "never" if took_ms is None else f"{took_ms / 1_000:.1f} s"
-            wrong.append(
+            begin_ms = each.fault.begun_ms if what == "during" else each.fault.ended_ms
+            text = (
                 f"{each.fault.kind} {each.fault.target}: a new result came after {took}, allowed"
                 f" are {limit_ms / 1_000:.1f} s"
             )
+            wrong.append(Late(text, begin_ms, None if took_ms is None else begin_ms + took_ms))
     return wrong
 
 
@@ -187,17 +204,22 @@ def late_on_live(
     targets: Sequence[str],
     calm: tuple[int, int],
     max_delay_ms: int,
-) -> list[str]:
-    """The results that the live topic showed later than ``max_delay`` allows, in words.
+    stalls: Sequence[Stall] = (),
+) -> list[Late]:
+    """Return the results that the live topic showed later than ``max_delay`` allows.
 
     The bound covers sources, and replicas that have peers (docs/concepts.md). Of other faults, and
     of those that met another one, nothing is judged from their begin until results are back;
     ``calm``: a time without faults, which says what is usual, of which USUAL_LIVE_MS_MAX counts.
+    ``stalls``: of the machine; what they overlap is not usual.
     """
     every = list(late)
-    usual_ms = max(
-        (each.delay_ms for each in every if calm[0] <= each.event_time_ms < calm[1]), default=0
+    usual, _, _ = judged(
+        (each for each in every if calm[0] <= each.event_time_ms < calm[1]),
+        stalls,
+        lambda each: (each.event_time_ms, each.covered_ms),
     )
+    usual_ms = max((each.delay_ms for each in usual), default=0)
     bound_ms = min(usual_ms, USUAL_LIVE_MS_MAX) + max_delay_ms
     shadows = [
         (
@@ -208,15 +230,24 @@ def late_on_live(
         if each.is_disturbed or not _is_covered(each.fault, targets)
     ]
     return [
-        f"live: the results of {each.event_time_ms} came {each.delay_ms / 1_000:.1f} s later,"
-        f" allowed are {bound_ms / 1_000:.1f} s"
+        Late(
+            f"live: the results of {each.event_time_ms} came {each.delay_ms / 1_000:.1f} s later,"
+            f" allowed are {bound_ms / 1_000:.1f} s",
+            each.event_time_ms,
+            each.covered_ms,
+        )
         for each in every
         if each.event_time_ms >= calm[0]
         and each.delay_ms > bound_ms
         and not any(
             begin <= each.covered_ms and each.event_time_ms <= end for begin, end in shadows
         )
-    ][:_EXAMPLES_MAX]
+    ]
+
+
+def in_words(late: Sequence[Late]) -> list[str]:
+    """Return the texts of the first ones."""
+    return [each.text for each in late[:_EXAMPLES_MAX]]
 
 
 def _is_covered(fault: Injected, targets: Sequence[str]) -> bool:
@@ -345,9 +376,8 @@ def live_promises(
         topic.records(), topic.partitions, road.answer, is_complete=True, end_ms=end_ms
     )
     wrong = [*verdict.wrong]
-    wrong += tentative.check(
-        topic.transactions(end_ms), road, {*road.sources, tentative.STAGE}, missing_of
-    )
+    streams_all = {*road.sources, tentative.STAGE}
+    wrong += tentative.check(topic.transactions(end_ms), road, lambda _: streams_all, missing_of)
     if not verdict.undos <= verdict.failures == verdict.rec_dones:
         wrong.append(
             f"{verdict.failures} failures, {verdict.undos} undos, {verdict.rec_dones} rec_dones"

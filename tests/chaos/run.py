@@ -25,9 +25,8 @@ from chaos import excuses, judgement
 from chaos.allowed import ALLOWED
 from chaos.complaints import Complaint, complaints
 from chaos.excuses import EndsSeen
-from chaos.judgement import Injected, Recovery, Seen, Waits
+from chaos.judgement import Injected, Late, Recovery, Seen, Waits
 from chaos.nemesis import Nemesis
-from chaos.others import OthersShare
 from chaos.rate import NOT_JUDGED
 from chaos.schedule import Fault, draw
 from demo import consuming, oracle
@@ -44,7 +43,9 @@ from demo.consuming import received_ms
 from demo.deployment import Deployment, DeploymentError, copy_pipeline, stopped
 from demo.job import CLOSING_MS, Collected, Job, read_job
 from demo.live import delays
+from demo.machine_watch import MachineWatch
 from demo.process_tree import TreeMeter
+from demo.stalls import Apart, Stall, judged
 from demo.tentative import Road
 from demo.traffic import Traffic, TrafficWriter, Truth, span
 from harness.waiting import wait_until
@@ -92,9 +93,12 @@ class Verdict:
     too_slow: str
     """Why times could not be judged; empty: they were."""
     late: list[str]
-    """What came late, in words, where times could not be judged; else it is wrong."""
-    others: float
-    """Share of the processors' time that others had."""
+    """What came late, in words, and is not judged: it overlaps a stall of the machine, or
+    ``too_slow``. Else it is wrong.
+    """
+    stalled: Apart
+    """Of what came late: the number that stalls leave unjudged."""
+    stalls: list[Stall]
     memory_peak_bytes: int = 0
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
@@ -106,6 +110,8 @@ class Verdict:
             return f"{len(self.wrong)} wrong"
         if self.too_slow:
             return f"{NOT_JUDGED}, {len(self.late)} late: {self.too_slow}"
+        if self.late:
+            return f"{NOT_JUDGED}: {self.stalled}"
         return ""
 
 
@@ -161,7 +167,7 @@ class Run:
         self._pause = threading.Event()
         self._nemesis: Nemesis | None = None
         self._ends = EndsSeen()
-        self._others = 0.0
+        self._stalls: list[Stall] = []
         self._ready_ms = 0
 
     def run(self) -> Verdict:
@@ -173,14 +179,14 @@ class Run:
         begun = time.monotonic()
         deployment = Deployment(self._file, self._state, self._folder / "up.log", drills=True)
         meter = TreeMeter(deployment.pid)
+        watch = MachineWatch(meter)
         meter.start()
+        watch.start()
         try:
             deployment.wait_ready(READY_S)
             self._ready_ms = received_ms()
             self._say(f"ready after {time.monotonic() - begun:.0f} s")
-            share = OthersShare(lambda: meter.processor_s)
             happened = self._break_it(deployment)
-            self._others = share.now()
         finally:
             self._give_up.set()
             if self._nemesis is not None:
@@ -188,6 +194,8 @@ class Run:
             for reader in self._readers:
                 reader.stop()
             meter.stop()
+            watch.stop()
+            self._stalls = watch.stalls()
             left = deployment.stop(meter.seen)
         struck = [*happened.nemesis.injected, *happened.nemesis.half_done]
         unexplained = [
@@ -403,14 +411,17 @@ class Run:
             traffic.start_ms + int(WARM_S * 1_000 + CALM_S * 500),
             first_ms - 2 * WINDOW_S * 1_000,
         )
-        faults, usual_ms = sorted(nemesis.injected), Waits(results).usual(*calm)
+        faults, usual_ms = sorted(nemesis.injected), Waits(results).usual(*calm, self._stalls)
         found = judgement.recoveries(faults, results, nemesis.half_done)
         late = judgement.late_recoveries(
             found, happened.targets, percentile_ms(usual_ms, 0.99) or 0
         )
         late += self._late_on_live(traffic.end_ms, found, happened.targets, calm, answers)
-        too_slow = judgement.too_slow(usual_ms, late, self._others)
-        wrong += [] if too_slow else late
+        too_slow = judgement.too_slow(usual_ms)
+        to_judge, not_judged, stalled = judged(late, self._stalls, lambda each: each.span_ms)
+        if too_slow:
+            to_judge, not_judged = [], late
+        wrong += judgement.in_words(to_judge)
         wrong += judgement.too_few(len(faults), happened.planned)
         return Verdict(
             seed=self._options.seed,
@@ -425,8 +436,9 @@ class Run:
             rejected_boundaries=rejected_boundaries,
             targets=happened.targets,
             too_slow=too_slow,
-            late=late if too_slow else [],
-            others=self._others,
+            late=judgement.in_words(not_judged),
+            stalled=stalled,
+            stalls=self._stalls,
             wrong=wrong,
         )
 
@@ -437,7 +449,7 @@ class Run:
         targets: Sequence[str],
         calm: tuple[int, int],
         answers: Mapping[str, Answer],
-    ) -> list[str]:
+    ) -> list[Late]:
         ordered = self._seen.live.transactions(end_ms)
         event_times = {
             bucket: rows[0].event_time_ms
@@ -445,7 +457,7 @@ class Run:
             for bucket, rows in answers[name].items()
         }
         return judgement.late_on_live(
-            delays(ordered, event_times), found, targets, calm, self._job.max_delay_ms
+            delays(ordered, event_times), found, targets, calm, self._job.max_delay_ms, self._stalls
         )
 
     def _too_little(self, happened: Happened) -> list[str]:
@@ -546,7 +558,7 @@ def as_json(verdict: Verdict) -> str:
             "outcome": verdict.outcome,
             "wrong": verdict.wrong,
             "late": verdict.late,
-            "others": round(verdict.others, 3),
+            "stalls": verdict.stalls,
             "left_out": verdict.left_out,
             "faults": rows,
             "usual_ms": verdict.usual_ms,

@@ -72,14 +72,3 @@ def test_a_message_tells_of_the_end_of_the_wait(
     monkeypatch.setattr(waiting, "_PAUSE", machine)
     with pytest.raises(AssertionError, match="not within 10 s: it is 10; last answer False"):
         waiting.wait_until(lambda: False, 10, lambda: f"it is {machine.now_s:.0f}", every_s=0.1)
-
-
-def test_who_works_and_what_the_host_gives_to_others_is_not_idle(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    hertz, processors = os.sysconf("SC_CLK_TCK"), os.cpu_count() or 1
-    monkeypatch.setattr(waiting, "_STATISTICS", tmp_path / "stat")
-    assert waiting.busy_s() == 0
-    ticks = [1, 2, 4, 800, 1_600, 8, 16, 32, 6_400, 12_800]
-    (tmp_path / "stat").write_text(f"cpu  {' '.join(map(str, ticks))}\ncpu0 1 2\n")
-    assert waiting.busy_s() == pytest.approx(61 / hertz / processors)

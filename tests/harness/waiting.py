@@ -14,11 +14,6 @@ T = TypeVar("T")
 _PAUSE = threading.Event()
 _STATISTICS = Path("/proc/stat")
 _STOLEN_FIELD = 8
-_LOW_FIELD = 2
-_FREE_FIELDS = {_LOW_FIELD, 4, 5}
-"""What ran at a low priority, which yields to whoever comes; idle, and idle while a disk works.
-What guests took stands behind, and in the others.
-"""
 _RUNNABLE_PER_PROCESSOR_MAX = 3
 _TIMES_MAX = 5
 """However little of the time the machine was given, a wait takes at most so many deadlines,
@@ -44,27 +39,6 @@ def stolen_s() -> float:
         if len(fields) > _STOLEN_FIELD
         else 0.0
     )
-
-
-def busy_s() -> float:
-    """What the processors worked, for whomever but those of a low priority, and what the host gave
-    to others: seconds of the whole machine.
-    """
-    return _worked_s(set(range(1, _STOLEN_FIELD + 1)) - _FREE_FIELDS)
-
-
-def low_priority_s() -> float:
-    """What the processors worked for those of a low priority: seconds of the whole machine."""
-    return _worked_s({_LOW_FIELD})
-
-
-def _worked_s(numbers: set[int]) -> float:
-    try:
-        fields = _STATISTICS.read_text().partition("\n")[0].split()
-    except OSError:
-        return 0.0
-    worked = sum(int(field) for number, field in enumerate(fields) if number in numbers)
-    return worked / os.sysconf("SC_CLK_TCK") / (os.cpu_count() or 1)
 
 
 def is_busy() -> bool:

@@ -97,7 +97,6 @@ def totals(verdict: Verdict, planned: int, seconds: float) -> list[str]:
         f"  that a kill holds up: as much, {after_kills}",
         verdict.book,
         f"started again: {again or 'none'}",
-        f"others had {verdict.others:.0%} of the processors' time",
         f"{verdict.clean_moves} of {planned} movements were clean",
     ]
 
@@ -134,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"WRONG: {text}")
     for text in verdict.late:
         print(f"LATE: {text}")
+    if verdict.stalled.stalled:
+        print(f"NOT JUDGED: of the late results, {verdict.stalled}")
     if verdict.too_slow:
         print(f"NOT JUDGED: delays: {verdict.too_slow}")
     if verdict.is_clean and not options.keep:

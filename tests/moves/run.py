@@ -18,10 +18,11 @@ from anabranch.pipeline.file import load
 from anabranch.protocol.federation.movements import Movement, MovementState
 from chaos import judgement as chaos_judgement
 from chaos.judgement import Seen
-from chaos.others import OthersShare
 from demo.comparing import Comparison, Delivered, compare, followed
 from demo.consuming import TopicReader, delivered, read_whole
+from demo.machine_watch import MachineWatch
 from demo.process_tree import TreeMeter
+from demo.stalls import Apart, judged
 from moves import judgement
 from moves.deployment import FILES, Owners
 from moves.judgement import NODES, Bounds, Struck, bound_of
@@ -85,7 +86,9 @@ class Verdict:
     sightings: int
     late_total: int
     too_slow: str
-    others: float
+    """Why no delays could be judged; empty: they were."""
+    stalled: Apart
+    """Of the late results: the number that stalls of the machine leave unjudged."""
     restarts: dict[str, int] = field(default_factory=dict)
     book: str = ""
     wrong: list[str] = field(default_factory=list)
@@ -100,12 +103,16 @@ class Verdict:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was wrong, and nothing late."""
-        return not self.wrong and not self.late
+        """Whether nothing was wrong, and nothing late, judged or not."""
+        return not self.wrong and not self.late and not self.stalled.stalled
 
 
 class Stuck(Exception):
     """A movement did not end."""
+
+
+def _span_ms(seen: Seen) -> tuple[int, int]:
+    return seen.event_time_ms, seen.received_ms
 
 
 def now_ms() -> int:
@@ -150,32 +157,33 @@ class Run:
 
     def _under_load(self) -> Verdict:
         owners, kafka = self._owners, self._owners.kafka
-        meters = [TreeMeter(pid, sees_memory=False) for pid in owners.supervisors()]
+        meter = TreeMeter(*owners.supervisors(), sees_memory=False)
+        watch = MachineWatch(meter)
         reader = TopicReader(kafka, OUTPUT, self._take)
         traffic = Traffic(kafka, self._seed, self._pipeline.partitions)
         traffic.at_once = RUSH
-        for thread in (*meters, reader, traffic):
+        for thread in (meter, watch, reader, traffic):
             thread.start()
         try:
             self._say("all are up; traffic begins")
             self._get_warm(reader)
-            others = OthersShare(lambda: sum(meter.processor_s for meter in meters))
-            from_ms = self._see_what_is_usual()
+            from_ms = self._see_what_is_usual(watch)
             wrong = self._move_all(traffic, reader)
-            share = others.now()
             last_ms = self._last_windows(reader)
             sent = traffic.stop()
             restarts = owners.restarts()
         finally:
             reader.stop()
-            for meter in meters:
-                meter.stop()
+            meter.stop()
+            watch.stop()
             if traffic.is_alive():
                 traffic.stop()
         owners.stop_all_but_kafka()
         compared, differs = self._compare(sent, last_ms)
         seen = [each for each in self._seen() if each.event_time_ms <= last_ms]
-        late = judgement.late(seen, self._bounds, self._struck, from_ms)
+        late, _, stalled = judged(
+            judgement.late(seen, self._bounds, self._struck, from_ms), watch.stalls(), _span_ms
+        )
         words = judgement.late_in_words(late, self._bounds, self._struck)
         verdict = Verdict(
             self._moved,
@@ -183,8 +191,8 @@ class Run:
             compared,
             len(sent),
             len(late),
-            chaos_judgement.too_slow(self._usual, words, share),
-            share,
+            chaos_judgement.too_slow(self._usual),
+            stalled,
             restarts,
             wrong=[*wrong, *differs],
             late=words,
@@ -224,13 +232,14 @@ class Run:
             _PAUSE.wait(_LOOK_S)
         _PAUSE.wait(WARM_S)
 
-    def _see_what_is_usual(self) -> int:
+    def _see_what_is_usual(self, watch: MachineWatch) -> int:
         """The delays without movements; when the time began that they are of."""
         from_ms = now_ms()
         _PAUSE.wait(USUAL_S)
         to_ms = now_ms()
         _PAUSE.wait(_SEEN_S)
-        self._usual = judgement.usual_ms(self._seen(), from_ms, to_ms)
+        clear, _, _ = judged(self._seen(), watch.stalls(), _span_ms)
+        self._usual = judgement.usual_ms(clear, from_ms, to_ms)
         self._bounds = self._bounds._replace(usual_ms=max(self._usual, default=0))
         self._say(f"without movements a result takes up to {self._bounds.usual_ms / 1_000:.1f} s")
         return from_ms

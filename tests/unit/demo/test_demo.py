@@ -80,7 +80,8 @@ def test_any_deviation_is_not_good(outcome: Outcome) -> None:
 
 def test_the_table_has_a_row_per_finding() -> None:
     assert report(GOOD).row_count == 12
-    assert report(replace(GOOD, failure=FAILURE)).row_count == 20
+    assert report(replace(GOOD, failure=FAILURE)).row_count == 21
+    assert report(replace(GOOD, pressure={"cpu": 0.8})).row_count == 13
     assert report(replace(GOOD, latency_p50_ms=None, latency_p99_ms=None)).row_count == 12
 
 

@@ -3,12 +3,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from demo import process_tree
 from demo.process_tree import (
     Process,
     TreeMeter,
+    busy_s,
     descendants,
     find,
     is_running,
@@ -59,3 +62,30 @@ def test_what_a_tree_took_counts_after_its_end(*, sees_memory: bool) -> None:
     assert meter.seen == {process}
     assert 0.2 < meter.processor_s < 10
     assert (meter.peak_bytes > 100_000) == sees_memory
+
+
+@pytest.mark.parametrize(("niceness", "ticks"), [(0, 61), (19, 63)])
+def test_what_works_and_what_the_host_takes_is_busy(
+    niceness: int, ticks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a low priority is what yields, unless this process yields itself."""
+    monkeypatch.setattr(process_tree, "_PROC", tmp_path)
+    monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
+    assert busy_s() == 0
+    fields = [1, 2, 4, 800, 1_600, 8, 16, 32, 6_400, 12_800]
+    (tmp_path / "stat").write_text(f"cpu  {' '.join(map(str, fields))}\ncpu0 1 2\n")
+    assert busy_s() == pytest.approx(ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def test_a_sample_in_which_a_process_ended_is_not_whole() -> None:
+    meters = TreeMeter(os.getpid(), sees_memory=False)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        meters.start()
+        wait_until(lambda: any(each.pid == child.pid for each in meters.seen), 60, "it is seen")
+        wait_until(lambda: len(meters.spent) > 1, 60, "it ran between two samples")
+        before = meters.spent.copy()
+        child.communicate(b"\n", timeout=60)
+    wait_until(lambda: not all(each.is_whole for each in meters.spent), 60, "its end is seen")
+    meters.stop()
+    assert all(each.is_whole for each in before)
+    assert before[-1].own_s <= before[-1].busy_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -18,6 +19,7 @@ from demo.live_checker import (
     UNDO,
     LiveRecord,
 )
+from demo.stalls import Apart, Stall
 from demo.story import FailureReport, LiveTopic, Story, streams_of
 from demo.tentative import Road
 from demo.traffic import COLUMNS
@@ -152,13 +154,19 @@ def topic_of(records: list[LiveRecord]) -> LiveTopic:
 BEGIN_MS = 1_700_000_000_000
 
 
-def report_of(records: list[LiveRecord], again: list[LiveRecord] | None = None) -> FailureReport:
+def report_of(
+    records: list[LiveRecord],
+    again: list[LiveRecord] | None = None,
+    stalls: Sequence[Stall] = (),
+) -> FailureReport:
     at = road(BEGIN_MS)
     story = Story(
         "ingestion/b", 50, 20, topic_of(records), lambda _: None, 3_000, BEGIN_MS + 3 * WINDOW_MS
     )
     story.cut_ms, story.heal_ms = BEGIN_MS + 1_600, BEGIN_MS + 10_000
-    return story.report(at, topic_of(records if again is None else again), was_killed=False)
+    return story.report(
+        at, topic_of(records if again is None else again), was_killed=False, stalls=stalls
+    )
 
 
 def test_it_cuts_heals_and_tells_what_is_seen() -> None:
@@ -270,6 +278,9 @@ def test_what_was_seen_must_still_be_there() -> None:
         replace(GOOD, longest_ms=None),
         replace(GOOD, usual_max_ms=6_001, longest_ms=6_000),
         replace(GOOD, usual_max_ms=None),
+        replace(GOOD, usual_max_ms=None, apart_since=Apart(9, 9, 300)),
+        replace(GOOD, longest_ms=None, apart_before=Apart(9, 9, 300)),
+        replace(GOOD, usual_max_ms=None, longest_ms=7_501, apart_before=Apart(9, 9, 300)),
         replace(GOOD, tentative=0),
         replace(GOOD, broken=("an undo names something else",)),
         replace(GOOD, answer=Comparison(3, 4, 0, 1, 0, 0)),
@@ -278,6 +289,104 @@ def test_what_was_seen_must_still_be_there() -> None:
 def test_any_broken_promise_is_not_good(report: FailureReport) -> None:
     assert GOOD.is_good()
     assert not report.is_good()
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(GOOD, usual_max_ms=None, longest_ms=7_500, apart_before=Apart(9, 9, 300)),
+        replace(GOOD, longest_ms=None, apart_since=Apart(9, 9, 300)),
+    ],
+)
+def test_what_no_delay_can_show_is_no_broken_promise(report: FailureReport) -> None:
+    assert report.is_good()
+
+
+LATE_MS = 9_000
+CUT_END_MS = BEGIN_MS + 2 * WINDOW_MS
+
+
+def held_up(by_ms: int) -> list[LiveRecord]:
+    """The story with everything from the tentative results on later."""
+    at = road(BEGIN_MS)
+    return [
+        each._replace(received_ms=each.received_ms + by_ms) if each.sequence > 1 else each
+        for each in story_of(at, BEGIN_MS)
+    ]
+
+
+def test_a_slow_system_is_not_good_unless_the_machine_stood_still_meanwhile() -> None:
+    """The window that ends at CUT_END_MS is shown 11.5 s later, the last one 12 s."""
+    slow = report_of(held_up(LATE_MS))
+    assert (slow.longest_ms, slow.is_good()) == (12_000, False)
+    assert str(slow.apart).startswith("all 3 delays are judged")
+    stall = Stall(CUT_END_MS + 2_000, CUT_END_MS + 10_000)
+    stalled = report_of(held_up(LATE_MS), stalls=[stall])
+    assert stalled.is_good(), stalled
+    assert (stalled.usual_max_ms, stalled.longest_ms) == (500, None)
+    assert str(stalled.apart) == (
+        "2 of 3 delays fell into stalls of the machine (longest 8.0 s): not judged"
+    )
+
+
+@pytest.mark.parametrize(
+    "stall",
+    [
+        Stall(BEGIN_MS, BEGIN_MS + 900),
+        Stall(CUT_END_MS + 11_500, CUT_END_MS + 11_900),
+        Stall(CUT_END_MS + 30_000, CUT_END_MS + 40_000),
+    ],
+)
+def test_a_stall_at_another_time_does_not_excuse_a_slow_system(stall: Stall) -> None:
+    """Before the cut; after the one late result, which leaves the other; and after all."""
+    found = report_of(held_up(LATE_MS), stalls=[stall])
+    assert found.longest_ms in {11_500, 12_000}
+    assert not found.is_good()
+
+
+def test_a_bucket_that_a_stall_held_up_may_lack_any_stream() -> None:
+    at = road(BEGIN_MS)
+    (shown,) = results(TENTATIVE, at, 2, (1,))
+    # The first expressway's source is missing, which was not cut off.
+    other = [shown._replace(missing=("a",), ident=(shown.ident or (0, 0)), received_ms=CUT_END_MS)]
+    records = story_of(at, BEGIN_MS, tentative=other)
+    assert any("cannot have been missing" in text for text in report_of(records).broken)
+    stall = Stall(CUT_END_MS - 100, CUT_END_MS + 100)
+    late = [each._replace(received_ms=CUT_END_MS + 50) for each in other]
+    found = report_of(story_of(at, BEGIN_MS, tentative=late), stalls=[stall])
+    assert not any("cannot have been missing" in text for text in found.broken)
+
+
+def test_a_bucket_is_shown_without_the_source_unless_a_stall_came() -> None:
+    at = road(BEGIN_MS)
+    silent = story_of(at, BEGIN_MS, tentative=[])
+    says = "was not shown without it"
+    assert any(says in text for text in report_of(silent).broken)
+    stalled = report_of(silent, stalls=[Stall(CUT_END_MS + 100, CUT_END_MS + 500)])
+    assert not any(says in text for text in stalled.broken)
+
+
+def test_one_more_failure_is_a_stall_s_or_the_system_s() -> None:
+    at = road(BEGIN_MS)
+    good = story_of(at, BEGIN_MS)
+    third = [
+        each._replace(branch=(2, 1), received_ms=CUT_END_MS + WINDOW_MS + 3_000)
+        for each in results(TENTATIVE, at, 3, (0,))
+    ]
+    end_ms = CUT_END_MS + WINDOW_MS
+    twice = [
+        *good[:-3],
+        *third,
+        boundary(4, at, 2, 3, at_ms=end_ms + 3_000),
+        LiveRecord(0, 0, UNDO, (sorted(at.answer)[1], 1)),
+        *results(INSERTION, at, 3),
+        LiveRecord(0, 0, REC_DONE),
+        boundary(5, at, 3, at_ms=end_ms + 5_000),
+    ]
+    says = "the topic shows one cut as 2 failures"
+    assert says in report_of(twice).broken
+    assert says in report_of(twice, stalls=[Stall(BEGIN_MS, BEGIN_MS + 900)]).broken
+    assert says not in report_of(twice, stalls=[Stall(end_ms + 100, end_ms + 900)]).broken
 
 
 class Message:

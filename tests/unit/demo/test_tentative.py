@@ -72,7 +72,7 @@ def shown(
 def judged(
     records: list[LiveRecord], may_miss: tuple[str, ...] = ("b",), of: Road = WHOLE
 ) -> list[str]:
-    return check(transactions(records, 1)[0], of, may_miss, lambda _: may_miss)
+    return check(transactions(records, 1)[0], of, lambda _: may_miss, lambda _: may_miss)
 
 
 def test_a_hole_in_the_reports_of_a_missing_source_is_right() -> None:
