@@ -137,6 +137,24 @@ class Machine:
         """The highest of any directory that was ever here."""
         self.copied = (-1, -1)
         """Epoch and number of the highest copy of one that stands by."""
+        self.life = ""
+        """The life of the stage's log in which the above is."""
+        self.other_lives: dict[str, Machine] = {}
+        """What other lives of the log have left here, by life."""
+
+    def enter(self, life: str) -> None:
+        """Find only what ``life`` has left here, until another one is entered."""
+        if life == self.life:
+            return
+        if self.directories or self.timelines:
+            left = self.other_lives[self.life] = Machine()
+            left._take(self)
+        self._take(self.other_lives.pop(life, Machine()))
+        self.life = life
+
+    def _take(self, other: Machine) -> None:
+        self.directories, self.timelines = other.directories, other.timelines
+        self.epoch, self.copied = other.epoch, other.copied
 
     def add(self, directory: Directory) -> None:
         """There is a new directory."""
@@ -208,6 +226,15 @@ class SimulatedDisk:
         self._wrong = wrong
         self._peers = peers
         self._struck, self._write = struck, write
+
+    def open_in(self, life: str) -> None:
+        """Find only what ``life`` of the stage's log has left."""
+        self._machine.enter(life)
+
+    def _within_reach(self) -> dict[str, Machine]:
+        """Return the machines of the peers that have anything of this life."""
+        life = self._machine.life
+        return {peer: each for peer, each in self._peers().items() if each.life == life}
 
     def directory(self, name: str) -> Path:
         """See the port."""
@@ -337,13 +364,13 @@ class SimulatedDisk:
     def peers(self) -> Sequence[tuple[str, Timeline]]:
         """See the port."""
         self._step()
-        found = [(replica, machine.newest()) for replica, machine in self._peers().items()]
+        found = [(replica, machine.newest()) for replica, machine in self._within_reach().items()]
         return [(replica, timeline) for replica, timeline in found if timeline is not None]
 
     def within_reach(self) -> int:
         """See the port."""
         self._step()
-        machines = [self._machine] if self._machine.newest() else self._peers().values()
+        machines = [self._machine] if self._machine.newest() else self._within_reach().values()
         found = [
             machine.directories[timeline.name]
             for machine in machines
@@ -358,21 +385,24 @@ class SimulatedDisk:
             (position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0
         )
 
+    def _peer(self, replica: str) -> Machine:
+        return self._within_reach().get(replica, Machine())
+
     def peer_commit(self, replica: str, name: str) -> int:
         """See the port."""
         self._step()
-        found = self._peers()[replica].directories.get(name)
+        found = self._peer(replica).directories.get(name)
         return -1 if found is None else found.last_commit
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """See the port. File by file, as ``copy``."""
         self._write()
-        found = self._peers()[replica].directories.get(source)
+        found = self._peer(replica).directories.get(source)
         if found is None:
             return False
         logged = dict(found.logged)
         self._step()
-        if self._peers()[replica].directories.get(source) is not found:
+        if self._peer(replica).directories.get(source) is not found:
             return False
         self._reached("peer copied")
         unsynced = [
@@ -406,6 +436,7 @@ class SimulatedDisk:
     def clean(self, epoch: int, number: int = 0) -> None:
         """See the port."""
         self._step()
+        self._machine.other_lives.clear()
         for name in obsolete(list(self._machine.directories), epoch, number):
             del self._machine.directories[name]
         self._step()

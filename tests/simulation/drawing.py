@@ -40,6 +40,8 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     stages = tuple(replace(stage, pace_ms=pace_ms, twice=twice) for stage in drawn.stages)
     drawn = replace(drawn, stages=stages)
     room = random.Random(f"{seed}/output")
+    if scenario == "made anew":
+        return drawn  # in another life an origin may be longer, and with it each record
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 
 
@@ -361,6 +363,23 @@ def _changes_its_function(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _made_anew(options: Options, rng: random.Random) -> Options:
+    """One stage or two, with time for a second life. Upsert views are common: only they have keys
+    that a former life leaves.
+    """
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2, 2), ("process", "suspend"))
+    return replace(
+        options,
+        stages=stages,
+        is_live=True,
+        is_upsert=rng.random() < 0.5,
+        has_manager=rng.random() < 0.75,
+        trim_every_ms=300,
+        max_delay_ms=2_500,
+        buckets=rng.randint(14, 22),
+    )
+
+
 def _soon_trimmed(options: Options, rng: random.Random) -> Options:
     """One stage with an output, or two: the second has an input of its own that may fail alone."""
     first, *others = _chain(options, rng, rng.choice((1, 2)), (1, 2, 2), ("process",))
@@ -488,6 +507,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "resharded": _other_numbers,
     "output resharded": _other_output_numbers,
     "input gone": _input_is_deleted,
+    "made anew": _made_anew,
 }
 
 

@@ -4,6 +4,7 @@ this life will use, other values, and for an upsert view a key of which this lif
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
@@ -21,9 +22,12 @@ GONE_KEY: Final = 10_000
 _HEADER: Final = "anabranch-origin"
 
 
-def is_earlier(headers: dict[str, bytes]) -> bool:
-    """Return whether a record with these headers is of an earlier life."""
-    return headers.get(_HEADER, b"").endswith(b".earlier")
+def is_earlier(headers: dict[str, bytes], lives: Collection[str]) -> bool:
+    """Return whether a record with these headers names an origin in none of ``lives``, the
+    identities of the topics that there are.
+    """
+    origin = headers.get(_HEADER)
+    return origin is not None and Origin.parse(origin.decode()).life not in lives
 
 
 def write(log: EventLog, options: Options) -> None:

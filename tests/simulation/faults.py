@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from simulation.hostile import AGAIN
 from simulation.options import ON_NEW, OUTPUT, Options
+from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
 
 PROCESS_KINDS = (
     "crash",
@@ -55,6 +56,7 @@ SCENARIO_KINDS = (
     "new version",
     "reshard",
     "input deleted",
+    "made anew",
 )
 """Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
 process that dies and is not started again for long; a branch's query that dies; blocks that are
@@ -63,7 +65,7 @@ Spark's commit; a process that computes wrong rows from then on; heartbeats of a
 replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
 file with another version of the stage, with which the process is restarted now, or when it ends; a
 file with another number of shards of the sources, or of the output; records of an input partition
-that retention deletes.
+that retention deletes; topics that are deleted and created again under all services.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -286,10 +288,37 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _numbers_change(options, targets, rng)
     if options.scenario == "input gone":
         found += _input_is_deleted(options, rng)
+    if options.scenario == "made anew":
+        found += _topics_are_made_anew(options, targets, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
     if rng.random() < 0.3 and options.scenario not in ("outvoted", "upgraded"):
         found += _any(options, targets)[:2]
+    return found
+
+
+def _topics_are_made_anew(
+    options: Options, targets: Sequence[str], rng: random.Random
+) -> list[Fault]:
+    """Once, when there are results; and what befalls those who begin again."""
+    at_ms = rng.randint(1_500, options.heal_ms // 2)
+    # with a manager the input of stages is trimmed, and cannot be read from its beginning
+    extents = (ALL_BUT_INPUTS, STREAMS, STREAMS) if options.has_manager else (STREAMS_OF_STAGES,)
+    found = [Fault(at_ms, "made anew", EVERYTHING, rng.choice(extents), 0)]
+    replicas = [target for target in targets if target.startswith("processing/")]
+    readers = [target for target in targets if target.startswith(("processing/", "delivery/"))]
+    if rng.random() < 0.5:  # it is behind, while others hear what it said in the first life
+        late_ms = rng.randint(1_500, 4_000)
+        found.append(Fault(at_ms - 1, "away", rng.choice(readers), 0, late_ms))
+    if rng.random() < 0.5:  # its first life has the higher epochs, and both have checkpoints
+        replica = rng.choice(replicas)
+        found.append(Fault(at_ms - rng.randint(600, 1_000), "crash", replica, 0, 0))
+        found.append(Fault(at_ms + rng.randint(2_000, 5_000), "crash", replica, 0, 0))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        kind = rng.choice(("crash", "zombie", "double", "pause", "power"))
+        target = rng.choice((*replicas, rng.choice(targets)))
+        struck_ms, value = at_ms + rng.randint(400, 5_000), rng.randrange(24)
+        found.append(Fault(struck_ms, kind, target, value, rng.randint(100, 2_000)))
     return found
 
 

@@ -166,5 +166,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "resharded": _reached("log a stream has ended"),
     "output resharded": _reached("log a shard has ended"),
     "input gone": _reached("missing input given up"),
+    "made anew": _reached("made anew after results"),
 }
 """Of each of ``scenarios.CHANCES``."""

@@ -51,7 +51,9 @@ _SYNC_EVERY_MS: Final = (500, 1_500, 3_000, 3_000, 6_000, 30_000)
 
 
 def _sync_every_ms(options: Options) -> int:
-    """Interval between syncs of a checkpoint: a run is short."""
+    """Interval between syncs of a checkpoint: a run is short, and of two lives each is shorter."""
+    if options.scenario == "made anew":
+        return _SYNC_EVERY_MS[0]
     return random.Random(f"{options.seed}/sync").choice(_SYNC_EVERY_MS)
 
 

@@ -39,6 +39,12 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "former_life_is_heard": 29,
+    "checkpoint_of_an_earlier_life_counts": 755,
+    "progress_of_an_earlier_life_counts": 77,
+    "live_progress_of_an_earlier_life_counts": 77,
+    "keys_of_an_earlier_life_stay": 18,
+    "ids_of_an_earlier_life_count": 11,
     "skips_what_is_there": 635,
     "reads_on_behind_what_is_missing": 635,
     "sync_ends_the_node": 1,
@@ -237,7 +243,8 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
     has_needed = not mutant.needs or bool(kinds.intersection(mutant.needs))
     if mutant.scenario or not has_needed:
         return has_needed or (seed < ALWAYS and not mutant.scenario)
-    if seed < ALWAYS:
+    # what a seed's options say decides by itself, whichever module the bug is in
+    if seed < ALWAYS or _near(chosen).intersection(mutant.needs):
         return True
     module = mutant.where.partition(":")[0]
     if module in (

@@ -501,8 +501,12 @@ class SimulatedWriter:
         ]
         self._appended(places, values[:keep])
         if kind == "late":
+            ids = port.network.log.topic_ids
+            topic_ids = {each.at.topic: ids.get(each.at.topic) for each in sent}
 
             def arrive() -> None:
+                if any(ids.get(topic) != life for topic, life in topic_ids.items()):
+                    return  # the topic that it was sent to is deleted
                 port.network.history.reached("late arrival")
                 late = [
                     Delivered(each.at, partition_of(each.at).append(self._dated(each).record))

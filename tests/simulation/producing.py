@@ -113,6 +113,13 @@ class Producers:
             if each.offset_next >= self.unread[each.topic, each.partition]:
                 del self.unread[each.topic, each.partition]
 
+    def read_again(self) -> None:
+        """The sources begin again with what is there."""
+        for source in self._options.sources:
+            for partition, there in enumerate(self._log.topics[workload.topic_of(source)][1]):
+                left = self._queues[source, partition]
+                self.unread[workload.topic_of(source), partition] = there.end + len(left)
+
     def silence(self, source: str, partition: int, until_ms: int) -> None:
         """They are cut off until then."""
         self._silent[source, partition] = max(until_ms, self._silent.get((source, partition), 0))

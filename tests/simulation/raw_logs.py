@@ -25,13 +25,14 @@ def records(
     """(partition, offset, record) of everything that committed readers see of a topic and that is
     of this life of the pipeline, or ``of_all_lives``.
     """
+    lives = {life for topic, life in run.log.topic_ids.items() if topic in run.log.topics}
     for number, partition in enumerate(run.log.topics[topic][1]):
         for offset in range(partition.start, partition.end):
             record = partition.at(offset)
             if (
                 not record.control
                 and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
-                and (of_all_lives or not is_earlier(headers_of(record)))
+                and (of_all_lives or not is_earlier(headers_of(record), lives))
             ):
                 yield number, offset, record
 

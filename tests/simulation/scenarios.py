@@ -37,6 +37,7 @@ CHANCES: Final[dict[str, int]] = {
     "resharded": 20,
     "output resharded": 20,
     "input gone": 3,
+    "made anew": 15,
 }
 """So many of 1 000 seeds are one of
 
@@ -75,7 +76,9 @@ is struck when it has; pushed back: a source may keep few blocks, and who reads 
 long that it has to leave its input unread; resharded: the sources get another number of shards,
 once or twice, and every process gets the file that says so at a time of its own, while something
 else is wrong, too; output resharded: the same of the output; input gone: while the ingestion of a
-source is away, retention deletes what it has not read, and in the end an operator gives that up.
+source is away, retention deletes what it has not read, and in the end an operator gives that up;
+made anew: all processes end, and the topics of the pipeline, or those of its streams, or those of
+its stages, are deleted and created again, while the disks, the index and all other topics stay.
 """
 
 

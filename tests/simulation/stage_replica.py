@@ -30,14 +30,15 @@ class OneDisk:
     """``ports.Disks`` of a node that runs one replica."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
-        self._disk = disk
+        self.disk = disk
 
     def of(
         self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> SimulatedDisk:
         """See the port."""
-        del stage, process, others, life, is_stored
-        return self._disk
+        del stage, process, others, is_stored
+        self.disk.open_in(life)
+        return self.disk
 
 
 class SimulatedReplica(StageReplica):
@@ -67,7 +68,7 @@ class SimulatedReplica(StageReplica):
         self.begun: Callable[[int], None] = lambda _epoch: None
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
-        self._own_disk: SimulatedDisk = disks.of("", "", (), life="", is_stored=False)
+        self._own_disk: SimulatedDisk = disks.disk
         self._corrects = False
         self._copied_bucket = self._looks_ms = 0
         self.died_of: Exception | None = None

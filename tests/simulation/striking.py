@@ -95,10 +95,10 @@ class ProcessFaults:
         elif fault.kind == "new version":
             runs.link.version += 1
             if fault.value:
-                self._kill(runs)
+                self.kill(runs)
         elif fault.kind == "away":
             runs.away_until_ms = until_ms
-            self._kill(runs)
+            self.kill(runs)
         elif (
             alive is None
             and fault.kind.startswith("commit ")
@@ -205,7 +205,7 @@ class ProcessFaults:
         machine = self._machines.get(key)
         sharing = [key] if machine is None or kind == "dead" else self._on(machine)
         for each in sharing:
-            self._kill(self._runs[each])
+            self.kill(self._runs[each])
         if kind == "power" and machine is None:
             return
         if kind == "power":
@@ -221,7 +221,8 @@ class ProcessFaults:
     def _on(self, machine: Machine) -> list[str]:
         return [key for key, each in self._machines.items() if each is machine]
 
-    def _kill(self, runs: Runs) -> None:
+    def kill(self, runs: Runs) -> None:
+        """End all processes of a service at once."""
         for process in list(runs.alive):
             self._scheduler.kill(process)
 

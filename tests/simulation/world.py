@@ -35,7 +35,7 @@ from anabranch.protocol.log.timeline import epoch_of
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
-from simulation import earlier_lives, ends, operating, probes, workload
+from simulation import earlier_lives, ends, operating, probes, second_lives, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
@@ -362,6 +362,11 @@ class World:
                     f"leaks: {key}: in timeline {service.stable_query}, but there are directories"
                     f" {extra}"
                 )
+            if self.machines[key].other_lives:
+                self.unexpected.append(
+                    f"leaks: {key}: there are directories of other lives of its log:"
+                    f" {sorted(self.machines[key].other_lives)}"
+                )
             if service.buckets_remembered and not self.producers.gone:
                 self.unexpected.append(
                     f"leaks: {key}: {service.buckets_remembered} buckets are in memory that all"
@@ -644,7 +649,7 @@ class World:
             self._moving.move(fault)
         elif fault.kind == "reshard":
             self._resharding.change()
-        elif "blocks" in fault.kind or fault.kind == "input deleted":
+        elif "blocks" in fault.kind or fault.kind in ("input deleted", "made anew"):
             self._delete(fault)
         elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
@@ -663,11 +668,40 @@ class World:
         else:
             self._process_faults.strike(fault, until_ms)
 
+    def _make_anew(self, extent: int) -> None:
+        """End all processes, delete topics, and let everything begin again."""
+        for runs in self.runs.values():
+            self._process_faults.kill(runs)
+            runs.service = None
+        spoken = second_lives.last_heartbeats(self.log, self.pipeline)
+        if any(stage.name == stream for stage in self.options.stages for stream, _ in self._closed):
+            self.history.reached("made anew after results")
+        deleted = second_lives.delete(self.log, self.pipeline, self.options, extent)
+        for known in (self._closed, self._epochs):
+            for stream, writer in list(known):
+                if self.pipeline.topic_names.boundaries(stream) in deleted:
+                    del known[stream, writer]
+        if extent != second_lives.STREAMS_OF_STAGES:
+            self.producers.read_again()
+        second_lives.forget(self.network, self.history, deleted)
+        for delay_ms in second_lives.STOPPED_LATE_MS if extent == second_lives.STREAMS else ():
+            now_ms = self.scheduler.now_ms
+            self.scheduler.at(now_ms + delay_ms, lambda: self._repeat(spoken))
+
+    def _repeat(self, spoken: list[tuple[TopicPartition, Record]]) -> None:
+        """Processes of an earlier life, which are stopped late, go on with their heartbeats."""
+        for at, record in spoken:
+            self.log.partition(at).append(record)
+        self.network.wake({at.topic for at, _ in spoken})
+
     def _delete(self, fault: Fault) -> None:
         """Delete records of an input partition but the last ``duration_ms``; or blocks of one
         writer that others have, too; or all, of what is delivered only where something was: else
-        delivery begins later (DE9).
+        delivery begins later (DE9); or whole topics.
         """
+        if fault.kind == "made anew":
+            self._make_anew(fault.value)
+            return
         if fault.kind == "input deleted":
             own = TopicPartition(self.pipeline.topic_names.boundaries(fault.target), 0)
             if self.log.partition(own).end < 2:

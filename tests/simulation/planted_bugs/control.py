@@ -8,6 +8,15 @@ from simulation.planting import Mutant
 
 CONTROL: Final = (
     Mutant(
+        "former_life_is_heard",
+        "runtime.heartbeats:_Lives.is_current",
+        "if not topic or not",
+        "if topic or not",
+        "SK5",
+        scenario="made anew",
+        by=("trimming", "progress", "ends", "disk", "corrected"),
+    ),
+    Mutant(
         "trims_for_the_fastest",
         "protocol.control.trimming:Trimming._position",
         "min(positions",

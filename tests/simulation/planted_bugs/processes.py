@@ -45,4 +45,13 @@ PROCESSES: Final = (
         scenario="moved",
         by=("moves",),
     ),
+    Mutant(
+        "checkpoint_of_an_earlier_life_counts",
+        "processing.stage_replica:StageReplica._open_disk",
+        "life=self._life",
+        'life=""',
+        "TI1",
+        scenario="made anew",
+        by=("streams", "progress", "ends", "disk"),
+    ),
 )
