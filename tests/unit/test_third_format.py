@@ -116,7 +116,7 @@ def test_the_pipeline_file_and_its_check_ask_the_table(folder: Path) -> None:
     ]
     with pytest.raises(
         ConfigurationError,
-        match="is for format: json; in csv a record has just the fields of its schema",
+        match="works only with format json; in csv a record has just its schema's fields",
     ):
         loaded(folder, PIPELINE.replace("format: csv\n", "format: csv\n    extra_fields: reject\n"))
 

@@ -89,7 +89,7 @@ class _Plans:
 
     def check(self, stage: Stage) -> None:
         """Add the facts and errors about ``stage``, and the columns of its result."""
-        if not stage.stands_for_all:
+        if not stage.is_whole_or_first_shard:
             return
         unknown = [s for s in stage.reads if s not in self.schemas]
         if unknown and self._pipeline.host:

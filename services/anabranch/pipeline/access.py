@@ -1,13 +1,14 @@
-"""Who needs which right on the log: the least that each process of a pipeline, its users and its
-operator can work with.
+"""Rights on the log (ACLs): the least that each process of a pipeline, its users and its operator
+need.
 
-Made from two pieces of data: ``schemas/topics`` says which service writes and reads each kind of
-topic, the pipeline file says which instance of a service has to do with which topic. An instance
-writes only its own blocks, its own stream's boundary log and its own outputs; it reads only the
-streams that its stage or output reads. What no line here allows, a broker with ACLs rejects.
+Two pieces of data decide: ``schemas/topics`` lists which services read and write each kind of
+topic, and the pipeline file says which instance of a service works with which topic. An instance
+writes only its own blocks, the boundary log of its own stream and its own outputs; it reads only
+the streams that its stage or output reads. A broker with ACLs rejects everything that no right here
+allows.
 
-Read, Write and Delete imply Describe on such a broker, and a writer that may write any topic may be
-idempotent; so neither is listed.
+Read, Write and Delete imply Describe on such a broker, and a principal that may write any topic may
+be an idempotent producer, so neither right is listed.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from anabranch.pipeline.speakers import bound_speakers, speakers
 from anabranch.pipeline.topic_names import FederationTopics
 
 UNUSED_GROUP: Final = "anabranch.unused"
-"""The consumer group that every reader names and none joins (``adapters.kafka.settings``):
-asking where its coordinator is, is a right, too.
+"""Consumer group that every reader names and none joins (``adapters.kafka.settings``). Readers
+still need the right to look up its coordinator.
 """
 
 CLOCK_TOPIC: Final = "anabranch.doctor"
-"""Where ``anabranch doctor`` writes its one record."""
+"""Topic to which ``anabranch doctor`` writes its one record."""
 
 
 class Resource(StrEnum):
-    """What a right is on."""
+    """Kind of object that a right applies to."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -40,7 +41,7 @@ class Resource(StrEnum):
 
 
 class Operation(StrEnum):
-    """What a right allows, by the broker's names."""
+    """Action that a right allows, by the broker's name for it."""
 
     READ = "Read"
     WRITE = "Write"
@@ -53,8 +54,8 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One line: ``principal`` (a user's name, without ``User:``) may do ``operation``;
-    ``prefixed``: on all whose names begin with ``name``.
+    """One ACL: ``principal`` (a user name, without ``User:``) may perform ``operation`` on the
+    resource ``name``, or, where ``prefixed``, on every resource whose name begins with ``name``.
     """
 
     principal: str
@@ -62,14 +63,17 @@ class Right:
     name: str
     operation: Operation
     why: str
+    """Reason for the right, shown beside it."""
     prefixed: bool = False
     cluster: str = ""
-    """Of another owner, who grants it, as the file names it; empty: the own one."""
+    """Name in the file of the other owner's cluster on which the right is granted; empty: the
+    pipeline's own.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic and what it belongs to. Empty: to none."""
+    """Topic and what it belongs to; an empty field means no owner of that kind."""
 
     kind: str
     name: str
@@ -79,39 +83,46 @@ class _Topic:
     output: str = ""
     process: str = ""
     is_bound: bool = False
-    """Another pipeline's: its owner makes and writes it, and grants the right to read it."""
+    """Whether another pipeline owns the topic: its owner creates and writes it, and grants the
+    right to read it.
+    """
     cluster: str = ""
-    """As of ``Right``."""
+    """Cluster of the topic, as in ``Right.cluster``."""
     is_dated: bool = False
-    """It is read only where the broker sets its times, which is looked at."""
+    """Whether a reader needs record times set by the broker (LogAppendTime), and so reads the
+    topic's settings to check them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """One replica, another process, or one kind of user, and what it has to do with. The
-    replicas of a node share a principal.
+    """Holder of rights: one replica, one other process or one kind of user, with the streams and
+    outputs it works on. The replicas of a node share a principal.
     """
 
     service: str
     principal: str
     writes: frozenset[str] = frozenset()
-    """Streams whose writer it is."""
+    """Streams that it writes."""
     replica: str = ""
     reads: frozenset[str] = frozenset()
     ends: frozenset[str] = frozenset()
-    """Streams into whose logs it writes that they end."""
+    """Streams of earlier shards, to whose boundary logs it appends the records that end them."""
     source: str = ""
     outputs: frozenset[str] = frozenset()
-    """What it delivers or reads: an output; and its first process, where that is another name, for
-    topics that are no other shard's.
+    """Outputs that it delivers or reads. The name of an output's first process is in the set too
+    where it differs from the output's: topics that the first shard alone writes are filed under it.
     """
     hands_over: frozenset[str] = frozenset()
-    """Processes of earlier shards of an output, in whose place it says that they are no more."""
+    """Processes of earlier shards of an output. It writes to their topics that they have ended."""
     process: str = ""
     everything: bool = False
+    """Whether it works with every topic of the pipeline."""
 
     def may_write(self, topic: _Topic) -> bool:
-        """Whether ``topic`` is its own: what it says of itself, too, nobody else can say."""
+        """Return whether ``topic`` is its own to write. Of the control topics that is its own
+        alone, so that no other process can speak for it.
+        """
         if topic.is_bound:
             return False
         return self.everything or (
@@ -127,8 +138,8 @@ class _Instance:
         )
 
     def may_read(self, topic: _Topic) -> bool:
-        """Whether it works with ``topic``: its inputs, and its own boundary log, by which it
-        finds its place.
+        """Return whether it works with ``topic``: one of its inputs, or its own boundary log, from
+        which it finds its position.
         """
         if topic.kind == "keys":
             return topic.stream in self.reads | self.writes
@@ -142,7 +153,7 @@ class _Instance:
         )
 
 
-_ASKS_SETTINGS: Final = frozenset(
+_CHECKS_SETTINGS: Final = frozenset(
     {
         ("ingestion", "input"),
         ("ingestion", "arrivals"),
@@ -157,40 +168,43 @@ _ASKS_SETTINGS: Final = frozenset(
         ),
     }
 )
-"""(service, kind of topic): it does not start where a setting would lose data; the manager
-says so of internal ones.
+"""(service, kind of topic) whose settings the service reads at start. It does not start where a
+setting would lose data; the manager reports such settings of internal topics.
 """
 
 _TRIMS: Final = frozenset(
     {("consistency_manager", "blocks"), ("consistency_manager", "boundaries")}
 )
-"""Deleting records below a trim point, or a log snapshot, is the broker's right Delete, which
-it has in no finer form: who may do this may delete the topic, too.
+"""(service, kind of topic) whose records the service deletes below a trim point or a log snapshot.
+The broker's right Delete has no finer form: it also allows deleting the whole topic.
 """
 
 
 def rights(
     pipeline: Pipeline, *, prefix: str | None = None, by_participant: bool = False
 ) -> list[Right]:
-    """The rights of every principal of ``pipeline``, by principal.
+    """Return the rights of every principal of ``pipeline``, grouped by principal.
 
     Args:
-        pipeline: A checked one.
-        prefix: Before the names of principals; None: the pipeline's name and a dot.
-        by_participant: One principal for all nodes of a participant instead of one for each: fewer
-            to manage, but a node can then write what the others write.
+        pipeline: A checked pipeline.
+        prefix: Prefix of the principals' names; None: the pipeline's name and a dot.
+        by_participant: One principal for all nodes of a participant instead of one for each node:
+            fewer to manage, but a node can then write what the others write.
     """
     before = f"{pipeline.name}." if prefix is None else prefix
-    topics = list(_topics(pipeline))
+    topics = list(_pipeline_topics(pipeline))
     found: dict[Right, None] = {}
     for instance in _instances(pipeline, before, by_participant=by_participant):
-        for right in (*_of_topics(instance, topics), *_others(pipeline, instance)):
+        for right in (
+            *_topic_rights(instance, topics),
+            *_group_and_transaction_rights(pipeline, instance),
+        ):
             found[right] = None
     own = [topic for topic in topics if not topic.is_bound]
     elsewhere = [topic for topic in topics if topic.cluster and topic.kind == "boundaries"]
     for right in (
-        *_of_operator(f"{before}operator", own, pipeline.source_streams()),
-        *_of_checks(f"{before}operator", elsewhere),
+        *_operator_rights(f"{before}operator", own, pipeline.source_streams()),
+        *_check_rights(f"{before}operator", elsewhere),
     ):
         found[right] = None
     unique: dict[Right, Right] = {}
@@ -200,7 +214,7 @@ def rights(
 
 
 def on_cluster(principal: str, cluster: str) -> Right:
-    """What every reader there needs beside the topics."""
+    """Return the right that a reader needs on ``cluster`` beside those on its topics."""
     return Right(
         principal,
         Resource.GROUP,
@@ -211,7 +225,7 @@ def on_cluster(principal: str, cluster: str) -> Right:
     )
 
 
-def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
+def _topic_rights(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
     kinds = catalog().topics
     for topic in topics:
         kind = kinds[topic.kind]
@@ -220,8 +234,8 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
             operations.append(Operation.READ)
         if instance.service in kind.producers and instance.may_write(topic):
             operations.append(Operation.WRITE)
-        asks = (instance.service, topic.kind) in _ASKS_SETTINGS and not topic.is_bound
-        if (asks and (operations or instance.everything)) or (topic.is_dated and operations):
+        checks = (instance.service, topic.kind) in _CHECKS_SETTINGS and not topic.is_bound
+        if (checks and (operations or instance.everything)) or (topic.is_dated and operations):
             operations.append(Operation.DESCRIBE_CONFIGS)
         if (instance.service, topic.kind) in _TRIMS and not topic.is_bound:
             operations.append(Operation.DELETE)
@@ -239,11 +253,11 @@ def _of_topics(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
             yield on_cluster(instance.principal, topic.cluster)
 
 
-def _others(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
-    """Groups and transactional ids."""
+def _group_and_transaction_rights(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
+    """Yield the rights of ``instance`` on consumer groups and transactional ids."""
     if instance.service == "user":
-        # A name cannot have a dot, so what begins with one and a dot is nobody else's: consumer.out
-        # is not consumer.out_eu.
+        # A name has no dot, so a group that begins with the principal and a dot belongs to no
+        # other principal: the prefix consumer.out. does not cover consumer.out_eu.
         yield Right(
             instance.principal,
             Resource.GROUP,
@@ -286,9 +300,11 @@ def _fencing(pipeline: Pipeline, instance: _Instance, name: str, why: str) -> Ri
     )
 
 
-def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str]) -> Iterator[Right]:
-    """Who makes the topics (``anabranch topics --create``), asks the doctor, gives sources up
-    and moves replicas (``anabranch give-up``, ``move``).
+def _operator_rights(
+    principal: str, topics: list[_Topic], sources: Collection[str]
+) -> Iterator[Right]:
+    """Yield the rights of the operator: to create the topics (``anabranch topics --create``), run
+    the doctor, give up sources and move replicas (``anabranch give-up``, ``move``).
     """
     for topic in topics:
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):
@@ -320,8 +336,8 @@ def _of_operator(principal: str, topics: list[_Topic], sources: Collection[str])
     )
 
 
-def _of_checks(principal: str, topics: list[_Topic]) -> Iterator[Right]:
-    """``anabranch check`` looks whether streams on other clusters are there."""
+def _check_rights(principal: str, topics: list[_Topic]) -> Iterator[Right]:
+    """Yield the rights by which ``anabranch check`` looks up streams on other clusters."""
     for topic in topics:
         yield Right(
             principal,
@@ -366,7 +382,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 frozenset(pipeline.inputs(stage)),
                 process=f"processing.{stage}.{process}",
             )
-    yield from _of_partners(pipeline, before, by_participant=by_participant)
+    yield from _partner_instances(pipeline, before, by_participant=by_participant)
     for name, output in pipeline.deliveries().items():
         yield _Instance(
             "delivery",
@@ -394,8 +410,12 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
         yield _Instance("user", f"{before}consumer.{name}", outputs=its)
 
 
-def _of_partners(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
-    """A partner's node may be any replica of the stages that may be moved there, and no more."""
+def _partner_instances(
+    pipeline: Pipeline, before: str, *, by_participant: bool
+) -> Iterator[_Instance]:
+    """Yield the instances of partners' nodes. A partner's node may run any replica of the stages
+    that may be moved there, and no other.
+    """
     for node, stages in pipeline.partner_nodes.items():
         partner = pipeline.places().owner_of(node)
         own = f"participant.{partner}" if by_participant else f"processing.{node}"
@@ -411,7 +431,7 @@ def _of_partners(pipeline: Pipeline, before: str, *, by_participant: bool) -> It
                 )
 
 
-def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
+def _pipeline_topics(pipeline: Pipeline) -> Iterator[_Topic]:
     names = pipeline.topic_names
     for source in pipeline.sources.values():
         for topic in source.topics:
@@ -441,7 +461,7 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
         ]
         for bound in (log, *blocks, *control):
             yield replace(bound, is_bound=True, cluster=binding.cluster)
-    yield from _keys(pipeline)
+    yield from _key_topics(pipeline)
     yield _Topic("manager", names.manager())
     yield _Topic("fences", names.fences())
     yield _Topic("placement", names.placement())
@@ -461,9 +481,10 @@ def _topics(pipeline: Pipeline) -> Iterator[_Topic]:
             )
 
 
-def _keys(pipeline: Pipeline) -> Iterator[_Topic]:
-    """The logs of keys, all by one prefix, for who reads a stream by the keys that its owner has
-    published, and for who writes one that others read so.
+def _key_topics(pipeline: Pipeline) -> Iterator[_Topic]:
+    """Yield the logs of published keys, all under one prefix. They are needed by readers of a
+    stream that is verified with its owner's published keys, and by writers of a stream that others
+    verify so.
     """
     if pipeline.federation is None:
         return

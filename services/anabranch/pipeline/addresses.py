@@ -1,7 +1,7 @@
-"""Addresses that may hold a password: whether one does, and how it is shown; and where the password
-stands instead.
+"""Addresses that may hold a password: detection, display without it, and the environment variables
+that hold it instead.
 
-Both err on the side of secrecy: what only looks like a password is one.
+Both functions err on the side of secrecy: text that only looks like a password counts as one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ _QUERY = "password="
 
 
 def holds_password(url: str) -> bool:
-    """Whether ``url`` is a secret itself: ``scheme://user:password@host``, or ``password=``
+    """Return whether ``url`` is itself a secret: ``scheme://user:password@host``, or ``password=``
     among its options.
     """
     user, at, _ = url.partition("://")[2].rpartition("@") if "://" in url else url.rpartition("@")
@@ -18,13 +18,13 @@ def holds_password(url: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """``url`` as it may be shown: without user, password and options."""
+    """Return ``url`` as it may be shown: without user, password and options."""
     scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     return f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}"
 
 
 def variables_of(cluster: str) -> str:
-    """What the variables begin with that say who reads on a cluster of another owner, which the
-    pipeline file names so.
+    """Return the prefix of the environment variables that hold the user and secret for ``cluster``,
+    another owner's cluster by its name in the pipeline file.
     """
     return f"ANABRANCH_CLUSTER_{cluster.upper().replace('-', '_')}_"

@@ -1,5 +1,5 @@
-"""What the pipeline file says of other pipelines: streams of theirs that are read here, and streams
-of one's own that they may read.
+"""The sections ``bindings`` and ``publish`` of a pipeline file: streams of other pipelines that
+this one reads, and streams of its own that others may read.
 """
 
 from __future__ import annotations
@@ -32,26 +32,32 @@ BINDING_KEYS: Final = (
     "keys",
 )
 _KEY: Final = re.compile(r"[0-9a-f]{64}\Z")
-_OWNERS_TO_SAY: Final = ("replicas", "hops", "out_of_orderness")
-"""Of a stream that is looked up."""
+_LOOKED_UP_KEYS: Final = ("replicas", "hops", "out_of_orderness")
+"""Keys that the file must not give for a stream that is looked up: the catalog has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """What a reader's bindings are looked up with."""
+    """Everything that looking up a binding needs: the catalog's federation, the reader's bucket
+    width, clusters and lookup.
+    """
 
     federation: object
-    """Its name as it stands in the file; the section ``federation`` says what is wrong with it."""
+    """Name of the federation as the file gives it, checked or not: the section ``federation``
+    reports its mistakes.
+    """
     bucket_ms: int
     clusters: Mapping[str, str]
-    """Addresses of the clusters that the file names."""
+    """Addresses of the clusters that the file names, by name."""
     look_up: LookUp
 
 
 def bindings(
     file: Document, value: object, streams: Collection[str], catalog: Catalog
 ) -> dict[str, Binding]:
-    """The section ``bindings``. ``streams``: names that are taken."""
+    """Return the bindings of the section ``bindings``, by name. ``streams``: names of streams that
+    are taken already.
+    """
     found, has_federation = {}, catalog.federation is not None
     for name, entry in file.mapping(value, ("bindings",), None).items():
         at: Place = ("bindings", name)
@@ -61,7 +67,7 @@ def bindings(
                 at, f"{name} is the name of a source or stage here; give the binding its own"
             )
         if isinstance(entry, dict) and "record" not in entry:
-            bound = _looked_up(file, name, entry, catalog)
+            bound = _catalog_binding(file, name, entry, catalog)
             if bound is not None:
                 found[name] = bound
             continue
@@ -123,13 +129,15 @@ def _binding(
     )
 
 
-def _looked_up(
+def _catalog_binding(
     file: Document, name: str, entry: dict[str, object], catalog: Catalog
 ) -> Binding | None:
-    """A binding that names a participant and its stream, and leaves the rest to the catalog."""
+    """Return a binding that names only a participant and its stream; all else comes from the
+    catalog. None: it has a mistake.
+    """
     at: Place = ("bindings", name)
     raw: Mapping[str, Any] = file.mapping(entry, at, BINDING_KEYS)
-    for key in _OWNERS_TO_SAY:
+    for key in _LOOKED_UP_KEYS:
         if key in raw:
             file.mistake((*at, key), "is looked up with the columns; leave it out, or add record")
     if "participant" not in raw:
@@ -157,7 +165,7 @@ def _looked_up(
     wanted = WantedStream(participant, stream, catalog.bucket_ms, pipeline, pinned)
     where = Cluster(cluster, catalog.clusters.get(cluster, ""))
     if cluster and not where.kafka:
-        return None  # it is a mistake, which the section of clusters tells
+        return None  # an unknown cluster, which ``clusters.check_uses`` reports
     kept = catalog.look_up(catalog.federation, name, wanted, where)
     if isinstance(kept, str):
         file.mistake(at, kept)
@@ -176,7 +184,7 @@ def _looked_up(
         hops=kept.hops,
         out_of_orderness_ms=kept.out_of_orderness_ms,
         cluster=cluster,
-        # Whoever pins keys believes these alone.
+        # Pinned keys replace the published ones: a stream is verified by either, never by both.
         participant="" if keys else participant,
         keys=keys,
     )
@@ -199,8 +207,8 @@ def _keys(file: Document, raw: Mapping[str, Any], at: Place) -> list[str]:
 def published(
     file: Document, value: object, stages: Mapping[str, Any]
 ) -> tuple[dict[str, int], dict[str, RecordSchema]]:
-    """The section ``publish``: how long the blocks of each stage are kept for others, in ms, and
-    the columns of those that state them.
+    """Return, for the section ``publish``, how long the blocks of each stage are kept for other
+    pipelines, in ms, and the columns of the stages whose entry states them.
     """
     found, listed = {}, {}
     for stage, entry in file.mapping(value, ("publish",), None).items():
@@ -213,7 +221,7 @@ def published(
         if "record" not in raw:
             continue
         if "offered" in (stages.get(stage) or ()):
-            file.mistake((*at, "record"), "is the owner's of the offer to say; leave it out")
+            file.mistake((*at, "record"), "the owner of the offer sets this; leave it out")
         columns = read_record(file, raw["record"], (*at, "record"))
         if columns is not None:
             listed[stage] = columns

@@ -1,5 +1,5 @@
-"""What a pipeline file lists in the catalog of its owner, and what becomes of a listed stream in
-the file of a reader.
+"""Conversion between a pipeline file and its owner's catalog entry, and between a listed stream and
+the binding that a reader keeps.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Federation, Offer, Pipeline
 
 LEASE_MS: Final = 60_000
-"""Of an entry: three times as long as until it is written anew."""
+"""Time until a catalog entry expires, in ms. Three times the interval at which it is written anew,
+so that two lost writes do not make it expire.
+"""
 
 
 def known_formats() -> list[RecordFormat]:
-    """The kinds and versions of records that may stand in a boundary log."""
+    """Return the kinds and versions of records that may be in a boundary log."""
     records = catalog().topics["boundaries"].records
     assert not isinstance(records, str), "they are ours"  # noqa: S101
     return [
@@ -42,8 +44,8 @@ def known_formats() -> list[RecordFormat]:
 def entry_of(
     pipeline: Pipeline, federation: Federation, public: bytes, at_ms: int, lease_ms: int = LEASE_MS
 ) -> CatalogEntry:
-    """What the owner of ``pipeline`` publishes of it: streams whose columns the file states, and
-    offers. ``public``: the key that signs it.
+    """Return the catalog entry of ``pipeline``: the streams whose columns the file states, and its
+    offers. ``public``: the key that signs the entry.
     """
     return CatalogEntry(
         participant=federation.participant,
@@ -90,10 +92,11 @@ def _offer(offer: Offer) -> ListedOffer:
 
 
 def binding_of(found: FoundStream) -> KeptBinding:
-    """What a reader keeps of a stream that it has looked up.
+    """Return the binding that a reader keeps of a stream that it has looked up.
 
     Raises:
-        ConfigurationError: anabranch cannot carry its columns, or it is more than a stream may be.
+        ConfigurationError: a column has a type that anabranch cannot carry, or a number is above
+            its limit.
     """
     entry, listed = found.entry, found.listed
     label = f"{entry.participant}.{listed.stream}"

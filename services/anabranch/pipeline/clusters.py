@@ -1,8 +1,8 @@
-"""Kafka clusters of other owners, on which streams are that are read here.
+"""The section ``clusters`` of a pipeline file: Kafka clusters of other owners that carry streams
+read here.
 
-The file says where they are, and never who reads there: files are shown to others, and who that is,
-and the secret, differ from process to process. The environment says it
-(``adapters.kafka.security``).
+The file names their addresses only. User and secret differ from process to process, and the file is
+shown to others, so they come from the environment (``adapters.kafka.security``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BROKERS: Final = re.compile(r"[^\s,/@]+:[0-9]{1,5}(,[^\s,/@]+:[0-9]{1,5})*\Z")
 
 
 def clusters(file: Document, value: object) -> dict[str, str]:
-    """The section ``clusters``: addresses by name."""
+    """Return the section ``clusters``: addresses by name."""
     found: dict[str, str] = {}
     for name, entry in file.mapping(value, ("clusters",), None).items():
         at: Place = ("clusters", name)
@@ -35,8 +35,8 @@ def clusters(file: Document, value: object) -> dict[str, str]:
         if holds_password(address):
             file.mistake(
                 (*at, "kafka"),
-                "it holds a password; who reads there, and the secret, say"
-                f" {variables_of(name)}... in the environment",
+                "it holds a password; set user and secret in the environment variables"
+                f" {variables_of(name)}... instead",
             )
         elif not _BROKERS.match(address):
             file.mistake((*at, "kafka"), "write the brokers' address, HOST:PORT[,HOST:PORT...]")
@@ -55,10 +55,11 @@ def check_uses(
     stages: Mapping[str, Stage],
     federated: Federation | None,
 ) -> None:
-    """Every cluster is used, and every one that is used is there. ``top``: the file as it stands.
+    """Report clusters that no binding uses, bindings on unknown clusters, and stages that others
+    run but that read from another cluster. ``top``: the file's content.
 
-    Whoever runs a stage of somebody else's reads that file as a stranger's, so its node goes
-    nowhere that the file names.
+    A participant that runs another's stage does not trust that owner's file, so its node connects
+    to none of the clusters that the file names.
     """
     known, bound = top.get("clusters"), top.get("bindings")
     partners = {} if federated is None else federated.partners
@@ -86,17 +87,17 @@ def check_uses(
             if stream in of:
                 file.mistake(
                     ("stages", stage.name, "reads", index),
-                    f"{stream} is on the cluster {of[stream]}, and what others run reads this"
-                    " pipeline's own alone; let a stage of yours read it first",
+                    f"{stream} is on the cluster {of[stream]}, and a stage that others run reads"
+                    " only this pipeline's own cluster; let a stage of yours read it first",
                 )
 
 
 def check_own(pipeline: Pipeline, kafka: str) -> None:
-    """That none of the clusters is the own one, whose address is ``kafka``.
+    """Check that none of the pipeline's clusters is its own one, at the address ``kafka``.
 
     Raises:
-        ConfigurationError: one is; its bindings would count as missing where the whole process has
-            lost its broker.
+        ConfigurationError: one is. Losing that broker would count as missing input of its bindings
+            alone, although the whole process has lost its broker.
     """
     for name, address in pipeline.clusters.items():
         same = brokers(address) & brokers(kafka)
@@ -108,5 +109,5 @@ def check_own(pipeline: Pipeline, kafka: str) -> None:
 
 
 def brokers(address: str) -> set[str]:
-    """The brokers that an address names."""
+    """Return the brokers that ``address`` lists, in lower case."""
     return {broker.strip().lower() for broker in address.split(",")}

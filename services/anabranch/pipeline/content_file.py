@@ -1,4 +1,4 @@
-"""The terms of a contract for a stream as a person writes them."""
+"""Reader of the YAML file that states the terms of a contract for a stream."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ settle: 1m
 notice: 1d
 options: {support: office hours} # agreements that no rule reads; may be left out
 """
-"""What a person may begin with."""
+"""Example file, to start from."""
 
 
 def load_content(path: Path | str) -> ContentContract:
-    """The contract for a stream in the file at ``path``.
+    """Return the contract for a stream in the file at ``path``.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
@@ -64,21 +64,23 @@ def load_content(path: Path | str) -> ContentContract:
 
 
 def content_of(path: Path, root: object) -> ContentContract:
-    """``load_content`` of a file that was read: ``root`` is its content."""
-    walk = _Walk(path, root)
+    """Return the contract in ``root``, the content of the file at ``path``; otherwise as
+    ``load_content``.
+    """
+    walk = _ContentReader(path, root)
     contract = walk.contract()
     return walk.without_mistakes(contract, content_defects(contract))
 
 
 class StreamTerms(Terms):
-    """What is alike in the terms of contracts under which streams are paid for."""
+    """Base of the readers of contracts under which streams are paid for."""
 
     def payment(self, raw: dict[str, Any], at: Place) -> Payment:
-        """What the price is for."""
+        """Return what the price is paid for."""
         return Payment(self.choice(raw.get("payment"), at, tuple(Payment)))
 
     def tiers(self, raw: dict[str, Any], at: Place) -> tuple[Tier, ...]:
-        """From which availability on, which price."""
+        """Return the price tiers: from which availability on which price applies."""
         value = raw.get("tiers", MISSING)
         if not isinstance(value, list):
             self.mistake(at, "a list of {availability_ppm: ..., price: ...} is wanted")
@@ -95,18 +97,18 @@ class StreamTerms(Terms):
         return tuple(found)
 
     def options(self, top: dict[str, Any]) -> tuple[str, ...]:
-        """Agreements that no rule reads."""
+        """Return the agreements that no rule reads, as sorted ``NAME=TEXT``."""
         raw = self.mapping(top.get("options", {}), ("options",), None)
         return tuple(
             sorted(f"{name}={self.text(each, ('options', name))}" for name, each in raw.items())
         )
 
 
-class _Walk(StreamTerms):
-    """One pass over the file. What it returns counts only without mistakes."""
+class _ContentReader(StreamTerms):
+    """Reader of one file. Its result counts only if it noted no mistakes."""
 
     def contract(self) -> ContentContract:
-        """All of it."""
+        """Return the whole contract."""
         top = self.mapping(self.root, (), _KEYS)
         stream = self.mapping(top.get("stream", MISSING), ("stream",), _STREAM)
         valid = self.mapping(top.get("valid", MISSING), ("valid",), ("from", "to"))

@@ -1,5 +1,5 @@
-"""The terms of a contract as a person writes them: a YAML file, read with the mistakes named by
-line.
+"""Reader of the YAML file that states the terms of a contract for load, with mistakes named by
+line; base of the readers of other contracts.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ valid: {from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z}
 price: {fixed: 1000, delta: 200} # micro-units per unit of load and second: from 800 to 1000
 unit: {reference: core, share_ppm: 10000}
 tasks: [north.tolls, north.volumes]
-min_hold: 10s                    # so long a task stays that has moved
+min_hold: 10s                    # a task that has moved stays at least this long
 moving: {transfer: checkpoint, payer: buyer, deadline: 30s}
 quality: {delay: 3s, availability_ppm: 999000, precision_ppm: 1000000}
 ending: {notice: 1d, drain: 1m}
 penalty: {violation: 5000000, silent_per_s: 2000}
 audit: {meter: 1s, tolerance_ppm: 50000, sample_ppm: 10000, settle: 1m}
 """
-"""What a person may begin with."""
+"""Example file, to start from."""
 
 
 def load_contract(path: Path | str) -> Contract:
-    """The contract in the file at ``path``.
+    """Return the contract in the file at ``path``.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
@@ -71,21 +71,23 @@ def load_contract(path: Path | str) -> Contract:
 
 
 def contract_of(path: Path, root: object) -> Contract:
-    """``load_contract`` of a file that was read: ``root`` is its content."""
-    walk = _Walk(path, root)
+    """Return the contract in ``root``, the content of the file at ``path``; otherwise as
+    ``load_contract``.
+    """
+    walk = _ContractReader(path, root)
     contract = walk.contract()
     return walk.without_mistakes(contract, defects(contract))
 
 
 class Terms(Document):
-    """What is alike in the terms of all kinds of contracts."""
+    """Base of the readers of all kinds of contracts: values that each of them has."""
 
     def without_mistakes(self, text: TextT, found: Iterable[str]) -> TextT:
-        """``text``, if it was read without mistakes and has no defects. ``found``: its defects,
-        which are not looked for while there are mistakes.
+        """Return ``text`` if it was read without mistakes and has no defects. ``found``: its
+        defects, an iterator that is not consumed while there are mistakes.
 
         Raises:
-            ConfigurationError: one line per mistake, or defect.
+            ConfigurationError: one line per mistake, or per defect.
         """
         wrong = self.sorted_mistakes() if self.mistakes else [f"{self.path}: {x}" for x in found]
         if wrong:
@@ -93,34 +95,36 @@ class Terms(Document):
         return text
 
     def named(self, raw: dict[str, Any], at: Place, kind: str) -> str:
-        """A name that topics can carry."""
+        """Return the name at the key ``at``, which must be one that topics can carry; empty after a
+        mistake.
+        """
         return self.name(raw.get(cast("str", at[-1]), MISSING), at, kind) or ""
 
     def version(self, top: dict[str, Any]) -> int:
-        """Of the contract; the first is 1."""
+        """Return the version of the contract; the first is 1."""
         return self.integer(top.get("version", 1), ("version",), 1, 2**31)
 
     def amount(self, raw: dict[str, Any], at: Place) -> int:
-        """Micro-units."""
+        """Return the amount of money at the key ``at``, in micro-units."""
         return self.whole(raw, at, PRICE_MICRO_MAX)
 
     def ppm(self, raw: dict[str, Any], at: Place) -> int:
-        """Parts per million."""
+        """Return the share at the key ``at``, in parts per million."""
         return self.whole(raw, at, PARTS_PER_MILLION)
 
     def whole(self, raw: dict[str, Any], at: Place, most: int) -> int:
-        """A whole number up to ``most``."""
+        """Return the integer from 0 to ``most`` at the key ``at``."""
         return self.integer(raw.get(cast("str", at[-1]), MISSING), at, 0, most)
 
     def length(self, raw: dict[str, Any], at: Place) -> int:
-        """Of time, in ms."""
+        """Return the duration at the key ``at``, in ms."""
         return self.duration(raw.get(cast("str", at[-1]), MISSING), at) or 0
 
     def time(self, raw: dict[str, Any], at: Place) -> int:
-        """In ms since 1970."""
+        """Return the time at the key ``at``, in ms since 1970."""
         value = raw.get(cast("str", at[-1]), MISSING)
         try:
-            # YAML reads a time without quotes as one, in UTC where it names no zone.
+            # YAML already turns a time without quotes into a datetime, in UTC if it has no zone.
             found = (
                 value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
             )
@@ -134,11 +138,11 @@ class Terms(Document):
         return found_ms
 
 
-class _Walk(Terms):
-    """One pass over the file. What it returns counts only without mistakes."""
+class _ContractReader(Terms):
+    """Reader of one file. Its result counts only if it noted no mistakes."""
 
     def contract(self) -> Contract:
-        """All of it."""
+        """Return the whole contract."""
         top = self.mapping(self.root, (), _KEYS)
         valid, price, unit, moving, quality, ending, penalty, audit = (
             self._section(top, key) for key in _SECTIONS

@@ -1,5 +1,5 @@
-"""A YAML document with line numbers: values taken out one by one, and for each that is not as
-it must be one line for the user.
+"""Base of all readers of YAML files: takes values out one by one and notes each mistake as one line
+for the user, with its line number.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
 
 Place = tuple[str | int, ...]
-"""Keys and indexes that lead to a value."""
+"""Path of keys and indexes that leads to a value."""
 
 MISSING: Final = object()
-"""Stands for a value that is not there: null is one that is."""
+"""Stands for an absent value. None cannot: it is the value of a key that is null."""
 
 
 class Document:
-    """A YAML document that is being walked, and the mistakes found so far with the lines at
-    which they stand.
-    """
+    """YAML document that a reader walks through, with the mistakes found so far and their lines."""
 
     def __init__(self, path: Path, root: object) -> None:
         self.path = path
@@ -33,7 +31,7 @@ class Document:
         self.mistakes: list[tuple[int, str]] = []
 
     def sorted_mistakes(self) -> list[str]:
-        """Lines for the user, in the order of the file, none twice."""
+        """Return the mistakes as lines for the user, in the file's order, without duplicates."""
         return list(
             dict.fromkeys(
                 f"{self.path}:{line}: {text}"
@@ -60,12 +58,12 @@ class Document:
                 IndexError,
                 TypeError,
                 AttributeError,
-            ):  # merged keys have no place of their own
+            ):  # a key merged with << has no line of its own
                 break
         return line
 
     def mistake(self, at: Place, text: str) -> None:
-        """Note one mistake at the key ``at``."""
+        """Note one mistake at ``at``."""
         key = key_text(at)
         self.mistakes.append((self._line(at), f"{key}: {text}" if key else text))
 
@@ -73,7 +71,7 @@ class Document:
     # ----------------------------------------------------------------------------------------------
 
     def mapping(self, value: object, at: Place, keys: tuple[str, ...] | None) -> dict[str, Any]:
-        """``value`` as a mapping with no other keys than ``keys`` (None: any text)."""
+        """Return ``value`` as a mapping with no keys but ``keys`` (None: any text)."""
         if not isinstance(value, dict):
             self.mistake(
                 at,
@@ -103,7 +101,7 @@ class Document:
         return result
 
     def text(self, value: object, at: Place) -> str | None:
-        """A non-empty text."""
+        """Return ``value`` as a non-empty text; None after a mistake."""
         if isinstance(value, str) and value.strip():
             return str(value)
         self.mistake(
@@ -112,7 +110,7 @@ class Document:
         return None
 
     def choice(self, value: object, at: Place, known: tuple[str, ...]) -> str:
-        """One of ``known``; the first of them after a mistake."""
+        """Return ``value`` if it is one of ``known``; the first of them after a mistake."""
         if isinstance(value, str) and value in known:
             return str(value)
         guess = difflib.get_close_matches(str(value), known, 1)
@@ -124,13 +122,13 @@ class Document:
         return known[0]
 
     def boolean(self, value: object, at: Place) -> bool:
-        """True or false; false after a mistake."""
+        """Return ``value`` as true or false; false after a mistake."""
         if not isinstance(value, bool):
             self.mistake(at, f"true or false is wanted, not {shown(value)}")
         return value is True
 
     def integer(self, value: object, at: Place, low: int, high: int) -> int:
-        """An integer from ``low`` to ``high``."""
+        """Return ``value`` as an integer from ``low`` to ``high``; ``low`` after a mistake."""
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return int(value)
         self.mistake(at, f"an integer from {low} to {high} is wanted, not {shown(value)}")
@@ -144,7 +142,7 @@ class Document:
         high_ms: int | None = None,
         word: str | None = None,
     ) -> int | None:
-        """A duration in ms, or None where the text is ``word``."""
+        """Return ``value`` as a duration in ms, or None where it is the text ``word``."""
         if word is not None and value == word:
             return None
         try:
@@ -162,7 +160,9 @@ class Document:
         return milliseconds
 
     def texts(self, value: object, at: Place, what: str) -> list[tuple[str, Place]]:
-        """Distinct texts, at least one, with their places; a single text is a list of one."""
+        """Return distinct texts, at least one, each with its place. A single text counts as a list
+        of one; the list is empty after a mistake.
+        """
         if isinstance(value, str):
             text = self.text(value, at)
             return [] if text is None else [(text, at)]
@@ -186,7 +186,9 @@ class Document:
         return result
 
     def name(self, value: object, at: Place, kind: str) -> str | None:
-        """A name that topics, files and metrics can carry."""
+        """Return ``value`` as a name that topics, files and metrics can carry; None after a
+        mistake.
+        """
         text = self.text(value, at)
         if text is None:
             return None
@@ -198,17 +200,17 @@ class Document:
 
 
 def key_text(at: Place) -> str:
-    """``stages.tolls.reads[0]``."""
+    """Return a place as text, such as ``stages.tolls.reads[0]``."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at).lstrip(".")
 
 
 def words(words: tuple[str, ...] | list[str]) -> str:
-    """For a sentence."""
+    """Return ``words`` as an enumeration for a sentence."""
     return ", ".join(words) if words else "none"
 
 
 def shown(value: object) -> str:
-    """A value as a person would name it, short."""
+    """Return ``value`` as a message shows it, in at most 60 characters."""
     if value is None or value is MISSING:
         return "nothing"
     if isinstance(value, dict):
@@ -220,6 +222,6 @@ def shown(value: object) -> str:
 
 
 def guess(word: str, known: list[str]) -> str:
-    """What was meant by a ``word`` that is none of ``known``, for the user."""
+    """Return a hint on what was meant by ``word``, which is none of ``known``, for a message."""
     close = difflib.get_close_matches(word, known, 1)
     return f"did you mean {close[0]!r}?" if close else f"there are {words(known)}"

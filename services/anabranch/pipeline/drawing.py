@@ -1,4 +1,4 @@
-"""A pipeline as a picture: a tree of text for a terminal, and SVG for a page."""
+"""Drawing of a pipeline: a tree of text for a terminal, and SVG for a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _BOX_H = 50
 _GAP_X = 70
 _GAP_Y = 24
 _MARGIN = 20
-_LETTERS_MAX: Final = 30
+_CHARACTERS_MAX: Final = 30
+"""Characters of text that fit into a box; longer text is cut."""
 _COLOURS: Final = {
     "binding": "#efeaf6",
     "source": "#e8f1fa",
@@ -24,7 +25,9 @@ _COLOURS: Final = {
 
 
 class Box(NamedTuple):
-    """One source or output, or shard of one, or stage. ``reads``: keys of the boxes before it."""
+    """One source, stage, bound stream or output of the drawing; each shard of a source or output
+    has its own. ``reads``: keys of the boxes that it reads.
+    """
 
     key: str
     kind: str
@@ -34,7 +37,9 @@ class Box(NamedTuple):
 
 
 def boxes(pipeline: Pipeline) -> list[Box]:
-    """Sources, streams of other pipelines, stages in dependency order, outputs."""
+    """Return the boxes of a pipeline: sources, streams of other pipelines, stages in dependency
+    order, outputs.
+    """
     node_of = {label: node for node, labels in pipeline.nodes().items() for label in labels}
     found = [
         Box(
@@ -76,24 +81,24 @@ def boxes(pipeline: Pipeline) -> list[Box]:
 
 
 def text(pipeline: Pipeline) -> Iterator[str]:
-    """A tree per source. What several streams flow into stands below each of them, with what
-    follows only once.
+    """Yield the lines of one tree per source. A box that reads several streams is listed below each
+    of them, but what follows it only once.
     """
     found = boxes(pipeline)
     shown: set[str] = set()
 
-    def branch(box: Box, lead: str) -> Iterator[str]:
+    def branch(box: Box, indent: str) -> Iterator[str]:
         after = [other for other in found if box.key in other.reads]
         for place, other in enumerate(after):
             last = place == len(after) - 1
             again = other.key in shown
             shown.add(other.key)
             yield (
-                f"{lead}{'└─ ' if last else '├─ '}{other.kind} {other.name} "
+                f"{indent}{'└─ ' if last else '├─ '}{other.kind} {other.name} "
                 f" {'(see above)' if again else other.detail}"
             )
             if not again:
-                yield from branch(other, f"{lead}{'   ' if last else '│  '}")
+                yield from branch(other, f"{indent}{'   ' if last else '│  '}")
 
     yield f"pipeline {pipeline.name}"
     for box in found:
@@ -103,8 +108,8 @@ def text(pipeline: Pipeline) -> Iterator[str]:
 
 
 def columns_of(found: list[Box]) -> dict[str, int]:
-    """By key: how many boxes stand before each on the longest way to it; outputs all in the last
-    column.
+    """Return the column of each box, by key: the number of boxes before it on the longest path to
+    it. All outputs are in the last column.
     """
     columns: dict[str, int] = {}
     for box in found:
@@ -114,8 +119,8 @@ def columns_of(found: list[Box]) -> dict[str, int]:
 
 
 def svg(pipeline: Pipeline) -> str:
-    """Columns of boxes from sources on the left to outputs on the right, with a line for each
-    stream that is read.
+    """Return the drawing as SVG: columns of boxes from sources on the left to outputs on the right,
+    with a line for each stream that is read.
     """
     found = boxes(pipeline)
     columns = columns_of(found)
@@ -132,14 +137,14 @@ def svg(pipeline: Pipeline) -> str:
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">',
         f"<title>pipeline {escape(pipeline.name)}</title>",
-        *(_edge(places[key], places[box.key]) for box in found for key in box.reads),
-        *(_drawn(box, *places[box.key]) for box in found),
+        *(_edge_svg(places[key], places[box.key]) for box in found for key in box.reads),
+        *(_box_svg(box, *places[box.key]) for box in found),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
+def _edge_svg(start: tuple[int, int], end: tuple[int, int]) -> str:
     (x1, y1), (x2, y2) = (start[0] + _BOX_W, start[1] + _BOX_H // 2), (end[0], end[1] + _BOX_H // 2)
     middle = (x1 + x2) // 2
     return (
@@ -148,16 +153,16 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> str:
     )
 
 
-def _drawn(box: Box, x: int, y: int) -> str:
+def _box_svg(box: Box, x: int, y: int) -> str:
     return (
         f"<g><title>{escape(f'{box.kind} {box.name}: {box.detail}')}</title>"
         f'<rect x="{x}" y="{y}" width="{_BOX_W}" height="{_BOX_H}" rx="6"'
         f' fill="{_COLOURS[box.kind]}" stroke="#555"/>'
-        f'<text x="{x + 10}" y="{y + 21}" font-weight="bold">{escape(_short(box.name))}</text>'
+        f'<text x="{x + 10}" y="{y + 21}" font-weight="bold">{escape(_shortened(box.name))}</text>'
         f'<text x="{x + 10}" y="{y + 39}" font-size="11"'
-        f' fill="#444">{escape(_short(box.detail))}</text></g>'
+        f' fill="#444">{escape(_shortened(box.detail))}</text></g>'
     )
 
 
-def _short(words: str) -> str:
-    return words if len(words) <= _LETTERS_MAX else f"{words[: _LETTERS_MAX - 1]}…"
+def _shortened(words: str) -> str:
+    return words if len(words) <= _CHARACTERS_MAX else f"{words[: _CHARACTERS_MAX - 1]}…"

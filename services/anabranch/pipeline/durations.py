@@ -1,5 +1,5 @@
-"""Durations as people write them in files, ``250ms``, ``3s``, ``1m``, ``2h``, always with a unit
-and whole milliseconds inside; durations and times as commands show them.
+"""Durations as people write them in files (``250ms``, ``3s``, ``1m``, ``2h``): always with a unit,
+parsed to whole milliseconds; and durations and times as commands show them.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from datetime import UTC, datetime
 from typing import Final
 
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
-"""A year: anything longer is a slip of the pen, and sums of durations stay far from overflow."""
+"""Longest duration, in ms: a year. A longer one is a typing mistake, and sums of durations stay far
+from overflow.
+"""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TEXT = re.compile(r"\s*([0-9]{1,15})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]+)\s*\Z")
 
 
 def parse_ms(value: object) -> int:
-    """Milliseconds of a duration.
+    """Return the duration that ``value`` states, in ms.
 
     Raises:
-        ValueError: with what is wrong and how to write it.
+        ValueError: ``value`` is no duration; the message says how to write one.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise ValueError(f'{value} has no unit; write for example "{value}ms" or "{value}s"')
@@ -44,7 +46,7 @@ def parse_ms(value: object) -> int:
 
 
 def format_ms(duration_ms: int) -> str:
-    """The shortest text that ``parse_ms`` reads back as ``duration_ms``."""
+    """Return the shortest text that ``parse_ms`` reads back as ``duration_ms``."""
     for unit in ("d", "h", "m", "s"):
         if duration_ms and duration_ms % _UNITS_MS[unit] == 0:
             return f"{duration_ms // _UNITS_MS[unit]}{unit}"
@@ -52,14 +54,18 @@ def format_ms(duration_ms: int) -> str:
 
 
 _READABLE: Final = ((1_000, 1, "ms"), (100_000, 1_000, "s"), (7_200_000, 60_000, "min"))
+"""(duration in ms below which the unit is used, the unit in ms, the unit)."""
+# From here on days are shown instead of hours.
 _DAYS_FROM_MS: Final = 172_800_000
 _SIMULATED_BELOW_MS: Final = 10**11
-"""Event times below it, of 1973, are not the clock's: they count from the begin of a simulation."""
+"""Event time in ms below which it is taken for simulated time, which counts from zero: on the clock
+it would be in 1973 or earlier.
+"""
 
 
 def readable_ms(duration_ms: float) -> str:
-    """Return a duration in the unit that people would say it in, rounded: ``250 ms``, ``3.4 s``,
-    ``12 min``, ``7.5 h``, ``88 d``. The page shows the same (``dashboard/assets/words.js``).
+    """Return a duration, rounded, in the unit that people would use: ``250 ms``, ``3.4 s``, ``12
+    min``, ``7.5 h``, ``88 d``. The dashboard's page shows the same (``dashboard/assets/words.js``).
     """
     size_ms = abs(duration_ms)
     for below_ms, unit_ms, unit in _READABLE:
@@ -72,8 +78,8 @@ def readable_ms(duration_ms: float) -> str:
 
 
 def time_in_words(moment_ms: object) -> str:
-    """Return an event time as UTC to the millisecond, small numbers (simulated time) as seconds,
-    what is no time as a dash.
+    """Return an event time as UTC to the millisecond. Simulated time is shown in seconds, anything
+    that is no time as a dash.
     """
     if not isinstance(moment_ms, int):
         return "-"

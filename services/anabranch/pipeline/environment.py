@@ -1,9 +1,9 @@
 """Environment variables in the pipeline file: ``${NAME}``, ``${NAME:-default}``; ``$${`` stands for
 ``${``.
 
-Values are filled in after the YAML is read: what a variable holds cannot add keys. A value that is
-nothing but one variable is a number or a truth value where its text is one; in quotes inside a
-longer text it stays text.
+Values are filled in after the YAML is read, so that the content of a variable cannot add keys. A
+value that consists of one variable becomes a number or truth value if its text is one; inside a
+longer text a variable stays text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _UNFINISHED: Final = re.compile(r"(?<!\$)\$\{")
 
 
 def fill_in(root: Any, variables: Mapping[str, str], mistake: Callable[[Place, str], None]) -> None:
-    """Fill in the values of ``root``, a mapping or list, in place. ``mistake`` gets each variable
-    that is not set.
+    """Fill in the values of ``root``, a mapping or list, in place. ``mistake`` is called for each
+    variable that is not set.
     """
     _walk(root, (), variables, mistake, set())
 
@@ -35,7 +35,7 @@ def _walk(
     mistake: Callable[[Place, str], None],
     seen: set[int],
 ) -> None:
-    if id(node) in seen:  # an alias
+    if id(node) in seen:  # a YAML alias: filled in already, and it may contain itself
         return
     seen.add(id(node))
     entries = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
@@ -49,12 +49,12 @@ def _walk(
 def _filled(
     text: str, at: Place, variables: Mapping[str, str], mistake: Callable[[Place, str], None]
 ) -> object:
-    def one(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]
         if name is None:
             return "${"
         value = variables.get(name, "")
-        if not value and default is not None:  # as in a shell, what is empty has the default too
+        if not value and default is not None:  # as in a shell, an empty value has the default too
             return default[2:]
         if name not in variables:
             mistake(
@@ -71,15 +71,13 @@ def _filled(
             " $${ for the characters themselves",
         )
         return text
-    filled = _VARIABLE.sub(one, text)
+    filled = _VARIABLE.sub(value_of, text)
     whole = _VARIABLE.fullmatch(text)
     return _scalar(filled) if whole is not None and whole["name"] is not None else filled
 
 
 def _scalar(text: str) -> object:
-    """What YAML makes of a value that is written so; a text where that is no number or truth
-    value.
-    """
+    """Return the number or truth value that YAML reads ``text`` as; otherwise ``text``."""
     try:
         value = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError):

@@ -1,4 +1,6 @@
-"""What the pipeline file says of the federation that its owner belongs to."""
+"""The section ``federation`` of a pipeline file: the federation that its owner belongs to,
+partners, hosts, offers, and the owner's trading policy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ FEDERATION_KEYS: Final = (
     "offered",
 )
 _OWNERS_ALONE: Final = ("hosts", "agent", "offers")
-"""Who runs an offer in somebody else's pipeline has nothing to do with these."""
+"""Keys that count for the owner alone: a participant that runs its offer in another's pipeline
+ignores them in that file.
+"""
 AGENT_KEYS: Final = (
     "capacity",
     "scale",
@@ -48,13 +52,14 @@ def federation(
     *,
     host: str,
 ) -> Federation | None:
-    """The section ``federation``; None: there is none, or it has a mistake.
+    """Return the section ``federation``; None: there is none, or it has a mistake.
 
     Args:
-        file: Takes note of mistakes.
-        value: What stands there.
-        stages: Of the pipeline.
-        host: Who reads it, another participant, to run in it what it offers; empty: the owner.
+        file: The document; takes the mistakes.
+        value: Content of the section.
+        stages: Stages of the pipeline.
+        host: Participant other than the owner that reads the file to run its offers there; empty:
+            the owner reads it.
     """
     if value is MISSING:
         return None
@@ -87,14 +92,14 @@ def federation(
 def _partners(
     file: Document, value: object, participant: str, stages: Mapping[str, Stage]
 ) -> dict[str, list[str]]:
-    """Who may run which stages of this pipeline."""
+    """Return which partners may run which stages of this pipeline."""
     owners = {stage.participant for stage in stages.values()}
     found = {}
     for partner, entry in file.mapping(value, ("federation", "partners"), None).items():
         at: Place = ("federation", "partners", partner)
         file.name(partner, at, "participant")
         if partner in owners:
-            file.mistake(at, f"{partner} has stages in this pipeline; a partner is somebody else")
+            file.mistake(at, f"{partner} has stages in this pipeline; a partner has none")
         named = [
             (shard, place)
             for stage, place in file.texts(entry, at, "stage")
@@ -107,12 +112,12 @@ def _partners(
                 file.mistake(
                     place,
                     f"{stage} is a stage of {stages[stage].participant}, and {participant} trades"
-                    " with its own",
+                    " only its own",
                 )
             elif len(stages[stage].process_ids()) > 1:
                 file.mistake(
                     place,
-                    f"{stage} has {len(stages[stage].process_ids())} replicas; one that moves"
+                    f"{stage} has {len(stages[stage].process_ids())} replicas; a stage that moves"
                     " between owners has one",
                 )
         found[partner] = [stage for stage, _ in named]
@@ -120,20 +125,22 @@ def _partners(
 
 
 def _hosts(file: Document, value: object, folder: Path) -> dict[str, Path]:
-    """Whose stages may run here, by which file of this participant's own."""
+    """Return the pipelines whose stages may run here, each with this participant's copy of its
+    file.
+    """
     found = {}
     for pipeline, entry in file.mapping(value, ("federation", "hosts"), None).items():
         at: Place = ("federation", "hosts", pipeline)
         file.name(pipeline, at, "pipeline")
         named = file.text(entry, at)
         if named is not None and not (folder / named).is_file():
-            file.mistake(at, f"there is no file {named}, named from the folder of this file")
+            file.mistake(at, f"there is no file {named} in the folder of this file")
         found[pipeline] = folder / (named or "")
     return found
 
 
 def _agent(file: Document, value: object) -> AgentPolicy:
-    """What load costs, and how often to trade."""
+    """Return the trading policy: what load costs, and how often the agent trades."""
     at: Place = ("federation", "agent")
     raw = file.mapping(value, at, AGENT_KEYS)
 
@@ -161,11 +168,13 @@ def _agent(file: Document, value: object) -> AgentPolicy:
 
 
 def _corners(file: Document, value: object, at: Place) -> tuple[tuple[int, int], ...]:
-    """Straight lines that the operator draws."""
+    """Return the corners of a cost curve of straight lines, which the operator states."""
     found = file.mapping(value, at, ("corners",)).get("corners", MISSING)
     at = (*at, "corners")
     if not isinstance(found, list) or not found:
-        file.mistake(at, "a list of [units, micro-units per second for each from there on]")
+        file.mistake(
+            at, "a list of [units, micro-units per second for each unit from there on] is wanted"
+        )
         return ()
     corners = []
     for number, each in enumerate(found):

@@ -1,10 +1,10 @@
-"""Who needs which right on the topics of a federation: this participant's broker of contracts, its
-agent, its operator, who signs by command, and the auditor of what it sells. Its catalog is written
-by its broker alone.
+"""Rights on the topics of a federation: of this participant's contract broker, its agent, its
+operator, its dashboard, and the auditor of the stages that it hands over. Only the broker writes
+the participant's catalog.
 
-Which contracts a participant has is in no file: they are named. Each is its parties' and the
-auditor's alone; whoever has no right on its topic does not see it. Keys are for all to read, and
-for their owner to write.
+No file lists a participant's contracts, so callers name them. The parties and the auditor of a
+contract have rights on its topic; others do not see it. Keys can be read by all and are written by
+their owner alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from anabranch.pipeline.topic_names import FederationTopics
 def federation_rights(
     pipeline: Pipeline, contracts: Sequence[str], *, prefix: str | None = None
 ) -> list[Right]:
-    """The rights of this participant; none where the pipeline file names no federation.
+    """Return the rights of this participant; none where the pipeline file names no federation.
 
     Args:
-        pipeline: A checked one.
+        pipeline: A checked pipeline.
         contracts: Ids of its contracts.
-        prefix: As of ``access.rights``.
+        prefix: Prefix of the principals' names, as in ``access.rights``.
     """
     if pipeline.federation is None:
         return []
@@ -33,19 +33,22 @@ def federation_rights(
     dashboard = f"{before}dashboard"
     broker, operator = f"{before}contract_broker", f"{before}operator"
     return [
-        *_of_both(broker, names, contracts),
-        *_of_both(operator, names, contracts),
-        *_of_operator(operator, names, participant, contracts),
-        *_of_lookups(operator, names, pipeline),
+        *_contract_rights(broker, names, contracts),
+        *_contract_rights(operator, names, contracts),
+        *_operator_rights(operator, names, participant, contracts),
+        *_lookup_rights(operator, names, pipeline),
         Right(broker, Resource.TOPIC, names.catalog(participant), Operation.WRITE, "catalog"),
-        *(_of_streams(broker, pipeline) if contracts else ()),
-        *(() if pipeline.federation.agent is None else _of_agent(pipeline, before, contracts)),
-        *(_of_auditor(pipeline, before, contracts) if pipeline.audited_stages() else ()),
-        *_of_dashboard(dashboard, names, contracts),
+        *(_metering_rights(broker, pipeline) if contracts else ()),
+        *(() if pipeline.federation.agent is None else _agent_rights(pipeline, before, contracts)),
+        *(_auditor_rights(pipeline, before, contracts) if pipeline.audited_stages() else ()),
+        *_dashboard_rights(dashboard, names, contracts),
     ]
 
 
-def _of_both(principal: str, names: FederationTopics, contracts: Sequence[str]) -> Iterator[Right]:
+def _contract_rights(
+    principal: str, names: FederationTopics, contracts: Sequence[str]
+) -> Iterator[Right]:
+    """Yield the rights on the contracts that each kind of process needs that takes part in them."""
     yield Right(principal, Resource.TOPIC, names.keys(""), Operation.READ, "keys", prefixed=True)
     for contract in contracts:
         for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS):
@@ -59,10 +62,11 @@ def _of_both(principal: str, names: FederationTopics, contracts: Sequence[str]) 
     )
 
 
-def _of_streams(principal: str, pipeline: Pipeline) -> Iterator[Right]:
-    """What streams are metered by, under contracts that this participant may have for them: those
-    that it publishes, those of others, and the results of stages that partners may run. Those of a
-    partner's broker, too: ``contract_broker.PARTNER`` stands for its principal.
+def _metering_rights(principal: str, pipeline: Pipeline) -> Iterator[Right]:
+    """Yield the rights on the boundary logs by which contracts for streams are metered: streams
+    that this participant publishes, streams of others that it reads, and results of stages that
+    partners may run. A partner's broker has these rights too, as the principal
+    ``contract_broker.PARTNER``.
     """
     bound = [name for name, each in pipeline.bindings.items() if not each.cluster]
     partners = {} if pipeline.federation is None else pipeline.federation.partners
@@ -78,10 +82,10 @@ def _of_streams(principal: str, pipeline: Pipeline) -> Iterator[Right]:
                 yield Right(reader, Resource.TOPIC, topic, operation, "boundaries")
 
 
-def _of_dashboard(
+def _dashboard_rights(
     principal: str, names: FederationTopics, contracts: Sequence[str]
 ) -> Iterator[Right]:
-    """``anabranch ui`` shows what is there."""
+    """Yield the rights by which ``anabranch ui`` shows keys, contracts and offers."""
     yield Right(principal, Resource.TOPIC, names.keys(""), Operation.READ, "keys", prefixed=True)
     for contract in contracts:
         for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
@@ -90,11 +94,11 @@ def _of_dashboard(
         yield Right(principal, Resource.TOPIC, names.offers(contract), Operation.READ, "offers")
 
 
-def _of_operator(
+def _operator_rights(
     principal: str, names: FederationTopics, participant: str, contracts: Sequence[str]
 ) -> Iterator[Right]:
-    """``anabranch keys`` and ``contracts`` make the topics that are missing; ``catalog`` reads all
-    catalogs.
+    """Yield the rights by which ``anabranch keys`` and ``contracts`` create missing topics, and
+    ``catalog`` reads all catalogs.
     """
     for operation in (Operation.CREATE, Operation.DESCRIBE):
         yield Right(principal, Resource.TOPIC, names.catalog(participant), operation, "catalog")
@@ -112,8 +116,8 @@ def _of_operator(
             yield Right(principal, Resource.TOPIC, names.offers(contract), operation, "offers")
 
 
-def _of_lookups(principal: str, names: FederationTopics, pipeline: Pipeline) -> Iterator[Right]:
-    """``anabranch check`` and ``catalog --keep`` on other owners' clusters."""
+def _lookup_rights(principal: str, names: FederationTopics, pipeline: Pipeline) -> Iterator[Right]:
+    """Yield the rights of ``anabranch check`` and ``catalog --keep`` on other owners' clusters."""
     for cluster in pipeline.clusters:
         for kind, before, operation in (
             ("keys", names.keys(""), Operation.READ),
@@ -125,14 +129,15 @@ def _of_lookups(principal: str, names: FederationTopics, pipeline: Pipeline) -> 
             )
 
 
-def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
-    """It talks about contracts, writes their ledgers, moves the stages of its own pipeline, and
-    reads the logs of those. A partner's agent measures what it runs by the same logs, and hears who
-    runs what it may sell on: ``agent.PARTNER`` stands for its principal.
+def _agent_rights(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
+    """Yield the rights of agents. This participant's agent negotiates contracts, writes their
+    ledgers, moves the stages of its own pipeline and reads the logs of those. A partner's agent, as
+    the principal ``agent.PARTNER``, measures the stages that it runs by the same logs, and reads
+    the heartbeats of those that it may sell on.
     """
-    assert pipeline.federation is not None, "the caller looked"  # noqa: S101
+    assert pipeline.federation is not None, "the caller checks this"  # noqa: S101
     agent, names = f"{before}agent", FederationTopics(pipeline.federation.name)
-    yield from _of_both(agent, names, contracts)
+    yield from _contract_rights(agent, names, contracts)
     for contract in contracts:
         for operation in (Operation.READ, Operation.WRITE):
             yield Right(agent, Resource.TOPIC, names.offers(contract), operation, "offers")
@@ -145,46 +150,54 @@ def _of_agent(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iter
         if stage.participant == pipeline.federation.participant
         and not pipeline.reads_elsewhere(stage.name)
     ]
-    yield from _of_logs(agent, pipeline, stages)
-    yield from _of_beats(agent, pipeline, stages)
+    yield from _log_rights(agent, pipeline, stages)
+    yield from _heartbeat_rights(agent, pipeline, stages)
     partners = pipeline.federation.partners
     for partner, traded in partners.items():
         guest, guests = f"{before}agent.{partner}", [pipeline.stages[stage] for stage in traded]
-        yield from _of_logs(guest, pipeline, guests)
+        yield from _log_rights(guest, pipeline, guests)
         others = {each for other, theirs in partners.items() if other != partner for each in theirs}
-        yield from _of_beats(guest, pipeline, [each for each in guests if each.name in others])
+        yield from _heartbeat_rights(
+            guest, pipeline, [each for each in guests if each.name in others]
+        )
 
 
-def _of_beats(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:
-    """What replicas say of themselves."""
+def _heartbeat_rights(
+    principal: str, pipeline: Pipeline, stages: Sequence[Stage]
+) -> Iterator[Right]:
+    """Yield the right to read the heartbeats of the replicas of ``stages``."""
     for stage in stages:
         label = f"{stage.name}.{stage.replica_ids()[0]}"
         topic = pipeline.topic_names.control("processing", label)
         yield Right(principal, Resource.TOPIC, topic, Operation.READ, "control")
 
 
-def _of_auditor(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
-    """Another participant's process: it reads what the stages that partners may run read, and what
-    stands of them in their logs, and writes into ledgers.
+def _auditor_rights(pipeline: Pipeline, before: str, contracts: Sequence[str]) -> Iterator[Right]:
+    """Yield the rights of the auditor, another participant's process. It reads the inputs and the
+    boundary logs of the stages that partners may run, and writes to ledgers.
     """
-    assert pipeline.federation is not None, "the caller looked"  # noqa: S101
+    assert pipeline.federation is not None, "the caller checks this"  # noqa: S101
     auditor, names = f"{before}auditor", FederationTopics(pipeline.federation.name)
-    yield from _of_both(auditor, names, contracts)
+    yield from _contract_rights(auditor, names, contracts)
     stages = [pipeline.stages[stage] for stage in pipeline.audited_stages()]
-    yield from _of_logs(auditor, pipeline, stages)
+    yield from _log_rights(auditor, pipeline, stages)
     for stream in dict.fromkeys(each for stage in stages for each in pipeline.inputs(stage.name)):
         for writer in pipeline.stream_writers(stream):
             blocks = pipeline.topic_names.blocks(stream, writer)
             yield Right(auditor, Resource.TOPIC, blocks, Operation.READ, "blocks")
 
 
-def _of_logs(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:
-    """What load is measured by: the logs of stages and of what they read."""
+def _log_rights(principal: str, pipeline: Pipeline, stages: Sequence[Stage]) -> Iterator[Right]:
+    """Yield the rights on the logs by which load is measured: those of ``stages`` and of their
+    inputs.
+    """
     streams = dict.fromkeys(
         stream for stage in stages for stream in (stage.name, *pipeline.inputs(stage.name))
     )
     for stream in streams:
         topic, binding = pipeline.topic_names.boundaries(stream), pipeline.bindings.get(stream)
         yield Right(principal, Resource.TOPIC, topic, Operation.READ, "boundaries")
+        # A stream that is verified with published keys needs record times set by the broker: its
+        # readers check that setting.
         if binding is not None and binding.participant:
             yield Right(principal, Resource.TOPIC, topic, Operation.DESCRIBE_CONFIGS, "boundaries")

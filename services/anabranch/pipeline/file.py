@@ -1,8 +1,8 @@
-"""Reading the pipeline file.
+"""Reader of the pipeline file: turns it into a checked ``Pipeline``.
 
-The file is walked key by key with the line numbers that the YAML reader keeps; every mistake
-becomes one line ``FILE:LINE: key.path: what; how to fix``, and the walk goes on, so that a person
-sees all of them at once. Only a file without a single mistake becomes a ``Pipeline``.
+The file is walked key by key with the line numbers that the YAML reader keeps. Every mistake
+becomes one line, ``FILE:LINE: key.path: what; how to fix``, and the walk continues, so that a
+person sees all mistakes at once. Only a file without a single mistake becomes a ``Pipeline``.
 """
 
 from __future__ import annotations
@@ -59,23 +59,26 @@ _NEEDED: Final = "pipeline, sources, stages and outputs"
 def load(
     path: Path | str, offers: Path | None = None, *, look_up: LookUp | None = None
 ) -> Pipeline:
-    """The pipeline in the file at ``path``.
+    """Return the pipeline in the file at ``path``.
 
     Args:
-        path: Of the file.
-        offers: The pipeline file of whoever reads it to run in it what it offers.
-        look_up: Finds streams of others that the file names without their columns; None: what is
-            kept beside the file (``kept_bindings``).
+        path: The pipeline file.
+        offers: Pipeline file of a participant other than the owner, which reads ``path`` to run its
+            offers there; None: the owner reads it.
+        look_up: Lookup of streams of others that the file names without their columns; None: the
+            file of kept bindings beside it (``kept_bindings``).
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
     """
-    path, host = Path(path), None if offers is None else _host(offers)
+    path, host = Path(path), None if offers is None else _read_host(offers)
     root = read_yaml(path)
     if not isinstance(root, dict):
         what = "the file is empty" if root is None else f"a mapping is wanted, not {shown(root)}"
         raise ConfigurationError(f"{path}:1: {what}; it needs {_NEEDED}")
-    walk = _Walk(path, root, host, look_up or from_kept(path))
+    walk = _PipelineReader(path, root, host, look_up or from_kept(path))
+    # Another participant's file must not read this process's environment: it could carry secrets
+    # out, as names of topics for example.
     fill_in(root, os.environ if host is None else {}, walk.mistake)
     pipeline = walk.pipeline()
     if walk.mistakes or pipeline is None:
@@ -84,8 +87,8 @@ def load(
 
 
 def hosted_pipelines(named: Federation) -> dict[str, Pipeline]:
-    """The pipelines of others whose stages may run here, by this participant's copies of their
-    files.
+    """Return the pipelines of others whose stages may run here, read from this participant's copies
+    of their files.
 
     Raises:
         ConfigurationError: a file is wrong, or is that of another pipeline.
@@ -100,10 +103,10 @@ def hosted_pipelines(named: Federation) -> dict[str, Pipeline]:
 
 
 def federation_name(path: Path) -> str:
-    """The federation that the file at ``path`` names, whatever else is wrong with it.
+    """Return the federation that the file at ``path`` names, whatever other mistakes the file has.
 
     Raises:
-        ConfigurationError: it is no pipeline file, or names none.
+        ConfigurationError: it is no pipeline file, or names no federation.
     """
     root = read_yaml(path)
     if isinstance(root, dict):
@@ -113,31 +116,31 @@ def federation_name(path: Path) -> str:
         if isinstance(name, str) and is_name(name):
             return str(name)
     raise ConfigurationError(
-        f"{path} names no federation; add who you are in which one, federation: {{name: tolls,"
+        f"{path} names no federation; add its name and yours, federation: {{name: tolls,"
         " participant: north}"
     )
 
 
-def _host(path: Path) -> Host:
+def _read_host(path: Path) -> Host:
     federation = load(path).federation
     if federation is None or not federation.offers:
         raise ConfigurationError(f"{path} offers nothing: it has no federation.offers")
     return Host(federation, path)
 
 
-def _names(section: object) -> list[str]:
-    """Those that a section of the file gives, whether or not what stands there is right."""
+def _keys_of(section: object) -> list[str]:
+    """Return the text keys of a section of the file, whether or not their values are valid."""
     return [name for name in section if isinstance(name, str)] if isinstance(section, dict) else []
 
 
-def _delivered(outputs: dict[str, Any], published: Collection[str]) -> list[object]:
-    """The stages that outputs, as they are written, and other pipelines read."""
+def _read_by_others(outputs: dict[str, Any], published: Collection[str]) -> list[object]:
+    """Return the stages that outputs or other pipelines read, as the file names them."""
     named = [entry.get("stage") for entry in outputs.values() if isinstance(entry, dict)]
     return [*named, *published]
 
 
-class _Walk(Document):
-    """One pass over the pipeline file."""
+class _PipelineReader(Document):
+    """Reader of one pipeline file."""
 
     def __init__(self, path: Path, root: object, host: Host | None, look_up: LookUp) -> None:
         super().__init__(path, root)
@@ -145,7 +148,7 @@ class _Walk(Document):
         self._uses = TopicUses(self)
 
     def pipeline(self) -> Pipeline | None:
-        """The pipeline; only meaningful when there is no mistake."""
+        """Return the pipeline; None where there is a mistake."""
         top = self.mapping(self.root, (), _FILE_KEYS)
         self._check_version(top.get("version", 1))
         name = self.name(top.get("pipeline", MISSING), ("pipeline",), "pipeline")
@@ -171,7 +174,7 @@ class _Walk(Document):
             self,
             sections["stages"],
             self._whole_stages(top, sections, records),
-            _delivered(sections["outputs"], publish_ms),
+            _read_by_others(sections["outputs"], publish_ms),
         )
         check_shards(self, sources, stages, stage_shards)
         federated = federation(
@@ -222,10 +225,10 @@ class _Walk(Document):
         sections: dict[str, dict[str, Any]],
         records: dict[str, RecordSchema],
     ) -> dict[str, Stage]:
-        """As the file has them, without regard to shards. ``records``: columns of the other
-        streams, by name.
+        """Return the stages as the file has them, before those with shards are replaced by their
+        shards. ``records``: columns of the other streams, by name.
         """
-        streams = [*sections["sources"], *_names(top.get("bindings")), *sections["stages"]]
+        streams = [*sections["sources"], *_keys_of(top.get("bindings")), *sections["stages"]]
         offered = OfferedStages(self, top.get("federation"), self._host)
         stages = {
             key: read_stage(self, key, value, streams, offered)
@@ -243,12 +246,12 @@ class _Walk(Document):
         named_clusters: dict[str, str],
     ) -> dict[str, Binding]:
         member = top.get("federation")
-        named_so = member.get("name", "") if isinstance(member, dict) else member
+        named_federation = member.get("name", "") if isinstance(member, dict) else member
         return bindings(
             self,
             top.get("bindings", {}),
             [*sections["sources"], *sections["stages"]],
-            Catalog(named_so, bucket_ms, named_clusters, self._look_up),
+            Catalog(named_federation, bucket_ms, named_clusters, self._look_up),
         )
 
     def _check_version(self, version: object) -> None:
@@ -260,7 +263,9 @@ class _Walk(Document):
             )
 
     def _sections(self, top: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Sources, stages and outputs, as they are written; no two streams have one name."""
+        """Return sources, stages and outputs as the file has them. Reports a stage that has the
+        name of a source.
+        """
         sections = {
             key: self._section(top, key, needed=instead not in top)
             for key, instead in (
@@ -278,14 +283,16 @@ class _Walk(Document):
         return sections
 
     def _check_resources(self, pipeline: Pipeline) -> None:
-        """Each is of a node that is there, and of one's own."""
+        """Report resources for a node that does not exist, or that another participant runs."""
         known = [*pipeline.nodes(), *pipeline.partner_nodes]
         for node in pipeline.resources:
             if node not in known:
                 self.mistake(("resources", node), f"there is no node {node}; {guess(node, known)}")
             elif node in pipeline.offering_nodes:
                 owner = pipeline.offering_nodes[node]
-                self.mistake(("resources", node), f"it is a node of {owner}, for {owner} to say")
+                self.mistake(
+                    ("resources", node), f"it is a node of {owner}, which sets this; leave it out"
+                )
 
     def _registry(self, value: object) -> str | None:
         at: Place = ("schema_registry",)

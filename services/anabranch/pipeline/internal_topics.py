@@ -1,4 +1,4 @@
-"""The topics that a pipeline has for itself, as they must be."""
+"""The internal topics of a pipeline with the settings that they must have."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def internal_topics(
     pipeline: Pipeline, replication: int = BROKERS_OWN
 ) -> Iterator[tuple[str, TopicSettings]]:
-    """(kind, settings) of each: streams, control, alarms, progress. ``replication``: see
-    ``topic_settings``.
+    """Yield (kind, settings) of each internal topic: streams, control, alarms, progress.
+    ``replication``: as of ``topic_settings``.
     """
     names = pipeline.topic_names
     for stream in pipeline.streams():

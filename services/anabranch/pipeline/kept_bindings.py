@@ -1,8 +1,9 @@
-"""What was looked up of the bindings of a pipeline file, kept in a file beside it.
+"""File of looked-up bindings: the result of looking up a pipeline file's bindings in the catalog,
+kept beside it.
 
-Every process reads the pipeline file, and all must read the same streams by the same columns,
-whatever the catalog says meanwhile. So a lookup is done once, by command, and what it found is part
-of the deployment as the pipeline file is.
+Every process reads the pipeline file, and all must read the same streams with the same columns
+whatever the catalog says meanwhile. So a command looks them up once, and its result is part of the
+deployment like the pipeline file itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SUFFIX: Final = ".bindings.json"
 
 
 class KeptBinding(BaseModel):
-    """One stream of another participant's, as it was found."""
+    """Stream of another participant, as it was found in the catalog."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -41,7 +42,7 @@ class KeptBinding(BaseModel):
     out_of_orderness_ms: int = Field(ge=0)
 
     def changes(self, now: KeptBinding) -> list[str]:
-        """What differs in ``now``, as keys of the file."""
+        """Return the keys of the file whose values differ in ``now``."""
         return [
             name for name in type(self).model_fields if getattr(self, name) != getattr(now, name)
         ]
@@ -55,29 +56,32 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a stream is, and the catalog of its owner."""
+    """Kafka cluster that holds a stream and the catalog of its owner."""
 
     name: str = ""
-    """Empty: on the own cluster."""
+    """Name in the pipeline file; empty: the pipeline's own cluster."""
     kafka: str = ""
-    """The address of another one."""
+    """Address of another owner's cluster; empty: the own one."""
 
 
 LookUp = Callable[[str, str, "WantedStream", Cluster], KeptBinding | str]
-"""(federation, name of the binding, what it names, where) -> what is found, or why nothing is."""
+"""Lookup of a binding: (federation, name of the binding, wanted stream, cluster) to the binding
+found, or to the reason why there is none.
+"""
 
 
 def kept_path(pipeline_file: Path) -> Path:
-    """Where it is kept: ``billing.bindings.json`` beside ``billing.yaml``."""
+    """Return the path of the file of a pipeline file: ``billing.bindings.json`` beside
+    ``billing.yaml``.
+    """
     return pipeline_file.with_suffix(_SUFFIX)
 
 
 def read_kept(pipeline_file: Path) -> dict[str, KeptBinding]:
-    """What is kept of the bindings in ``pipeline_file``, by their names; nothing where there is no
-    such file.
+    """Return the kept bindings of ``pipeline_file``, by name; none where there is no such file.
 
     Raises:
-        ConfigurationError: it cannot be read, or is not what was written.
+        ConfigurationError: the file cannot be read, or has not the form that ``kept_text`` writes.
     """
     path = kept_path(pipeline_file)
     if not path.exists():
@@ -87,18 +91,20 @@ def read_kept(pipeline_file: Path) -> dict[str, KeptBinding]:
         return _File.model_validate_json(raw).bindings
     except ValidationError:
         raise ConfigurationError(
-            f"{path}: not what `anabranch catalog --keep` writes; delete it, and give that command"
+            f"{path}: not what `anabranch catalog --keep` writes; delete it, and run that command"
         ) from None
 
 
 def kept_text(bindings: Mapping[str, KeptBinding]) -> str:
-    """The content of the file."""
+    """Return the content of the file for ``bindings``."""
     found = {name: kept.model_dump() for name, kept in sorted(bindings.items())}
     return json.dumps({"bindings": found}, indent=1) + "\n"
 
 
 def from_kept(pipeline_file: Path) -> LookUp:
-    """Finds what is kept, and nothing else. The file is read when the first binding asks."""
+    """Return a lookup that finds kept bindings only. It reads the file when the first binding is
+    looked up.
+    """
     kept: dict[str, KeptBinding] | None = None
 
     def look_up(_: str, name: str, wanted: WantedStream, __: Cluster) -> KeptBinding | str:
@@ -111,8 +117,8 @@ def from_kept(pipeline_file: Path) -> LookUp:
         found = kept.get(name)
         if found is None or not is_of(found, wanted):
             return (
-                f"its columns are not known; have {wanted.stream} of {wanted.participant} looked"
-                " up, anabranch catalog --keep --kafka ADDR, or name pipeline and record"
+                f"its columns are not known; look up {wanted.stream} of {wanted.participant} with"
+                " `anabranch catalog --keep --kafka ADDR`, or name pipeline and record"
             )
         if found.bucket_ms != wanted.bucket_ms:
             return (
@@ -125,7 +131,7 @@ def from_kept(pipeline_file: Path) -> LookUp:
 
 
 def is_of(kept: KeptBinding, wanted: WantedStream) -> bool:
-    """Whether it was found for what is wanted now."""
+    """Return whether ``kept`` was found for the stream that is wanted now."""
     return (kept.participant, kept.stream) == (wanted.participant, wanted.stream) and (
         wanted.pipeline in ("", kept.pipeline)
     )

@@ -1,9 +1,9 @@
-"""A pipeline as values. Only ``pipeline.file.load`` makes one, so whatever holds a ``Pipeline``
-holds a checked one.
+"""Values of a checked pipeline. Only ``pipeline.file.load`` makes a ``Pipeline``, so whatever holds
+one holds a checked one.
 
-Words: a *source* is a stream that ingestion writes, a *stage* one that processing writes, an
-*output* a stream that delivery hands to users. All times are in ms; ``None`` for a time means never
-or unlimited, as the field's text says.
+A *source* is a stream that ingestion writes, a *stage* one that processing writes, an *output* a
+stream that delivery hands to users. All times are in ms; ``None`` for a time means never or
+unlimited, as the field's docstring states.
 """
 
 from __future__ import annotations
@@ -46,57 +46,64 @@ class _Model(BaseModel):
 
 
 class EventTime(_Model):
-    """Where a row's event time comes from."""
+    """Rule for a row's event time."""
 
     field: str | None
-    """Field of the record; None: the time at which the broker got the record."""
+    """Field of the record; None: the time at which the broker received the record."""
     unit: Literal["ms", "s", "us"] = "ms"
+    """Unit of the field."""
     is_timestamp: bool = False
-    """The field is a timestamp; its unit is ``us`` then."""
+    """Whether the field is an Avro timestamp; ``unit`` is ``us`` then."""
 
 
 class IdleTimeout(_Model):
-    """How long silence holds the boundary back."""
+    """Timeouts after which a source without records no longer holds its boundary back."""
 
     partition_ms: int | None = 5_000
-    """A partition silent for so long is left out while others speak; None: never."""
+    """Idle time, in ms, after which a partition no longer holds the boundary back while other
+    partitions have records; None: never.
+    """
     source_ms: int | None = None
-    """A source silent for so long goes on by elapsed time; None: never."""
+    """Idle time of the whole source, in ms, after which its boundary advances by elapsed time;
+    None: never.
+    """
 
 
 class _Sharded(_Model):
-    """What processes share out among themselves by the partitions of topics
-    (``protocol.edge.shards``).
+    """Base of sources and outputs: work that processes divide among themselves by the partitions of
+    topics (``protocol.edge.shards``).
     """
 
     name: str
     shards: int = 1
-    """Processes, each for its part of the partitions."""
+    """Number of processes, each for its part of the partitions."""
     shards_before: list[int] = []
-    """The numbers that it had before, in their order; 0: nobody needs what one wrote any more."""
+    """Earlier numbers of shards, in their order; 0: nothing needs what that generation wrote."""
 
     @property
     def numbers(self) -> list[int]:
-        """Of shards, by generation; the last one counts."""
+        """Numbers of shards by generation; the last one is the current."""
         return [*self.shards_before, self.shards]
 
     def generation(self, number: int) -> list[str]:
-        """The names of the processes of generation ``number``, by shard."""
+        """Return the names of the processes of generation ``number``, which counts from 1, by
+        shard.
+        """
         return members(self.name, self.numbers[number - 1], number)
 
     def processes(self) -> list[str]:
-        """The names of the processes that run, by shard."""
+        """Return the names of the current processes, by shard."""
         return self.generation(len(self.numbers))
 
     def earlier_processes(self) -> list[str]:
-        """Those of the numbers that it had before."""
+        """Return the names of the processes of all earlier generations."""
         return [
             process for number in range(1, len(self.numbers)) for process in self.generation(number)
         ]
 
     def processes_before(self, process: str) -> list[str]:
-        """Return the processes of the number before that of ``process``, by shard; empty: there was
-        none, or the file names it no more.
+        """Return the processes of the generation before that of ``process``, by shard; empty: it is
+        the first one, or the file no longer names it.
         """
         for number in range(2, len(self.numbers) + 1):
             if process in self.generation(number):
@@ -105,228 +112,241 @@ class _Sharded(_Model):
 
 
 class Source(_Sharded):
-    """An input stream: user's topics, their record, and the rule for event time."""
+    """Input stream: the user's topics, their record, and the rule for event time."""
 
     topics: list[str]
     record: RecordSchema
     format: str = "json"
-    """One of ``codec.formats.FORMATS``."""
+    """Format of the records, one of ``codec.formats.FORMATS``."""
     event_time: EventTime
     out_of_orderness_ms: int = 0
-    """A record may be older than its partition's newest by so much."""
+    """Time in ms by which a record may be older than the newest of its partition."""
     idle_timeout: IdleTimeout = IdleTimeout()
     bounded: bool = False
+    """Whether the data is finite: the stream ends with its topics."""
     max_ahead_ms: int | None = 60_000
-    """Records further in front of the clock are dead letters; None: unlimited."""
+    """Time in ms from which a record ahead of the clock becomes a dead letter; None: unlimited."""
     late: Literal["dead_letter", "reassign"] = "dead_letter"
+    """Treatment of a record that is not newer than the boundary: dead letter, or reassigned to the
+    open bucket.
+    """
     extra_fields: Literal["ignore", "reject"] = "ignore"
-    """Fields that the record has not, in formats that can have them: left out, or the reason of a
-    dead letter.
+    """Treatment of fields that the record does not have, in formats that allow them: ignore them,
+    or make the record a dead letter.
     """
     dead_letter: str
+    """Topic of the dead letters."""
     start: Literal["earliest", "latest"] | int = "earliest"
-    """Where it begins when it has never read anything; a number: with the first record whose
-    timestamp is so late, in ms.
+    """Position of the first read of a source that has no progress yet. A number: the first record
+    with this timestamp, in ms since 1970, or a later one.
     """
 
     def streams(self) -> list[str]:
-        """The streams that it is, which have the names of the processes that write them: those of
-        earlier numbers of shards (``protocol.edge.handover``), as far as somebody needs them.
+        """Return the streams that the source consists of, each named like the process that writes
+        it: those of the current shards, and of earlier numbers of shards as far as they are still
+        needed (``protocol.edge.handover``).
         """
         return [*self.earlier_processes(), *self.processes()]
 
     def shard(self, stream: str) -> Shard:
-        """Which of the shards of its generation writes ``stream``, one of ``streams``."""
+        """Return the shard of its generation that writes ``stream``, one of ``streams``."""
         generation = self.generation(self.stream(stream).generation)
         return Shard(generation.index(stream), len(generation))
 
     def stream(self, name: str) -> SourceStream:
-        """What the file says of the stream ``name``, one of ``streams``."""
+        """Return the generation and numbers of shards of ``name``, one of ``streams``."""
         numbers = tuple(self.numbers)
         known = (n for n in range(1, len(numbers) + 1) if name in self.generation(n))
         return SourceStream(self.name, numbers, next(known))
 
 
 class Offer(_Model):
-    """A stage that its owner runs for others (``protocol.federation.offered_stages``)."""
+    """Stage that its owner runs for others (``protocol.federation.offered_stages``)."""
 
     name: str
     terms: Terms
     reads: dict[str, RecordSchema]
-    """The columns of its inputs."""
+    """Columns of its inputs, by the inputs' names."""
     gives: RecordSchema
+    """Columns of its result."""
     offered_to: list[str] | None = None
-    """Participants; None: all. Only the owner knows."""
+    """Participants that may instantiate it; None: all. Known to the owner only."""
     transform: list[str] = []
-    """As of a stage. Only the owner has it."""
+    """Functions, as of a stage. Known to the owner only."""
     sql: str | None = None
+    """Query, as of a stage. Known to the owner only."""
     path: Path
-    """The file in which it stands: the functions are found next to the owner's."""
+    """File that declares the offer. Its functions are found next to the owner's file."""
 
 
 MASTER: Final = (
     r"^(local(\[[1-9][0-9]{0,3}(,[1-9][0-9]*)?\])?|spark://[^\s,/:]+:[0-9]+(,[^\s,/:]+:[0-9]+)*)$"
 )
-"""A master of Spark that a node can have: in its process, or a standalone cluster."""
+"""Regular expression of a Spark master that a node can have: in the node's process, or a standalone
+cluster.
+"""
 MASTER_FORMS: Final = "write local[2], or spark://HOST:PORT of a standalone cluster"
+"""Hint on the form of ``MASTER``, for messages."""
 
 
 class Resources(_Model):
-    """What a node's Spark, or a stage of it, may take; None: as the environment says."""
+    """Limits of a node's Spark, or the needs of a stage; None: as the environment sets."""
 
     memory: str | None = None
-    """Heap of its Java, such as ``2g``."""
+    """Heap of the Java process, such as ``2g``."""
     cores: int | None = None
-    """Tasks that run at once."""
+    """Number of tasks that run at once."""
     master: str | None = None
-    """Of Spark (``MASTER``); of a node alone."""
+    """Spark master (``MASTER``); only for a node."""
 
 
 class Stage(_Model):
-    """One query fragment of one participant."""
+    """Query fragment that one participant runs."""
 
     name: str
     participant: str
     reads: list[str]
-    """Streams: names of sources or stages."""
+    """Input streams: names of sources, stages or bindings."""
     transform: list[str]
-    """``module:function``, applied one after the other; none where there is ``sql``."""
+    """Functions, as ``module:function``, applied one after the other; none where there is ``sql``.
+    """
     sql: str | None = None
-    """A query of Spark over the inputs by their names."""
+    """Spark SQL query over the inputs, by their names."""
     replicas: int = 1
     ha: HaMode = "active"
-    """What is done for the loss of a process or its disk (docs/concepts.md)."""
+    """Mode of recovery from the loss of a process or its disk (docs/concepts.md)."""
     state_horizon_ms: int | None = None
-    """A record changes results at most so much later than itself; None: not known. Always
-    known for ``upstream_backup`` and ``amnesia``.
+    """Time in ms after which a record no longer changes results; None: not known. Always known for
+    ``upstream_backup`` and ``amnesia``.
     """
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
-    """Of what the stage computes: raised when that changes, it replaces the versions before
-    at one bucket (BL15 of ``protocol.log.boundary_log``).
+    """Version of what the stage computes. Raise it when the computation changes: it then replaces
+    earlier versions from one bucket on (BL15 of ``protocol.log.boundary_log``).
     """
     parameters: dict[str, object] = {}
     resources: Resources = Resources()
-    """What it needs of its node (``pipeline.resources.of_node``)."""
+    """Needs of the stage from its node (``pipeline.resources.of_node``)."""
     offered: Offer | None = None
-    """Another participant's, which this stage is an instance of; None: it is the owner's own."""
+    """Offer of another participant that this stage is an instance of; None: the owner's own stage.
+    """
     share: Share | None = None
-    """The rows of its inputs that it takes, where it is a shard; None: all."""
+    """Share of its inputs' rows that the stage takes, where it is a shard; None: all rows."""
 
     @property
-    def stands_for_all(self) -> bool:
-        """Whether it is a whole stage, or its first shard: what is alike in all of them is looked
-        at there.
+    def is_whole_or_first_shard(self) -> bool:
+        """Whether it is a whole stage or its first shard. Checks of what all shards have in common
+        run on this one only, so that a mistake is reported once.
         """
         return self.share is None or self.share.index == 0
 
     @property
     def functions(self) -> list[str]:
-        """What computes it, as messages name it."""
+        """Functions that compute it, as messages name them."""
         if self.offered is not None and not self.has_code:
             return [f"{self.participant}/{self.offered.name}"]
         return ["sql"] if self.sql is not None else self.transform
 
     @property
     def has_code(self) -> bool:
-        """Whether what computes it is known here."""
+        """Whether the code that computes it is known here."""
         return bool(self.transform) or self.sql is not None
 
     @property
     def arguments(self) -> list[str]:
-        """The names by which what computes it knows its inputs, in the order of ``reads``."""
+        """Names under which its code receives the inputs, in the order of ``reads``."""
         return self.reads if self.offered is None else list(self.offered.reads)
 
     @property
     def rows_per_s(self) -> int:
-        """The cap of its rows of input; 0: there is none."""
+        """Limit on its input, in rows per second; 0: no limit."""
         return 0 if self.offered is None else self.offered.terms.rows_per_s
 
     def found_next_to(self, pipeline_file: Path) -> Path:
-        """The file next to which its functions are."""
+        """Return the file in whose folder its functions are found."""
         return pipeline_file if self.offered is None else self.offered.path
 
     @property
     def backup_horizon_ms(self) -> int | None:
-        """The horizon by which a stage begins again that saves its state nowhere else
-        (``protocol.stage.recovery``); None: another kind of stage.
+        """Horizon in ms from which a stage restarts that saves its state nowhere else
+        (``protocol.stage.recovery``); None: the stage has another mode.
         """
         return self.state_horizon_ms if self.ha in ("upstream_backup", "amnesia") else None
 
     def process_ids(self) -> list[str]:
-        """Ids of the processes that run the stage or stand by."""
+        """Return the ids of the processes that run the stage or stand by."""
         return [str(number) for number in range(self.replicas)]
 
     def replica_ids(self) -> list[str]:
-        """Ids of the replicas, which are the writers of the stage's stream. Processes that
-        stand by for one another are one replica.
+        """Return the ids of the replicas, which are the writers of the stage's stream. With ``ha:
+        passive`` all processes are one replica: only one of them writes at a time.
         """
         return ["0"] if self.ha == "passive" else self.process_ids()
 
     def placed(self) -> PlacedStage:
-        """What decides about its places."""
+        """Return the properties of the stage that its placement depends on."""
         return PlacedStage(self.name, self.participant, tuple(self.process_ids()))
 
 
 class Binding(_Model):
-    """A stream of another participant's pipeline, as its stages here read it."""
+    """Stream of another participant's pipeline that stages here read."""
 
     name: str
-    """As it is called here."""
+    """Name of the stream in this pipeline."""
     pipeline: str
     stream: str
-    """As it is called there: a stage."""
+    """Name of the stream in its own pipeline, where it is a stage."""
     record: RecordSchema
-    """The columns that are expected."""
+    """Columns that are expected."""
     replicas: int = 1
-    """Writers of the stream."""
+    """Number of writers of the stream."""
     hops: int = 1
-    """Stages from a source to the stream, there."""
+    """Number of stages from a source to the stream, in its own pipeline."""
     out_of_orderness_ms: int = 0
-    """The largest of the sources that it is made from."""
+    """Largest out-of-orderness of the sources that the stream is made from, in ms."""
     cluster: str = ""
-    """Where its topics are, of the clusters that the file names; empty: on the own one."""
+    """Name in the file of the cluster that holds its topics; empty: the own one."""
     participant: str = ""
-    """Its owner in the federation: only what it signed counts, or whom it has named, with keys that
-    they have published. Empty: ``keys`` says who is believed.
+    """Owner of the stream in the federation. Only records count that the owner signed, or a signer
+    that it named, with a key that the signer published. Empty: ``keys`` decides.
     """
     keys: list[str] = []
-    """Public keys, as hexadecimal digits: only what one of them signed counts. Empty, as
-    ``participant``: whoever may write its topic is believed.
+    """Public keys, as hexadecimal digits; only records signed with one of them count. Empty, like
+    ``participant``: every record on its topics counts.
     """
 
     def key_bytes(self) -> list[bytes]:
-        """``keys``."""
+        """Return ``keys`` as bytes."""
         return [bytes.fromhex(key) for key in self.keys]
 
     def replica_ids(self) -> list[str]:
-        """Ids of the writers."""
+        """Return the ids of the stream's writers."""
         return [str(number) for number in range(self.replicas)]
 
 
 class Sink(_Model):
-    """A user's topic that delivery writes."""
+    """Topic of a user that delivery writes."""
 
     topic: str
     format: str = "json"
-    """One of ``codec.formats.FORMATS``."""
+    """Format of the records, one of ``codec.formats.FORMATS``."""
     key: list[str] = []
-    """Columns; empty: records have no key."""
+    """Columns of the record key; empty: records have no key."""
     partitions: int | None = None
-    """None: as the topic has, or the pipeline's number when it is created."""
+    """Number of partitions; None: as the topic has, or the pipeline's number when it is created."""
 
 
 class LiveSink(Sink):
-    """A user's live topic. Its key is that of the corrected topic unless it has its own."""
+    """Live topic of a user. Its key is that of the corrected topic unless it states its own."""
 
     upsert: bool = False
-    """A compacted topic that holds per key the newest value, instead of the sequence of what
-    became known.
+    """Whether the topic is compacted and holds the newest value per key, instead of the sequence of
+    all results, tentative and corrected.
     """
 
 
 class Output(_Sharded):
-    """A stage's stream as users get it. Each shard delivers its part of the corrected topic's
+    """Stage's stream as users receive it. Each shard delivers its part of the corrected topic's
     partitions (``protocol.edge.delivery``); the first one also writes the live topic.
     """
 
@@ -335,40 +355,46 @@ class Output(_Sharded):
     live: LiveSink | None = None
 
     def partitions_wanted(self, usual: int) -> int:
-        """Of the corrected topic where it is made. ``usual``: the pipeline's number."""
+        """Return the number of partitions with which the corrected topic is created. ``usual``: the
+        pipeline's number.
+        """
         return self.corrected.partitions or max(usual, *self.numbers)
 
     def shard(self, process: str) -> Shard:
-        """Which of its shards ``process`` is, one of ``processes``."""
+        """Return which of the output's shards ``process`` is, one of ``processes``."""
         return Shard(self.processes().index(process), self.shards)
 
     @property
     def rejected(self) -> str:
-        """The topic of results that the corrected topic rejects for their size."""
+        """Topic of the results that are too large for the corrected topic."""
         return f"{self.corrected.topic}.rejected"
 
 
 class AgentPolicy(_Model):
-    """What load costs this participant, and how eagerly its agent trades. Nobody else sees it."""
+    """Trading policy: what load costs this participant, and how eagerly its agent trades. Private
+    to the participant.
+    """
 
     capacity_units: int
     scale_micro: int
-    """Micro-units per second for each that waits (``protocol.federation.costs.QueueCost``)."""
+    """Cost of each waiting unit, in micro-units per second
+    (``protocol.federation.costs.QueueCost``).
+    """
     corners: tuple[tuple[int, int], ...] = ()
-    """Units, and what each costs from there on, in micro-units per second (``CornerCost``); empty:
-    it is that of a queue.
+    """Corners of the cost curve (``CornerCost``): load in units, and the cost of each unit from
+    there on, in micro-units per second; empty: the cost is that of a queue.
     """
     margin_permille: int = 0
-    """As seller: a bid is above its cost by so much."""
+    """As seller: share by which a bid exceeds its cost."""
     recall_permille: int = 50
-    """As buyer: home is cheaper by so much when a stage is recalled."""
+    """As buyer: share by which running a stage at home must be cheaper before it is recalled."""
     offer_every_ms: int = 2_000
     answer_within_ms: int = 3_000
     rest_ms: int = 5_000
     backoff_ms: int = 60_000
 
     def cost(self) -> Cost:
-        """What a level of load costs.
+        """Return the cost function of load.
 
         Raises:
             ConfigurationError: the corners are not convex.
@@ -379,31 +405,35 @@ class AgentPolicy(_Model):
 
 
 class Federation(_Model):
-    """The federation that the pipeline's owner belongs to."""
+    """Federation that the pipeline's owner belongs to."""
 
     name: str
-    """Its topics begin with it."""
+    """Name of the federation, and prefix of its topics."""
     participant: str
-    """Who the owner is in it."""
+    """Name of the owner in it."""
     auditor: str = ""
-    """The participant whose findings count; empty: nobody's do."""
+    """Participant whose audits count; empty: there is no auditor."""
     partners: dict[str, list[str]] = {}
-    """Participants who may run stages of this pipeline, and which."""
+    """Participants that may run stages of this pipeline, and these stages."""
     hosts: dict[str, Path] = {}
-    """Pipelines of others whose stages may run here, and this participant's own file of each."""
+    """Pipelines of others whose stages may run here, with this participant's copy of each one's
+    file.
+    """
     agent: AgentPolicy | None = None
-    """How this participant trades; None: it does not."""
+    """Trading policy of this participant; None: it does not trade."""
     offers: dict[str, Offer] = {}
-    """What this participant runs for others."""
+    """Stages that this participant runs for others."""
     host: str = ""
-    """Who reads the file to run in it what it offers (``pipeline.offered``); empty: the owner."""
+    """Participant that reads the file to run its offers in it (``pipeline.offered``); empty: the
+    owner reads it.
+    """
 
 
 class Pipeline(_Model):
-    """Everything that the pipeline file says."""
+    """Checked content of a pipeline file."""
 
     version: Literal[1] = 1
-    """Of the file's keys and their meaning."""
+    """Version of the file's keys and their meaning."""
     name: str
     path: Path
     bucket_ms: int
@@ -413,26 +443,28 @@ class Pipeline(_Model):
     stages: dict[str, Stage]
     outputs: dict[str, Output]
     bindings: dict[str, Binding] = {}
-    """Streams of other pipelines, by the names that they have here."""
+    """Streams of other pipelines, by their names here."""
     clusters: dict[str, str] = {}
-    """Addresses of other owners' Kafka clusters, by the names that they have here."""
+    """Addresses of other owners' Kafka clusters, by their names here."""
     stage_shards: dict[str, int] = {}
-    """Stages that are split, and into how many of ``stages``, which ``members`` names."""
+    """Number of shards of each stage that is split. ``members`` gives the names of the shards,
+    which are in ``stages``.
+    """
     publish_ms: dict[str, int] = {}
-    """Stages that other pipelines read, and how long blocks are kept for these."""
+    """Stages that other pipelines read, and how long blocks are kept for them, in ms."""
     publish_records: dict[str, RecordSchema] = {}
-    """The columns of published stages, where the file states them."""
+    """Columns of published stages, where the file states them."""
     named_nodes: dict[str, list[str]] = {}
-    """What the file says of nodes: ``STAGE.REPLICA`` of each. Where it says nothing the rule
-    places (``protocol.control.placement``).
+    """Replicas of each node that the file names, as ``STAGE.REPLICA``. The placement rule places
+    all others (``protocol.control.placement``).
     """
 
     resources: dict[str, Resources] = {}
-    """Of nodes by name; others have what their environment says."""
+    """Resources of nodes, by name; other nodes have what their environment sets."""
     federation: Federation | None = None
     schema_registry: str | None = None
-    """URL of the registry whose ids the records of Avro topics have; None: the ids are those of the
-    schemas' files.
+    """URL of the schema registry of which Avro records carry ids; None: ids are those of the schema
+    files.
     """
 
     @property
@@ -442,7 +474,7 @@ class Pipeline(_Model):
         return TopicNames(self.name, tuple(bound))
 
     def stream_writers(self, stream: str) -> list[str]:
-        """Replica ids of the writers of a stream.
+        """Return the replica ids of a stream's writers.
 
         Raises:
             KeyError: there is no such stream.
@@ -454,18 +486,22 @@ class Pipeline(_Model):
         return self.stages[stream].replica_ids()
 
     def cluster_of(self, stream: str) -> str:
-        """The cluster on which the topics of a stream are; empty: the own one."""
+        """Return the cluster that holds the topics of a stream; empty: the own one."""
         binding = self.bindings.get(stream)
         return "" if binding is None else binding.cluster
 
     def reads_elsewhere(self, stage: str) -> bool:
-        """Whether an input of ``stage`` is on another cluster. Nobody else runs such a stage."""
+        """Return whether an input of ``stage`` is on another cluster. No other participant runs
+        such a stage.
+        """
         return any(map(self.cluster_of, self.stages[stage].reads))
 
     def is_of(self, participant: str, stream: str) -> bool:
-        """Whether processes that ``participant`` trusts as its own write a stream, or an input of
-        several: those of its stages, and of the sources of its pipeline. Where others may run
-        stages no stream is: their nodes read what the owner wrote, and write what the owner reads.
+        """Return whether only processes that ``participant`` trusts as its own write ``stream``, a
+        stream or an input of several: those of its stages and of its pipeline's sources.
+
+        False for all streams where others may run stages: their nodes read what the owner's nodes
+        wrote, and write what the owner's nodes read.
         """
         if self.offering_nodes or (self.federation is not None and self.federation.partners):
             return False
@@ -475,40 +511,44 @@ class Pipeline(_Model):
         return stage is not None and stage.participant == participant
 
     def streams(self) -> list[str]:
-        """All streams of its own: sources as written, then stages in dependency order."""
+        """Return all streams of the pipeline itself: sources in the order of the file, then stages
+        in dependency order.
+        """
         return [*self.source_streams(), *self.order()]
 
     def source_streams(self) -> list[str]:
-        """Those that ingestion writes, or has written."""
+        """Return the streams that ingestion writes or, in earlier shards, has written."""
         return [stream for source in self.sources.values() for stream in source.streams()]
 
     def source_processes(self) -> list[str]:
-        """The names of the processes of ingestion, each of which writes the stream of its name."""
+        """Return the names of the ingestion processes; each writes the stream of its name."""
         return [process for source in self.sources.values() for process in source.processes()]
 
     def input_streams(self, name: str) -> list[str]:
-        """The streams whose rows are the input ``name``: those of its shards, or itself."""
+        """Return the streams that make up the input ``name``: those of its shards, or itself."""
         if name in self.sources:
             return self.sources[name].streams()
         return members(name, self.stage_shards.get(name, 1))
 
     def inputs(self, stage: str) -> list[str]:
-        """The streams that ``stage`` reads, as it names them; of an input with shards, all."""
+        """Return the streams that ``stage`` reads, in the order in which it names them; of an input
+        with shards, all.
+        """
         return [each for name in self.stages[stage].reads for each in self.input_streams(name)]
 
     def unsplit(self) -> Pipeline:
-        """The same with whole stages instead of their shards, for who looks at what the stages
-        compute and runs none of them.
+        """Return the pipeline with whole stages in place of their shards, for commands that examine
+        what stages compute and run none of them.
         """
         stages: dict[str, Stage] = {}
         for name, stage in self.stages.items():
-            if stage.stands_for_all and name not in self.stage_shards:
+            if stage.is_whole_or_first_shard and name not in self.stage_shards:
                 whole = whole_of(name)
                 stages[whole] = stage.model_copy(update={"name": whole, "share": None})
         return self.model_copy(update={"stages": stages, "stage_shards": {}})
 
     def order(self) -> list[str]:
-        """Stages, each after those that it reads; else in the order of the file."""
+        """Return the stages in dependency order; otherwise in the order of the file."""
         done: list[str] = []
 
         def visit(stage: str) -> None:
@@ -524,37 +564,39 @@ class Pipeline(_Model):
         return done
 
     def placed_stages(self) -> list[PlacedStage]:
-        """Of each stage what decides about its places, in dependency order."""
+        """Return what placement needs of each stage, in dependency order."""
         return [self.stages[name].placed() for name in self.order()]
 
     def nodes(self) -> dict[str, list[str]]:
-        """The replicas of each node, as ``STAGE.REPLICA``, as the file says: where they are
-        unless they were moved.
+        """Return the replicas of each node, as ``STAGE.REPLICA``, as the file places them, without
+        moves.
         """
         return place(self.placed_stages(), self.named_nodes)
 
     def places(self) -> Places:
-        """The same, to take moves."""
+        """Return the placement of the file, to which moves can be applied."""
         return Places(self.placed_stages(), self.named_nodes, self.partner_nodes)
 
     @property
     def partner_nodes(self) -> dict[str, list[str]]:
-        """The nodes that other participants run under contracts, and the stages that may be moved
+        """Nodes that other participants run under contracts, and the stages that may be moved
         there.
         """
         partners = {} if self.federation is None else self.federation.partners
         return {f"{partner}.0": stages for partner, stages in partners.items()}
 
     def audited_stages(self) -> list[str]:
-        """Those that partners may run, if there is an auditor who can judge them."""
+        """Return the stages that partners may run and that an auditor can recompute; none where
+        there is no auditor.
+        """
         if self.federation is None or not self.federation.auditor:
             return []
         traded = {stage for stages in self.federation.partners.values() for stage in stages}
         return sorted(stage for stage in traded if self.stages[stage].ha == "upstream_backup")
 
     def other_signers(self) -> dict[str, list[str]]:
-        """Of each published stream whom its owner has to name
-        (``protocol.federation.stream_signers``): who may run its stage beside the owner. Empty
+        """Return, for each published stream, the participants other than the owner that may run its
+        stage. The owner has to name them as signers (``protocol.federation.stream_signers``). Empty
         where the file names no federation.
         """
         if self.federation is None:
@@ -572,8 +614,8 @@ class Pipeline(_Model):
         }
 
     def listed_records(self) -> dict[str, RecordSchema]:
-        """The columns of published streams, where they are known: of those that an offer makes by
-        its terms. The others are in no catalog.
+        """Return the columns of published streams, where they are known; for an offered stage they
+        are those of the offer's terms. No catalog lists the other streams.
         """
         found = {}
         for stream in self.publish_ms:
@@ -585,12 +627,12 @@ class Pipeline(_Model):
 
     @property
     def host(self) -> str:
-        """As the federation has it."""
+        """Participant that reads the file to run its offers in it, as in ``Federation.host``."""
         return "" if self.federation is None else self.federation.host
 
     @property
     def offering_nodes(self) -> dict[str, str]:
-        """The nodes of participants who run here what they offer, and who that is."""
+        """Nodes of participants that run their offers here, each with its participant."""
         owners = {stage.participant for stage in self.stages.values() if stage.offered is not None}
         if not owners:
             return {}
@@ -600,8 +642,8 @@ class Pipeline(_Model):
         }
 
     def partner_processes(self) -> list[tuple[str, str]]:
-        """(service, name) of every process that is another participant's to run: the nodes of
-        partners, and who audits them.
+        """Return (service, name) of every process that another participant runs: the partners'
+        nodes and the auditor.
         """
         found = [("processing", node) for node in self.partner_nodes]
         if found and self.federation is not None and self.federation.auditor:
@@ -609,7 +651,7 @@ class Pipeline(_Model):
         return found
 
     def processes(self) -> list[tuple[str, str]]:
-        """(service, name) of every process, in the order of starting."""
+        """Return (service, name) of every process, in the order in which they start."""
         return [
             *(("ingestion", process) for process in self.source_processes()),
             *(("processing", node) for node in self.nodes()),
@@ -628,13 +670,13 @@ class Pipeline(_Model):
         ]
 
     def deliveries(self) -> dict[str, Output]:
-        """What each process of delivery delivers, by its name."""
+        """Return the output that each delivery process delivers, by the process's name."""
         return {
             process: output for output in self.outputs.values() for process in output.processes()
         }
 
     def own_processes(self) -> list[tuple[str, str]]:
-        """Those that whoever reads the file runs."""
+        """Return (service, name) of the processes that the reader of the file runs."""
         offering = self.offering_nodes
         if self.host:
             return [("processing", node) for node, owner in offering.items() if owner == self.host]
@@ -645,5 +687,5 @@ class Pipeline(_Model):
         ]
 
     def readers(self, stream: str) -> list[str]:
-        """Stages that read a stream, in the order of the file."""
+        """Return the stages that read a stream, in the order of the file."""
         return [name for name in self.stages if stream in self.inputs(name)]

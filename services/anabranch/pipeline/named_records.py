@@ -1,4 +1,4 @@
-"""Records that a file names: paths of ``.avsc`` files, and records in ``schemas/records``."""
+"""Records that a file names: by path of an ``.avsc`` file, or by name in ``schemas/records``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _RECORD: Final = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9]
 
 
 def read_record(file: Document, value: object, at: Place) -> RecordSchema | None:
-    """The record that ``value`` names: an ``.avsc`` file, NAME or NAME/vN; None: a mistake."""
+    """Return the record that ``value`` names: an ``.avsc`` file, NAME or NAME/vN; None after a
+    mistake.
+    """
     text = file.text(value, at)
     if text is None:
         return None

@@ -1,9 +1,10 @@
-"""Stages of a pipeline file that are instances of what another participant offers.
+"""Stages of a pipeline file that are instances of another participant's offers.
 
-The definer reads the file with the terms that it keeps, and knows nothing of the code. The owner of
-an offer is the *host*: it reads the same file beside its own pipeline file, from which it takes
-code and terms. Of the definer's file it believes as little as it can: no code that the file names
-is looked for, no variable of the host's environment goes in, and only offers run at the host.
+Two participants read such a file. The *definer*, who owns the file, reads it with the file of terms
+that it was given, and does not know the code. The owner of the offer is the *host*: it reads the
+same file beside its own pipeline file, which has code and terms. The host trusts the definer's file
+as little as possible: it imports no code that the file names, puts none of its own environment
+variables into it, and runs nothing but its offers.
 """
 
 from __future__ import annotations
@@ -25,23 +26,28 @@ _STAGE_KEYS: Final = ("participant", "offered", "reads", "parameters", "on_missi
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Who reads a definer's file to run what it offers."""
+    """Participant that reads a definer's file to run its own offers there."""
 
     federation: Federation
-    """Of its own pipeline file."""
+    """Section ``federation`` of its own pipeline file."""
     path: Path
+    """Its own pipeline file."""
 
     @property
     def participant(self) -> str:
-        """Its name."""
+        """Name of the host."""
         return self.federation.participant
 
 
 class OfferedStages:
-    """What one pipeline file may instantiate, and whether it does so as it must."""
+    """Reader of the stages of one pipeline file that are instances of offers, and checker of their
+    use.
+    """
 
     def __init__(self, file: Document, section: object, host: Host | None) -> None:
-        """``section``: ``federation`` as it stands in the file. Files of terms are read now."""
+        """Read the files of terms that the file names. ``section``: the content of its section
+        ``federation``.
+        """
         self._file, self.host = file, host
         raw = section if isinstance(section, dict) else {}
         self._federation, self._definer = raw.get("name"), raw.get("participant")
@@ -63,13 +69,16 @@ class OfferedStages:
                     file.mistake((*at, owner), line)
 
     def stage(self, stage: Stage, raw: Mapping[str, Any]) -> Stage:
-        """``stage``, as it was read without regard to its offer, as an instance of that."""
+        """Return ``stage``, which was read without regard to its offer, as an instance of the
+        offer.
+        """
         file, at = self._file, ("stages", stage.name)
         for key in raw.keys() - {*_STAGE_KEYS}:
-            file.mistake((*at, key), "is the owner's of the offer to say; leave it out")
+            file.mistake((*at, key), "the owner of the offer sets this; leave it out")
         if stage.participant == self._definer:
             file.mistake(
-                (*at, "participant"), f"name the owner of the offer, who is not {self._definer}"
+                (*at, "participant"),
+                f"{self._definer} is the owner of this file; name the owner of the offer",
             )
             return stage
         name = file.text(raw["offered"], (*at, "offered"))
@@ -77,7 +86,7 @@ class OfferedStages:
         if known is None:
             file.mistake(
                 (*at, "offered"),
-                f"nothing is known of what {stage.participant} offers; name the file of terms that"
+                f"the offers of {stage.participant} are not known; name the file of terms that"
                 f" it gave you, federation: {{offered: {{{stage.participant}: FILE}}}}",
             )
             return stage
@@ -103,7 +112,7 @@ class OfferedStages:
                 f"{name} of {stage.participant} reads {len(offer.reads)} streams,"
                 f" {words(list(offer.reads))}, and {len(stage.reads)} are named",
             )
-        own = self._own(stage, offer)
+        own = self._own_offer(stage, offer)
         return stage.model_copy(
             update={
                 "offered": own,
@@ -114,8 +123,8 @@ class OfferedStages:
             }
         )
 
-    def _own(self, stage: Stage, known: Offer) -> Offer:
-        """The offer with code, where the host is its owner."""
+    def _own_offer(self, stage: Stage, known: Offer) -> Offer:
+        """Return the offer with its code where the host is its owner; otherwise ``known``."""
         host = self.host
         if host is None or host.participant != stage.participant:
             return known
@@ -129,14 +138,15 @@ class OfferedStages:
         if why:
             self._file.mistake(
                 ("stages", stage.name, "offered"),
-                f"{host.participant} does not run {known.name}: {why} ({host.path}). What it"
-                f" offers, `anabranch offers --to {self._definer}` says there",
+                f"{host.participant} does not run {known.name}: {why} ({host.path}). There,"
+                f" `anabranch offers --to {self._definer}` lists what it offers",
             )
         return known if own is None else own
 
     def check(self, stages: Mapping[str, Stage], records: Mapping[str, RecordSchema]) -> None:
-        """Whether all instances fit what they read. ``records``: columns of sources and bindings;
-        those of the definer's own stages are not known before they run.
+        """Check that the inputs of all instances have the columns that the offers state.
+        ``records``: columns of sources and bindings; those of the definer's own stages are known
+        only when they run.
         """
         file, host = self._file, self.host
         owners = {stage.participant for stage in stages.values() if stage.offered is not None}

@@ -1,5 +1,5 @@
-"""Offers as they are written: in the owner's pipeline file, with code, and in the file of terms
-that the owner gives to another participant, without.
+"""Offers as files state them: in the owner's pipeline file, with code, and in the file of terms
+that the owner gives to another participant, without code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.offered_stages import OR_NULL, Kind, Parameter, Terms
 
 OFFERED_PARAMETERS_MAX: Final = 64
-"""Parameters of a stage that is offered to others: each is an argument of a function."""
+"""Maximum number of parameters of an offered stage: each is an argument of a function."""
 
 OFFERED_ROWS_PER_S_MAX: Final = 10_000_000
-"""Of what an offer takes: more than any node runs, so what is above is a slip of the pen."""
+"""Highest input limit of an offer, in rows per second. No node processes more, so a higher number
+is a typing mistake.
+"""
 
 _TERMS: Final = ("version", "reads", "gives", "parameters", "rows_per_s", "price_class")
 _OFFER_KEYS: Final = (*_TERMS, "transform", "sql", "to")
@@ -36,7 +38,7 @@ _ReadRecord = Callable[[object, Place], RecordSchema | None]
 
 
 def own_offers(file: Document, value: object, participant: str) -> dict[str, Offer]:
-    """The section ``federation.offers`` of the pipeline file of ``participant``."""
+    """Return the section ``federation.offers`` of the pipeline file of ``participant``."""
 
     def record(value: object, at: Place) -> RecordSchema | None:
         return read_record(file, value, at)
@@ -45,7 +47,7 @@ def own_offers(file: Document, value: object, participant: str) -> dict[str, Off
 
 
 def known_offers(path: Path, federation: str, owner: str, definer: str) -> dict[str, Offer]:
-    """The offers of ``owner`` in the file of terms that it gave to ``definer``.
+    """Return the offers of ``owner`` in the file of terms that it gave to ``definer``.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
@@ -66,10 +68,10 @@ def known_offers(path: Path, federation: str, owner: str, definer: str) -> dict[
 
 
 def terms_for(federation: Federation, definer: str) -> str:
-    """The file of terms for ``definer``: of what it may instantiate.
+    """Return the content of the file of terms for ``definer``: the offers that it may instantiate.
 
     Raises:
-        ConfigurationError: that is nothing.
+        ConfigurationError: there is no such offer.
     """
     offers = {
         name: written_terms(offer)
@@ -88,7 +90,7 @@ def terms_for(federation: Federation, definer: str) -> str:
 
 
 def written_terms(offer: Offer) -> dict[str, object]:
-    """The terms of an offer as a file of terms has them."""
+    """Return the terms of an offer in the form of a file of terms."""
     terms = offer.terms
     return {
         "version": terms.version,
@@ -115,7 +117,9 @@ def written_terms(offer: Offer) -> dict[str, object]:
 def _offers(
     file: Document, value: object, at: Place, record: _ReadRecord, *, owner: str | None
 ) -> dict[str, Offer]:
-    """``owner``: whose file it is, with code; None: terms alone."""
+    """Return the offers of a section. ``owner``: owner of the pipeline file that states them with
+    code; None: a file of terms, without code.
+    """
     found = {}
     for name, entry in file.mapping(value, at, None).items():
         file.name(name, (*at, name), "offer")
@@ -181,14 +185,16 @@ def _code(
     parameters: list[str],
     owner: str,
 ) -> tuple[list[str], str | None, list[str] | None]:
-    """(functions, query, whom it is offered to): what the owner alone has."""
+    """Return (functions, query, participants that it is offered to), which only the owner's file
+    has.
+    """
     offered_to = None
     if "to" in raw:
         named = file.texts(raw["to"], (*at, "to"), "participant")
         for participant, place in named:
             file.name(participant, place, "participant")
             if participant == owner:
-                file.mistake(place, f"{owner} has no need of its own offer")
+                file.mistake(place, f"{owner} is the owner of the offer; leave it out")
         offered_to = [participant for participant, _ in named]
     if "sql" in raw:
         if "transform" in raw:
@@ -226,7 +232,7 @@ def _reads(
 def _columns(
     file: Document, value: object, at: Place, name: str, record: _ReadRecord
 ) -> RecordSchema | None:
-    """A record that is named, or written out."""
+    """Return the columns of a record that is named, or written out as an Avro schema."""
     if not isinstance(value, dict):
         return record(value, at)
     try:
@@ -238,7 +244,7 @@ def _columns(
 
 
 def types_of(record: RecordSchema) -> dict[str, str]:
-    """The columns of a record, with their types as text."""
+    """Return the columns of a record, with their types as text."""
     return {field.name: _type(field) for field in record.fields}
 
 
@@ -279,7 +285,7 @@ def _parameter(file: Document, name: str, value: object, at: Place) -> Parameter
 
 
 def _bound(file: Document, value: object, at: Place, kind: Kind) -> float | None:
-    """Of a number, or of the length of a text."""
+    """Return a bound of a number, or of the length of a text; None after a mistake."""
     if kind is Kind.BOOLEAN:
         file.mistake(at, "is for numbers and for the length of texts; leave it out")
         return None

@@ -1,5 +1,5 @@
-"""Keys and values of pipeline files that were renamed: each is one mistake that names the new
-one, and the walk goes on under that.
+"""Renamed keys and values of pipeline files: each old one is one mistake that names the new one,
+and reading continues with the new one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ KEYS: Final = {
     "when_late": "on_missing_input",
     "reach": "state_horizon",
 }
-"""The values that these keys take are the same as before."""
+"""Old key to new key; the values are the same as before."""
 
 ENTRIES: Final[dict[tuple[str, object], tuple[str, object]]] = {
     ("end", "last_record"): ("bounded", True),
     ("end", "never"): ("bounded", False),
     ("late", "restamp"): ("late", "reassign"),
 }
-"""Keys with a value: (old key, old value) to (new key, new value)."""
+"""(old key, old value) to (new key, new value)."""
 
 
 def renamed(key: str, value: object, known: tuple[str, ...]) -> tuple[str, object, str] | None:
-    """(new key, new value, what to tell the user) of an entry of a mapping that takes the
-    keys ``known``; None: it was not renamed.
+    """Return (new key, new value, message) of a renamed entry of a mapping that takes the keys
+    ``known``; None: the entry was not renamed.
     """
     if key in KEYS and KEYS[key] in known and key not in known:
         return KEYS[key], value, f"{key} is now called {KEYS[key]}; rename it"

@@ -1,4 +1,4 @@
-"""The section ``outputs`` of a pipeline file: one output at a time."""
+"""Reader of the section ``outputs`` of a pipeline file, one output at a time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def read_output(
     value: object,
     sections: dict[str, dict[str, Any]],
 ) -> Output | None:
-    """The output ``name``; None: it has mistakes without which there is none. ``sections``: of the
-    file, by name.
+    """Return the output ``name``; None: it has mistakes that leave no output. ``sections``: the
+    file's sections, by name.
     """
     at: Place = ("outputs", name)
     raw = document.mapping(value, at, _OUTPUT_KEYS)

@@ -1,4 +1,4 @@
-"""Parameters of a stage: plain values that its function gets beside its inputs."""
+"""Reader of a stage's parameters: plain values that its function receives beside its inputs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 from anabranch.pipeline.document import Document, Place, shown
 
 PARAMETER_VALUES_MAX: Final = 10_000
-"""Values in the parameters of a stage: YAML aliases can make a small file unfold into a huge
-one.
+"""Maximum number of values in the parameters of a stage: YAML aliases let a small file unfold into
+a huge one.
 """
 
 
 def read_parameters(document: Document, value: object, at: Place) -> dict[str, object]:
-    """Arguments of a stage's function, by name; what cannot be one is a mistake of ``document``."""
+    """Return the arguments of a stage's function, by name. Reports a parameter that cannot be an
+    argument.
+    """
     raw = document.mapping(value, at, None)
     left = [PARAMETER_VALUES_MAX]
     result: dict[str, object] = {}
@@ -32,8 +34,8 @@ def read_parameters(document: Document, value: object, at: Place) -> dict[str, o
 
 
 def _plain(value: object, left: list[int]) -> object:
-    """A parameter as plain Python values; bounded, since YAML aliases can make a small file
-    huge.
+    """Return a parameter as plain Python values. ``left[0]`` counts down the values that are still
+    allowed.
     """
     left[0] -= 1
     if left[0] < 0:

@@ -1,4 +1,6 @@
-"""The terms of a movement contract as a person writes them, and whichever kind a file has."""
+"""Reader of the YAML file that states the terms of a movement contract, and of a file whose kind of
+contract is not known.
+"""
 
 from __future__ import annotations
 
@@ -59,17 +61,17 @@ plans:
   rate_max: 1000                 # rows in a second that are paid at most
 settle: 1m
 notice: 1d
-proposal: 10s                    # so long a proposal can be agreed to
-deadline: 2m                     # so long a switch may take
-min_hold: 1m                     # so long a plan stays before another is proposed
-gain_permille: 50                # a plan must be better by so much
+proposal: 10s                    # a proposal can be agreed to for this long
+deadline: 2m                     # a switch may take this long
+min_hold: 1m                     # a plan stays at least this long before another is proposed
+gain_permille: 50                # a new plan must be better by this much
 """
-"""What a person may begin with."""
+"""Example file, to start from."""
 
 
 def load_terms(path: Path | str) -> Contract | ContentContract | MovementContract:
-    """The contract in the file at ``path``: a movement contract if it has plans, for a stream if it
-    names a sender, else for load.
+    """Return the contract in the file at ``path``: a movement contract if it has plans, one for a
+    stream if it names a sender, otherwise one for load.
 
     Raises:
         ConfigurationError: one line per mistake, ``FILE:LINE: key: what; how to fix``.
@@ -77,7 +79,7 @@ def load_terms(path: Path | str) -> Contract | ContentContract | MovementContrac
     path = Path(path)
     root = read_yaml(path, "contract")
     if isinstance(root, dict) and root.keys() & {"plans", "query"}:
-        walk = _Walk(path, root)
+        walk = _MovementReader(path, root)
         contract = walk.contract()
         return walk.without_mistakes(contract, plan_defects(contract))
     if isinstance(root, dict) and root.keys() & {"sender", "receiver"}:
@@ -85,11 +87,11 @@ def load_terms(path: Path | str) -> Contract | ContentContract | MovementContrac
     return contract_of(path, root)
 
 
-class _Walk(StreamTerms):
-    """One pass over the file. What it returns counts only without mistakes."""
+class _MovementReader(StreamTerms):
+    """Reader of one file. Its result counts only if it noted no mistakes."""
 
     def contract(self) -> MovementContract:
-        """All of it."""
+        """Return the whole contract."""
         top = self.mapping(self.root, (), _KEYS)
         query = self.mapping(top.get("query", MISSING), ("query",), ("pipeline", "bucket"))
         valid = self.mapping(top.get("valid", MISSING), ("valid",), ("from", "to"))

@@ -1,4 +1,6 @@
-"""What the pipeline file says of what nodes and stages may take, and where a node's tasks run."""
+"""Resources of nodes and stages in a pipeline file: memory, cores, and the Spark master on which a
+node's tasks run.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,20 @@ from anabranch.pipeline.model import MASTER, MASTER_FORMS, Pipeline, Resources
 from anabranch.protocol import limits
 
 STAGE_KEYS: Final = ("memory", "cores")
-"""Of a stage: only a node's section says where tasks run."""
+"""Keys of a stage's resources. Only a node has a ``master``."""
 
 _NODE_KEYS: Final = (*STAGE_KEYS, "master")
 _MEMORY: Final = re.compile(r"[1-9][0-9]{0,6}[mg]\Z")
-_OTHERS_MIB: Final = 1_024
-"""Heap for those stages of a node that say nothing, together."""
-_OTHERS_CORES: Final = 2
+_UNSTATED_HEAP_MIB: Final = 1_024
+"""Heap, in MiB, for all those stages of a node together that state no memory, where others state
+it.
+"""
+_UNSTATED_CORES: Final = 2
+"""Cores for those stages of a node that state none, where others state them."""
 
 
 def resources_of(file: Document, value: object) -> dict[str, Resources]:
-    """The section ``resources``, by the names of nodes, known ones or not."""
+    """Return the section ``resources``, by node; the nodes are not checked to exist."""
     entries = file.mapping(value, ("resources",), None).items()
     return {
         node: read_resources(file, entry, ("resources", node), _NODE_KEYS)
@@ -29,7 +34,7 @@ def resources_of(file: Document, value: object) -> dict[str, Resources]:
 
 
 def read_resources(file: Document, value: object, at: Place, keys: tuple[str, ...]) -> Resources:
-    """The resources at ``at``, which may have ``keys``."""
+    """Return the resources at ``at``, which may have ``keys``."""
     raw = file.mapping(value, at, keys)
     memory = raw.get("memory")
     cores = raw.get("cores")
@@ -44,7 +49,9 @@ def read_resources(file: Document, value: object, at: Place, keys: tuple[str, ..
         )
         master = None
     elif isinstance(master, str) and cores is not None and master.startswith("local"):
-        file.mistake((*at, "cores"), f"{master} says it already; leave one of them out")
+        file.mistake(
+            (*at, "cores"), f"master {master} sets the cores already; leave one of them out"
+        )
     return Resources(
         memory=memory,
         master=master,
@@ -53,8 +60,9 @@ def read_resources(file: Document, value: object, at: Place, keys: tuple[str, ..
 
 
 def of_node(pipeline: Pipeline, node: str) -> Resources:
-    """What the Spark of ``node`` may take: what the node's section says; where it says nothing,
-    what its stages need together: the sum of their memory, and the cores of the one that has most.
+    """Return the resources of the Spark of ``node``: what its section states; for what it does not
+    state, the needs of its stages together, which are the sum of their memory and the most cores
+    that one of them needs.
     """
     stated = pipeline.resources.get(node, Resources())
     stages = {label.rpartition(".")[0] for label in pipeline.nodes().get(node, [])}
@@ -62,9 +70,10 @@ def of_node(pipeline: Pipeline, node: str) -> Resources:
     sizes = [_mib(each.memory) for each in needs if each.memory is not None]
     cores = [each.cores for each in needs if each.cores is not None]
     if sizes and len(sizes) < len(needs):
-        sizes.append(_OTHERS_MIB)
+        sizes.append(_UNSTATED_HEAP_MIB)
     if cores and len(cores) < len(needs):
-        cores.append(_OTHERS_CORES)
+        cores.append(_UNSTATED_CORES)
+    # local[N] states the cores itself.
     is_local = stated.master is not None and stated.master.startswith("local")
     return Resources(
         memory=f"{sum(sizes)}m" if stated.memory is None and sizes else stated.memory,

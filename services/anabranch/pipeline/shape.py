@@ -1,6 +1,8 @@
-"""Where a stage stands in its pipeline, as far as its waits depend on it.
+"""Position of a stage in its pipeline, as far as its waits for input depend on it: depth, height,
+readers of its tentative results, out-of-orderness.
 
-Every stage is visited once: in a deep lattice there are too many paths to walk.
+All functions visit each stage once. A deep pipeline whose stages read several others has too many
+paths to walk each.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def depth(pipeline: Pipeline, stage: str) -> int:
-    """Stages before ``stage`` on the longest path to a source."""
+    """Return the number of stages before ``stage`` on the longest path to a source."""
     found: dict[str, int] = {}
     for name in pipeline.order():
         found[name] = max(
@@ -42,14 +44,18 @@ def depth(pipeline: Pipeline, stage: str) -> int:
 
 
 def _hops(pipeline: Pipeline, stream: str, depths: Mapping[str, int]) -> int:
-    """Stages from a source to ``stream``, its own included. ``depths``: of stages, as ``depth``."""
+    """Return the number of stages from a source to ``stream``, its own included. ``depths``: of
+    stages, as from ``depth``.
+    """
     if stream in pipeline.bindings:
         return pipeline.bindings[stream].hops
     return 1 + depths[stream] if stream in depths else 0
 
 
 def height(pipeline: Pipeline, stage: str) -> int:
-    """Stages from ``stage`` to an output on the longest path, itself included."""
+    """Return the number of stages from ``stage`` to an output on the longest path, itself
+    included.
+    """
     found: dict[str, int] = {}
     for name in reversed(pipeline.order()):
         found[name] = 1 + max((found[reader] for reader in pipeline.readers(name)), default=0)
@@ -57,8 +63,8 @@ def height(pipeline: Pipeline, stage: str) -> int:
 
 
 def has_live(pipeline: Pipeline, stage: str) -> bool:
-    """Whether anybody sees tentative results of ``stage``: an output of it, or of a stage
-    after it, has a live topic, or another pipeline may read it.
+    """Return whether anything reads tentative results of ``stage``: an output of it or of a later
+    stage has a live topic, or another pipeline may read it.
     """
     seen, left = {stage}, [stage]
     while left:
@@ -71,7 +77,7 @@ def has_live(pipeline: Pipeline, stage: str) -> bool:
 
 
 def quiet_ms(pipeline: Pipeline, stage: str) -> int:
-    """Least time from any batch of ``stage`` to one that gives nothing."""
+    """Return the shortest time, in ms, from a batch of ``stage`` to one without results."""
     return quiet_every_ms(
         is_read=bool(pipeline.readers(stage)) or stage in pipeline.publish_ms,
         wait_ms=waits(pipeline, stage).first_ms,
@@ -79,19 +85,21 @@ def quiet_ms(pipeline: Pipeline, stage: str) -> int:
 
 
 def normal_ms(pipeline: Pipeline, stage: str) -> int:
-    """From the first sign of a bucket to the end of it, without failures: its width, the
-    sources' out-of-orderness, and the hops of deeper inputs.
+    """Return the time, in ms, from the first sign of a bucket to its end without failures: its
+    width, the sources' out-of-orderness, and the hops of deeper inputs.
     """
     return _shallow_ms(pipeline, stage) + HOP_MS * max(_deeper(pipeline, stage).values())
 
 
 def lags(pipeline: Pipeline, stage: str) -> InputLags:
-    """What measures how much later than the first of its inputs the others are."""
+    """Return the measurement of how much later than the first input the other inputs of ``stage``
+    close a bucket.
+    """
     return InputLags(_deeper(pipeline, stage), _shallow_ms(pipeline, stage))
 
 
 def availability(pipeline: Pipeline, stage: str) -> Availability:
-    """How long ``stage`` goes without input, of which nothing is known yet."""
+    """Return the state of ``stage``'s waits for input, before anything has been read."""
     inputs = pipeline.inputs(stage)
     return Availability(
         inputs,
@@ -103,12 +111,12 @@ def availability(pipeline: Pipeline, stage: str) -> Availability:
 
 
 def policy(pipeline: Pipeline, stage: str) -> Policy:
-    """What the stage does without input."""
+    """Return what ``stage`` does while input is missing."""
     return policy_of(pipeline.stages[stage].on_missing_input, is_seen=has_live(pipeline, stage))
 
 
 def waits(pipeline: Pipeline, stage: str) -> Waits:
-    """How long ``stage`` waits for a bucket."""
+    """Return how long ``stage`` waits for a bucket."""
     return waits_of(
         pipeline.max_delay_ms,
         normal_ms(pipeline, stage),
@@ -118,7 +126,7 @@ def waits(pipeline: Pipeline, stage: str) -> Waits:
 
 
 def describe(pipeline: Pipeline) -> list[str]:
-    """One sentence per stage, for people: what it does while an input is missing."""
+    """Return one sentence per stage, for people: what it does while an input is missing."""
     found = []
     for stage in pipeline.order():
         chosen, wait = policy(pipeline, stage), waits(pipeline, stage)
@@ -128,18 +136,18 @@ def describe(pipeline: Pipeline) -> list[str]:
                 if has_live(pipeline, stage)
                 else "no output of it has a live topic"
             )
-            found.append(f"stage {stage}: waits for missing input for as long as it takes ({why})")
+            found.append(f"stage {stage}: waits for missing input without limit ({why})")
             continue
         later = wait.next_ms if chosen is Policy.PROCESS else wait.first_ms
         found.append(
-            f"stage {stage}: goes on without an input after {wait.first_ms} ms, tentatively; then"
-            f" {later} ms per bucket"
+            f"stage {stage}: continues without a missing input after {wait.first_ms} ms,"
+            f" tentatively; then {later} ms per bucket"
         )
     return found
 
 
 def too_short(pipeline: Pipeline) -> list[str]:
-    """A sentence for every stage that cannot hold the pipeline's ``max_delay``."""
+    """Return a sentence for every stage that cannot keep within the pipeline's ``max_delay``."""
     found = []
     for stage in pipeline.order():
         least_ms = delay_bound_ms(height(pipeline, stage))
@@ -153,7 +161,9 @@ def too_short(pipeline: Pipeline) -> list[str]:
 
 
 def too_open(pipeline: Pipeline) -> list[str]:
-    """Return a sentence for every source whose out-of-orderness keeps more open than fits."""
+    """Return a sentence for every source whose out-of-orderness keeps more buckets open than its
+    limit of pending parts allows.
+    """
     found = []
     for source in pipeline.sources.values():
         parts = open_parts_expected(pipeline.bucket_ms, source.out_of_orderness_ms)
@@ -175,12 +185,14 @@ def too_open(pipeline: Pipeline) -> list[str]:
 
 
 def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
-    """As ``normal_ms``, of the shallowest input."""
+    """Return ``normal_ms`` of the shallowest input."""
     return pipeline.bucket_ms + out_of_orderness_ms(pipeline, stage)
 
 
 def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
-    """Per input, the stages on its longest path to a source, less those of the shallowest input."""
+    """Return, per input, by how many stages its longest path to a source exceeds that of the
+    shallowest input.
+    """
     reads = pipeline.inputs(stage)
     depths = {name: depth(pipeline, name) for name in reads if name in pipeline.stages}
     found = {name: _hops(pipeline, name, depths) for name in reads}
@@ -189,7 +201,7 @@ def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
 
 
 def out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
-    """The largest of the sources that ``stage`` is made from."""
+    """Return the largest out-of-orderness, in ms, of the sources that ``stage`` is made from."""
     seen, left = {stage}, [stage]
     while left:
         new = set(pipeline.inputs(left.pop())) - seen
@@ -204,13 +216,13 @@ def out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
 
 
 def horizon_buckets(pipeline: Pipeline, stage: str) -> int | None:
-    """The state horizon of a stage in buckets; None: it is not known."""
+    """Return the state horizon of a stage, in buckets; None: it is not known."""
     horizon_ms = pipeline.stages[stage].state_horizon_ms
     return None if horizon_ms is None else buckets_of(horizon_ms, pipeline.bucket_ms)
 
 
 def known_horizon_buckets(pipeline: Pipeline, stage: str) -> int:
-    """The same, as ``protocol.stage.recovery`` counts with it; 0: there is none, or it is not
-    known.
+    """Return the state horizon of a stage, in buckets, as ``protocol.stage.recovery`` uses it; 0:
+    there is none, or it is not known.
     """
     return horizon_buckets(pipeline, stage) or 0

@@ -1,4 +1,4 @@
-"""What a pipeline file may not say of the shards of its sources, stages and outputs."""
+"""Checks of the shards of a pipeline file's sources, stages and outputs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from anabranch.protocol.edge.shards import members
 from anabranch.protocol.limits import INPUTS_MAX, SHARDS_MAX
 
 GENERATIONS_MAX: Final = 100
-"""Numbers of shards that a source or output has had, one after the other: each process asks the
-broker for the topics of all that a file could name.
+"""Maximum number of generations of shards of a source or output. Each process asks the broker for
+the topics of all generations that a file could name.
 """
 
 
 def numbers_of_shards(
     document: Document, value: object, at: Place, whose: str, *, may_forget: bool = False
 ) -> list[int]:
-    """The numbers of shards that a source or output (``whose``) has had, and at last the one that
-    it has. ``may_forget``: the first ones may be 0.
+    """Return the numbers of shards that a source or output (``whose``) has had; the last one is the
+    current. ``may_forget``: leading numbers may be 0.
     """
     if not isinstance(value, list):
         return [document.integer(value, at, 1, SHARDS_MAX)]
@@ -28,8 +28,7 @@ def numbers_of_shards(
         document.mistake(
             at,
             f"a list of {len(value)} numbers; write the number of shards, or a list of all numbers"
-            f" that the {whose} has had, at most {GENERATIONS_MAX}, with the one that it is"
-            " to have at its end",
+            f" that the {whose} has had, at most {GENERATIONS_MAX}, with the wanted number last",
         )
         return [1]
     found: list[int] = []
@@ -45,46 +44,47 @@ def check_shards(
     stages: Mapping[str, Stage],
     stage_shards: Mapping[str, int],
 ) -> None:
-    """A stage reads no more streams than it can; and Kafka, to which a dot and an underscore are
-    one in some places, does not take two names that differ in them only.
+    """Report stages that read more streams than the limit, and shards whose topics Kafka would
+    confuse with others: it takes names for equal that differ only in a dot and an underscore.
 
-    ``stages``: that run, ``stage_shards``: how many there are of those that are split.
+    ``stages``: the stages that run; ``stage_shards``: number of shards of the stages that are
+    split.
     """
     of_sources = {each.name: each.streams() for each in sources.values() if each is not None}
     counts = {name: len(streams) for name, streams in of_sources.items()} | dict(stage_shards)
     for name, stage in stages.items():
         streams = sum(counts.get(stream, 1) for stream in stage.reads)
-        if streams > INPUTS_MAX >= len(stage.reads) and stage.stands_for_all:
+        if streams > INPUTS_MAX >= len(stage.reads) and stage.is_whole_or_first_shard:
             document.mistake(
                 ("stages", name, "reads"),
                 f"its inputs have {streams} streams, a stage reads at most {INPUTS_MAX}: give them"
-                " fewer shards, or write 0 for numbers that nobody needs any more",
+                " fewer shards, or write 0 for earlier numbers whose streams are no longer needed",
             )
     names = [*counts, *stages]
     for name, streams_of in of_sources.items():
         if streams_of != [name]:
-            _check_alike(document, "sources", name, streams_of, names)
+            _check_confusable(document, "sources", name, streams_of, names)
     for name, count in stage_shards.items():
-        _check_alike(document, "stages", name, members(name, count), names)
+        _check_confusable(document, "stages", name, members(name, count), names)
 
 
 def check_output_shards(document: Document, outputs: Mapping[str, Output | None]) -> None:
-    """The same of the names of outputs, whose shards have topics, too."""
+    """Report shards of outputs whose topics Kafka would confuse with others'."""
     for output in (each for each in outputs.values() if each is not None):
         processes = [*output.earlier_processes(), *output.processes()]
         if processes != [output.name]:
-            _check_alike(document, "outputs", output.name, processes, outputs)
+            _check_confusable(document, "outputs", output.name, processes, outputs)
 
 
-def _check_alike(
+def _check_confusable(
     document: Document, section: str, name: str, shards: Iterable[str], names: Iterable[str]
 ) -> None:
-    """The shards of ``name`` beside the other ``names``."""
+    """Report those ``shards`` of ``name`` that Kafka would confuse with one of ``names``."""
     for shard in shards:
         alike = shard.replace(".", "_")
         if alike != shard and alike in names:
             document.mistake(
                 (section, name, "shards"),
                 f"the topics of its shard {shard} and those of {alike} would have names that"
-                f" Kafka takes for the same: give {alike} another name",
+                f" Kafka takes for equal; give {alike} another name",
             )

@@ -1,4 +1,4 @@
-"""The section ``sources`` of a pipeline file: one source at a time."""
+"""Reader of the section ``sources`` of a pipeline file, one source at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SOURCE_KEYS: Final = (
 
 
 def read_source(document: Document, uses: TopicUses, name: str, value: object) -> Source | None:
-    """The source ``name``; None: it has mistakes without which there is none."""
+    """Return the source ``name``; None: it has mistakes that leave no source."""
     at: Place = ("sources", name)
     raw = document.mapping(value, at, _SOURCE_KEYS)
     if not isinstance(value, dict):
@@ -58,7 +58,7 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         able = words([name for name, each in FORMATS.items() if each.has_extra_fields])
         document.mistake(
             (*at, "extra_fields"),
-            f"is for format: {able}; in {format_} a record has just the fields of its schema",
+            f"works only with format {able}; in {format_} a record has just its schema's fields",
         )
     default = f"{topics[0][0]}.rejected" if topics else "rejected"
     dead_letter = uses.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
@@ -145,7 +145,7 @@ def _event_time(
         elif found.kind in TIMESTAMPS:
             if "unit" in raw:
                 document.mistake(
-                    (*at, "unit"), f"{field} is a {found.kind}, which has a unit; leave it out"
+                    (*at, "unit"), f"{field} is a {found.kind}, which sets the unit; leave it out"
                 )
             return EventTime(field=field, unit="us", is_timestamp=True)
     return (
@@ -159,7 +159,7 @@ def _start(document: Document, value: object, at: Place) -> Literal["earliest", 
     if value in ("earliest", "latest"):
         return cast("Literal['earliest', 'latest']", str(value))
     try:
-        # YAML reads a time without quotes as one, in UTC where it names no zone.
+        # YAML already turns a time without quotes into a datetime, in UTC if it has no zone.
         found = value if isinstance(value, datetime) else datetime.fromisoformat(cast("str", value))
         found_ms = round(
             (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000

@@ -1,4 +1,4 @@
-"""The control topics of a pipeline, and who writes each."""
+"""Control topics of a pipeline, and the processes that write each."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
     from anabranch.pipeline.model import Pipeline
 
-_SILENT: Final = frozenset({MANAGER_SERVICE, "contract_broker", "agent"})
-"""The manager has topics of its own; nobody waits for the broker and the agent, so nobody
-listens.
+_WITHOUT_CONTROL_TOPIC: Final = frozenset({MANAGER_SERVICE, "contract_broker", "agent"})
+"""Services without a control topic. The manager has topics of its own; no process waits for the
+contract broker or the agent, so none would read theirs.
 """
 
 
 def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
-    """By topic: one for each replica and each other process, the last two the manager's."""
+    """Return the writers of all control topics, by topic: one topic for each replica and each other
+    process; the last two are the manager's.
+    """
     found = {topic: speaker for _, _, topic, speaker in _processes(pipeline)}
     names = pipeline.topic_names
     found[names.manager()] = Speaker(
@@ -37,7 +39,7 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
 
 
 def stage_speakers(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
-    """By topic: the processes that may run a replica of ``stage``."""
+    """Return the control topics of the processes that may run a replica of ``stage``."""
     return {
         topic: speaker
         for service, name, topic, speaker in _processes(pipeline)
@@ -46,14 +48,16 @@ def stage_speakers(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
 
 
 def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
-    """By topic: whom a replica of ``stage`` needs to hear. These are its peers, who makes its
-    inputs, who reads its stream and may ask for blocks of it, and the manager.
+    """Return the control topics that a replica of ``stage`` reads: those of its peers, of the
+    writers of its inputs, of the readers of its stream, which may request blocks of it, and of the
+    manager.
 
-    The others' words change nothing for it, and each of them would wake it twice a second.
+    It ignores the other topics: nothing in them changes what it does, and each would wake it twice
+    a second.
     """
     reads = pipeline.inputs(stage)
     names = pipeline.topic_names
-    near = {
+    neighbours = {
         (REPLICA_SERVICE, stage),
         *((REPLICA_SERVICE if name in pipeline.stages else "ingestion", name) for name in reads),
         *((REPLICA_SERVICE, name) for name in pipeline.readers(stage)),
@@ -62,15 +66,15 @@ def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
     found = {
         topic: speaker
         for service, name, topic, speaker in _processes(pipeline)
-        if (service, name) in near
+        if (service, name) in neighbours
     }
     found[names.manager()] = speakers(pipeline)[names.manager()]
     return found | fence_speakers(pipeline) | bound_speakers(pipeline, reads)
 
 
 def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
-    """(service, name, topic, speaker) of each process that others listen to, but the manager; the
-    name of a replica's process is its stage's.
+    """Yield (service, name, topic, speaker) of each process with a control topic, except the
+    manager. The name of a replica's process is its stage's.
     """
     names, nodes = pipeline.topic_names, pipeline.nodes()
     for service, name in pipeline.processes():
@@ -79,17 +83,17 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
                 stage, _, process = label.rpartition(".")
                 replicas = pipeline.stages[stage].replica_ids()
                 replica = process if process in replicas else replicas[0]
-                beats = frozenset(
+                heartbeats = frozenset(
                     {(REPLICA_SERVICE, stage, replica), (STANDBY_SERVICE, stage, process)}
                 )
                 speaker = Speaker(
-                    beats,
+                    heartbeats,
                     f"{service}.{label}",
                     frozenset({(stage, replica)}),
                     logs={stage: names.boundaries(stage)},
                 )
                 yield service, stage, names.control(service, label), speaker
-        elif service not in _SILENT:
+        elif service not in _WITHOUT_CONTROL_TOPIC:
             output = pipeline.deliveries().get(name) if service == DELIVERY_SERVICE else None
             stream = name if output is None else output.stage
             speaker = Speaker(
@@ -101,7 +105,9 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
 
 
 def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
-    """The topic of fences alone, which is all that a process reads from its beginning."""
+    """Return the topic of fences alone. It is the only control topic that a process reads from its
+    beginning.
+    """
     names = pipeline.topic_names
     logs = {stage: names.boundaries(stage) for stage in pipeline.stages}
     return {names.fences(): Speaker(frozenset(), fences=True, logs=logs)}
@@ -110,8 +116,8 @@ def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
 def bound_speakers(
     pipeline: Pipeline, streams: Iterable[str], cluster: str = ""
 ) -> dict[str, Speaker]:
-    """By topic of other pipelines: the replicas that make those of ``streams`` that are bound, and
-    on ``cluster``; empty: on the own one.
+    """Return the control topics of other pipelines that replicas write of which this one reads a
+    stream of ``streams`` on ``cluster``; empty: on its own cluster.
     """
     found = {}
     for binding in (pipeline.bindings[s] for s in streams if s in pipeline.bindings):
@@ -120,7 +126,7 @@ def bound_speakers(
         for replica in binding.replica_ids():
             names = TopicNames(binding.pipeline)
             topic = names.control(REPLICA_SERVICE, f"{binding.stream}.{replica}")
-            beats = frozenset({(REPLICA_SERVICE, binding.stream, replica)})
+            heartbeats = frozenset({(REPLICA_SERVICE, binding.stream, replica)})
             logs = {binding.stream: names.boundaries(binding.stream)}
-            found[topic] = Speaker(beats, known_as=binding.name, logs=logs)
+            found[topic] = Speaker(heartbeats, known_as=binding.name, logs=logs)
     return found

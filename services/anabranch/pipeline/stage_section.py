@@ -1,4 +1,6 @@
-"""The section ``stages`` of a pipeline file, one stage at a time, and ``nodes``, which run them."""
+"""Reader of the sections ``stages`` of a pipeline file, one stage at a time, and ``nodes``, which
+run them.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from anabranch.protocol import limits
 from anabranch.protocol.control.placement import misplaced
 
 PASSIVE_REPLICAS_MIN: Final = 2
-"""Processes of a stage with ``ha: passive``: with fewer nobody stands by."""
+"""Minimum number of processes of a stage with ``ha: passive``: one runs, at least one stands by."""
 
 STATE_HORIZON_MS_MAX: Final = 86_400_000
-"""The longest ``state_horizon`` of a stage: so much input, and as much again, is kept for a
-process that lost its disk.
+"""Longest ``state_horizon`` of a stage, in ms. Input of twice that time is kept for a process that
+lost its disk.
 """
 
 _NODE = re.compile(r"[a-z][a-z0-9_-]{0,62}(\.[0-9]{1,3})?\Z")
@@ -53,7 +55,9 @@ def _sql(document: Document, raw: dict[str, Any], at: Place) -> str | None:
 def read_stage(
     document: Document, name: str, value: object, streams: list[str], offered: OfferedStages
 ) -> Stage:
-    """The stage ``name``; meaningful only if there is no mistake. ``streams``: that it may read."""
+    """Return the stage ``name``; valid only if there is no mistake. ``streams``: streams that it
+    may read.
+    """
     at: Place = ("stages", name)
     raw = document.mapping(value, at, _STAGE_KEYS)
     given = isinstance(value, dict)
@@ -81,6 +85,7 @@ def read_stage(
         if given and "sql" not in raw and "offered" not in raw
         else []
     )
+    # A host runs only its own offers in another's file, so it examines no code that the file names.
     for index, (reference, place) in enumerate(references if offered.host is None else ()):
         alone = len(references) == 1
         problem = transforms.check(
@@ -124,7 +129,7 @@ def read_stage(
 def _ha(
     document: Document, raw: dict[str, Any], at: Place, replicas: int
 ) -> tuple[HaMode, int | None]:
-    """How the stage outlives the loss of a process: (mode, state horizon in ms)."""
+    """Return the stage's mode of recovery and its state horizon in ms."""
     mode = cast("HaMode", document.choice(raw.get("ha", "active"), (*at, "ha"), _HA_MODES))
     alone = mode in ("upstream_backup", "amnesia")
     state_horizon_ms = (
@@ -135,8 +140,8 @@ def _ha(
     if mode == "passive" and replicas < PASSIVE_REPLICAS_MIN:
         document.mistake(
             (*at, "ha"),
-            "passive wants replicas: 2 or more: one runs, the others stand by; a single process"
-            " is ha: active",
+            "passive needs replicas: 2 or more: one runs, the others stand by; for a single process"
+            " write ha: active",
         )
     if alone and replicas > 1:
         document.mistake((*at, "ha"), f"{mode} is one process; use replicas: 1, or ha: active")
@@ -147,14 +152,16 @@ def _ha(
         )
         document.mistake(
             (*at, "ha"),
-            f"{mode} wants to know how much later than itself a record can still change"
-            f" results; say {example}",
+            f"{mode} needs the time after which a record no longer changes results; write"
+            f" {example}",
         )
     return mode, state_horizon_ms
 
 
 def _references(document: Document, value: object, at: Place) -> list[tuple[str, Place]]:
-    """As ``texts``, but the same function may come twice in a chain."""
+    """Return the functions of a chain with their places. Unlike ``texts``, it allows the same
+    function twice.
+    """
     if isinstance(value, str):
         return [(str(value), at)]
     if not isinstance(value, list) or not value:
@@ -172,14 +179,14 @@ def _references(document: Document, value: object, at: Place) -> list[tuple[str,
 
 
 def read_nodes(document: Document, value: object, stages: dict[str, Stage]) -> dict[str, list[str]]:
-    """The nodes that the file names, with what they run."""
+    """Return the nodes that the file names, each with the replicas that it runs."""
     found: dict[str, list[str]] = {}
     for node, labels in document.mapping(value, ("nodes",), None).items():
         if not _NODE.match(node):
             document.mistake(
                 ("nodes", node),
                 f"{node!r} is no name of a node; use lower case letters, digits, '_' and '-',"
-                " then .NUMBER if you like",
+                " optionally followed by .NUMBER",
             )
         found[node] = (
             []
@@ -196,7 +203,7 @@ def read_nodes(document: Document, value: object, stages: dict[str, Stage]) -> d
 
 
 def check_cycles(document: Document, stages: dict[str, Stage]) -> None:
-    """No stage reads itself, through whatever others."""
+    """Report stages that read their own results, directly or through other stages."""
     done: set[str] = set()
 
     def visit(name: str, trail: list[str]) -> None:

@@ -1,4 +1,6 @@
-"""Stages with ``shards``: what they are made of."""
+"""Replacement of stages with ``shards`` by the stages that run: one for each shard, and a union of
+them where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,16 @@ def expanded(
     stages: Mapping[str, Stage],
     delivered: Collection[object],
 ) -> tuple[dict[str, Stage], dict[str, int]]:
-    """The stages that run, and the number of shards of those that have any.
+    """Return the stages that run, and the number of shards of each stage that has any.
 
-    Instead of a stage with shards there are these, each a stage. Where an output or another
-    pipeline reads it, a stage of its name unites them.
+    Each shard is a stage of its own, in place of the stage with shards. Where an output or another
+    pipeline reads that stage, a stage of its name unites the shards.
 
     Args:
         document: Takes the mistakes.
         raw: The section ``stages``, by name.
-        stages: As they were read, without regard to shards.
-        delivered: Names of stages that others than stages read.
+        stages: The stages as they were read, without regard to shards.
+        delivered: Names of stages that outputs or other pipelines read.
     """
     found: dict[str, Stage] = {}
     counts: dict[str, int] = {}
@@ -47,13 +49,13 @@ def expanded(
 
 
 def shards_of(stage: str, stages: Mapping[str, Stage]) -> list[str]:
-    """Of the stages that run the shards of ``stage``; none: it has no shards."""
+    """Return the stages that run the shards of ``stage``; empty: it has no shards."""
     return [name for name, of in stages.items() if of.share is not None and whole_of(name) == stage]
 
 
 def union_of(stage: Stage) -> Stage:
-    """Puts the rows of the shards of ``stage`` together. What is done for the loss of a process is
-    what is done for the shards.
+    """Return a stage that unites the rows of the shards of ``stage``. It has the recovery mode of
+    the shards.
     """
     return stage.model_copy(
         update={
@@ -61,6 +63,7 @@ def union_of(stage: Stage) -> Stage:
             "transform": [],
             "sql": f"SELECT * FROM `{stage.name}`",  # noqa: S608 - a name has no quotes
             "parameters": {},
+            # Each row passes on its own, so no older record changes a result.
             "state_horizon_ms": None if stage.state_horizon_ms is None else 0,
             "resources": Resources(),
         }
@@ -70,7 +73,7 @@ def union_of(stage: Stage) -> Stage:
 def _shards(
     document: Document, raw: Mapping[str, Any], stage: Stage
 ) -> tuple[int, dict[str, tuple[str, ...]]]:
-    """How many, and by which columns of each input."""
+    """Return the number of shards, and the key columns of each input."""
     at: Place = ("stages", stage.name)
     count = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.SHARDS_MAX)
     given = raw.get("shard_by", MISSING)
@@ -78,14 +81,14 @@ def _shards(
         if count > 1:
             document.mistake(
                 (*at, "shard_by"),
-                "is missing; name the columns of the key by which rows are dealt out, shard_by:"
-                " [COLUMN], or of each input, shard_by: {INPUT: [COLUMN]}",
+                "is missing; name the key columns by which rows are divided, shard_by: [COLUMN],"
+                " or those of each input, shard_by: {INPUT: [COLUMN]}",
             )
         return count, {}
     by = _by(document, given, (*at, "shard_by"), stage.reads)
     if by and not any(by.values()):
         document.mistake(
-            (*at, "shard_by"), "every shard would make all results; name a column of an input"
+            (*at, "shard_by"), "every shard would compute all results; name a column of an input"
         )
     text = Share(count, count, by).text()
     if len(text) > limits.SHARE_CHARACTERS_MAX:
@@ -109,8 +112,8 @@ def _by(
         if name not in named:
             document.mistake(
                 at,
-                f"says nothing of {name}; name the columns of its key, or {name}: [] where"
-                " every shard is to read all of it",
+                f"{name} is missing; name the columns of its key, or write {name}: [] if every"
+                " shard is to read all of it",
             )
         elif named[name] == []:
             found[name] = ()

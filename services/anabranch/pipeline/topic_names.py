@@ -1,4 +1,6 @@
-"""What the internal topics of a pipeline and a federation are called, and its keys in the index."""
+"""Names of the internal topics of a pipeline and a federation, and of a pipeline's keys in the
+index.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,17 @@ from anabranch.protocol.identifiers import is_name
 
 
 def index_prefix(pipeline: str) -> str:
-    """What all keys of a pipeline's index in Redis begin with."""
+    """Return the prefix of all keys of a pipeline's index in Redis."""
     return f"anabranch:{pipeline}:"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The internal topics of a pipeline (schemas/topics holds their settings)."""
+    """Names of the internal topics of a pipeline. Their settings are in schemas/topics."""
 
     pipeline: str
     bound: tuple[tuple[str, str, str], ...] = ()
-    """Streams of other pipelines: (as it is called here, its pipeline, as it is called there)."""
+    """Streams of other pipelines: (name here, pipeline, name there)."""
 
     def _stream(self, stream: str) -> str:
         for here, pipeline, there in self.bound:
@@ -27,66 +29,80 @@ class TopicNames:
         return f"{self.pipeline}.{stream}"
 
     def boundaries(self, stream: str) -> str:
-        """The boundary log of a stream: one partition, all its writers."""
+        """Return the topic of a stream's boundary log. It has one partition, which all writers of
+        the stream share.
+        """
         return f"{self._stream(stream)}.boundaries"
 
     def blocks(self, stream: str, replica: str) -> str:
-        """The blocks that one replica writes for a stream."""
+        """Return the topic of the blocks that one replica writes for a stream."""
         return f"{self._stream(stream)}.blocks.{replica}"
 
     def control(self, service: str, name: str) -> str:
-        """What one process says: heartbeats, recompute requests and replies."""
+        """Return the topic of what one process publishes: heartbeats, recompute requests and
+        replies.
+        """
         return f"{self.pipeline}.control.{service}.{name}"
 
     def manager(self) -> str:
-        """What the manager says of what is going on: its heartbeats and trim points."""
+        """Return the topic of the manager's heartbeats and trim points."""
         return f"{self.pipeline}.manager"
 
     def fences(self) -> str:
-        """Which processes must end, by the manager: kept for ever."""
+        """Return the topic on which the manager names the processes that must end. It is kept for
+        ever.
+        """
         return f"{self.pipeline}.fences"
 
     def placement(self) -> str:
-        """Where replicas run beside what the pipeline file says."""
+        """Return the topic of moves: replicas that run elsewhere than the pipeline file places
+        them.
+        """
         return f"{self.pipeline}.placement"
 
     def alarms(self) -> str:
-        """What a person should look at."""
+        """Return the topic of alarms, which need a person's attention."""
         return f"{self.pipeline}.control.alarms"
 
     def progress(self, process: str) -> str:
-        """Progress records of the delivery of an output, or of one of its shards."""
+        """Return the topic of progress records of a delivery process: of an output, or of one of
+        its shards.
+        """
         return f"{self.pipeline}.{process}.progress"
 
     def live_progress(self, output: str) -> str:
-        """Progress records of the live topic of an output."""
+        """Return the topic of progress records of an output's live topic."""
         return f"{self.pipeline}.{output}.live.progress"
 
 
 @dataclass(frozen=True, slots=True)
 class FederationTopics:
-    """The topics of a federation, which all its participants share."""
+    """Names of the topics of a federation, which all its participants share."""
 
     federation: str
 
     def keys(self, participant: str) -> str:
-        """The public keys of a participant, which alone writes it."""
+        """Return the topic of a participant's public keys. Only the participant writes it."""
         return f"{self.federation}.keys.{participant}"
 
     def catalog(self, participant: str) -> str:
-        """What a participant publishes of its pipelines, which alone writes it."""
+        """Return the topic of a participant's catalog of its pipelines. Only the participant writes
+        it.
+        """
         return f"{self.federation}.catalog.{participant}"
 
     def contract(self, contract_id: str) -> str:
-        """The history of a contract: all that its parties and the auditor state."""
+        """Return the topic of a contract's history: all statements of its parties and the
+        auditor.
+        """
         return f"{self.federation}.contract.{contract_id}"
 
     def offers(self, contract_id: str) -> str:
-        """What the parties of a contract say to each other."""
+        """Return the topic on which the parties of a contract negotiate."""
         return f"{self.federation}.offers.{contract_id}"
 
     def owner_of(self, topic: str) -> tuple[str, str]:
-        """(kind, participant or contract) of a topic; empty: it is none of these."""
+        """Return (kind, participant or contract) of a topic; both empty: it is none of these."""
         for kind in ("keys", "catalog", "contract", "offers"):
             before = f"{self.federation}.{kind}."
             if topic.startswith(before) and is_name(topic.removeprefix(before)):

@@ -1,4 +1,4 @@
-"""Which topics a pipeline file names, and for what: each has one use."""
+"""Topics that a pipeline file names, and checks that each has one use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
 class TopicUses:
-    """The topics of one file, as they are read."""
+    """Uses of the topics of one file, noted while the file is read."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._places: dict[str, Place] = {}
-        """Topic to the place at which it was named first, for uses that exclude each other."""
+        """Topic to the place at which the file names it first, to report further uses."""
 
     def topic(self, value: object, at: Place, *, alone: bool = True) -> str:
-        """A name that Kafka takes. ``alone``: no other use of the topic is allowed."""
+        """Return ``value`` as a name that Kafka accepts; empty: it is no text. ``alone``: whether
+        the topic may have no other use.
+        """
         text = self._document.text(value, at)
         if text is None:
             return ""
@@ -45,7 +47,7 @@ class TopicUses:
         sources: Mapping[str, Source | None],
         outputs: Mapping[str, Output | None],
     ) -> None:
-        """A user's topic may not be one of ours: both would write it."""
+        """Report users' topics that are internal topics of the pipeline: both would write them."""
         names = TopicNames(name)
         internal = {names.manager(), names.fences(), names.alarms(), names.placement()}
         internal |= {

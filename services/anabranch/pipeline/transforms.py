@@ -1,8 +1,8 @@
-"""Finding the user's functions: ``module:function``, next to the pipeline file or on the Python
+"""Lookup of the user's functions, ``module:function``, next to the pipeline file or on the Python
 path.
 
-``check`` looks at the source text only, so that a service that never runs a function does not run
-the module either. ``import_transform`` is for the service that does.
+``check`` reads the source text only, so that a service that does not run a function does not run
+its module either. ``import_transform`` imports it, for the service that runs it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function
 
 
 def search_roots(module: str, pipeline_path: Path) -> list[Path]:
-    """Folders in which ``module`` is looked for before the Python path: next to the file,
-    then around a package that holds the file.
+    """Return the folders in which ``module`` is searched before the Python path: the folder of the
+    file, then the one above if the module is in the package that holds the file.
     """
     folder = pipeline_path.resolve().parent
     return [folder, folder.parent] if module.split(".", maxsplit=1)[0] == folder.name else [folder]
 
 
 def import_roots(stages: Iterable[Stage], pipeline_path: Path) -> list[str]:
-    """The folders in which the modules of ``stages`` are found, each once, for processes that
-    do not know the pipeline's.
+    """Return the folders in which the modules of ``stages`` are found, each once, for processes
+    that do not know the pipeline file's folder.
     """
     found = {
         import_root(reference, stage.found_next_to(pipeline_path))
@@ -48,8 +48,8 @@ def import_roots(stages: Iterable[Stage], pipeline_path: Path) -> list[str]:
 
 
 def import_root(reference: str, pipeline_path: Path) -> Path | None:
-    """The folder that must be on the Python path of every process that runs ``reference``;
-    None: it is installed.
+    """Return the folder that must be on the Python path of every process that runs ``reference``;
+    None: the module is installed.
     """
     module = _split(reference)[0]
     first = module.split(".")[0]
@@ -60,10 +60,11 @@ def import_root(reference: str, pipeline_path: Path) -> Path | None:
 
 
 def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
-    """The function ``module:function``; its module is imported, from next to the pipeline file
+    """Import and return the function ``module:function``; a module next to the pipeline file comes
     first.
 
-    Puts the folder into ``sys.path``, once: behind the standard library, before what is installed.
+    Inserts the folder into ``sys.path``, once: after the standard library, before installed
+    packages.
 
     Raises:
         ConfigurationError: no such module or function, or the module fails while it is imported.
@@ -71,11 +72,11 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     module_name, function_name = _split(reference)
     root = import_root(reference, pipeline_path)
     if root is not None and str(root) not in sys.path:
-        sys.path.insert(_behind_the_standard_library(), str(root))
+        sys.path.insert(_position_after_standard_library(), str(root))
         importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # whatever the user's module does when it is run
+    except Exception as error:  # the user's module can raise anything
         raise ConfigurationError(
             f"{pipeline_path}: transform {reference}: importing {module_name} failed: {error!r}"
         ) from error
@@ -88,8 +89,8 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _behind_the_standard_library() -> int:
-    """The place in ``sys.path``."""
+def _position_after_standard_library() -> int:
+    """Return the position in ``sys.path`` after the folders of the standard library."""
     standard = sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")
     own = {*standard, *(str(Path(folder, "lib-dynload")) for folder in standard)}
     return max(
@@ -97,9 +98,9 @@ def _behind_the_standard_library() -> int:
     )
 
 
-def _hides(root: Path) -> list[str]:
-    """Modules in ``root`` that Spark's workers, which look there first, would take instead of
-    the standard library's.
+def _shadowed_modules(root: Path) -> list[str]:
+    """Return the modules in ``root`` that have names of standard-library modules. Spark's workers
+    search ``root`` first and would import them instead.
     """
     return sorted(
         entry.name
@@ -116,18 +117,18 @@ def _hides(root: Path) -> list[str]:
 def check(
     reference: str, pipeline_path: Path, inputs: Iterable[str], parameters: Iterable[str] | None
 ) -> str | None:
-    """What is wrong with a reference, by its source text; None: nothing is.
+    """Return what is wrong with ``reference``, by its source text; None: nothing is.
 
-    ``inputs`` are the keyword arguments that are data; ``parameters`` those of the pipeline file.
-    With ``parameters`` None only the function's existence is checked (what a later function of a
-    chain gets is not known here).
+    ``inputs`` are the keyword arguments that are data, ``parameters`` those that the pipeline file
+    states. None for ``parameters`` checks only that the function exists: the arguments of a later
+    function of a chain are not known here.
     """
     try:
         module_name, function_name = _split(reference)
     except ConfigurationError as error:
         return str(error)
     root = import_root(reference, pipeline_path)
-    if root is not None and (hidden := _hides(root)):
+    if root is not None and (hidden := _shadowed_modules(root)):
         return (
             f"{root / hidden[0]} has the name of a module of the standard library, which other"
             " modules would get instead; rename it"
@@ -140,7 +141,7 @@ def check(
             " next to the pipeline file"
         )
     if source.suffix != ".py":
-        return None  # compiled: found, and there is no text to look at
+        return None  # a compiled module: it exists, and has no text to check
     try:
         tree = ast.parse(source.read_bytes(), str(source))
     except (SyntaxError, ValueError, OSError) as error:
@@ -161,10 +162,10 @@ def _definition_mistake(
     inputs: list[str],
     parameters: list[str] | None,
 ) -> str | None:
-    bound = dict(_bound(tree.body))
+    bound = dict(_bindings_of(tree.body))
     if function_name not in bound:
         if "*" in bound or "__getattr__" in bound:
-            return None
+            return None  # the name may come from there: only an import could tell
         guess = difflib.get_close_matches(function_name, bound, 1)
         return f"module {module_name} has no function {function_name}" + (
             f"; did you mean {guess[0]}?" if guess else ""
@@ -193,7 +194,7 @@ def _split(reference: str) -> tuple[str, str]:
 
 
 def _source_file(module: str, pipeline_path: Path) -> Path | None:
-    """File of a module, found without running it or its packages."""
+    """Return the file of a module, found without running it or its packages."""
     search: list[str] | None = [
         str(root) for root in search_roots(module, pipeline_path)
     ] + sys.path
@@ -207,9 +208,9 @@ def _source_file(module: str, pipeline_path: Path) -> Path | None:
     return Path(origin) if origin else None
 
 
-def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
-    """Names that a module's top level binds, with the statement that does; ``*`` for a star
-    import.
+def _bindings_of(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """Yield the names that a module's top level binds, each with its statement; ``*`` stands for a
+    star import.
     """
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -224,11 +225,11 @@ def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
                     if isinstance(node, ast.Name):
                         yield node.id, statement
         elif isinstance(statement, ast.If | ast.Try | ast.With):
-            yield from _bound(statement.body)
-            yield from _bound(getattr(statement, "orelse", []))
-            yield from _bound(getattr(statement, "finalbody", []))
+            yield from _bindings_of(statement.body)
+            yield from _bindings_of(getattr(statement, "orelse", []))
+            yield from _bindings_of(getattr(statement, "finalbody", []))
             for handler in getattr(statement, "handlers", []):
-                yield from _bound(handler.body)
+                yield from _bindings_of(handler.body)
 
 
 def _signature_mistake(

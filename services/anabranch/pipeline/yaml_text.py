@@ -1,4 +1,4 @@
-"""A file as YAML that knows its lines; a text that is not YAML gives an error with the line."""
+"""Reader of YAML files that keeps line numbers, and names the line at which a text is not YAML."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from anabranch.protocol.errors import ConfigurationError, headline
 
 PIPELINE_FILE_BYTES_MAX: Final = 256 * 1024
-"""Text of a pipeline file: every service reads it at start."""
+"""Maximum size of a pipeline file, in bytes: every service reads it at start."""
 
 
 def read_yaml(path: Path, what: str = "pipeline file") -> object:
-    """The document in the file at ``path``. ``what`` it is, for messages.
+    """Return the document in the file at ``path``. ``what``: kind of file, for messages.
 
     Raises:
         ConfigurationError: it cannot be read, is too large, or is not YAML.
@@ -40,14 +40,15 @@ def read_yaml(path: Path, what: str = "pipeline file") -> object:
         LookupError,
         AssertionError,
     ) as error:
-        # The reader trips over some files that are not YAML, such as a mapping merged with itself.
+        # The library raises these for some texts that are not YAML, such as a mapping that is
+        # merged with itself.
         raise ConfigurationError(
             f"{path}:1: not YAML: {headline(str(error)) or repr(error)}"
         ) from error
 
 
 def read_limited(path: Path, what: str) -> bytes:
-    """What is in the file at ``path``. ``what`` it is, for messages.
+    """Return the content of the file at ``path``. ``what``: kind of file, for messages.
 
     Raises:
         ConfigurationError: it cannot be read, or is too large.

@@ -1,5 +1,5 @@
-"""Rights as data: that none is missing or too many is tried on a real broker
-(tests/security); here is what they are made of.
+"""Rights as data. tests/security tests on a real broker that none is missing and none is
+superfluous; these tests cover how they are derived.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def test_only_deliveries_have_transactional_ids() -> None:
 
 
 def test_no_prefix_covers_a_neighbour() -> None:
-    """``out_eu`` begins with ``out``: nothing that a right on ``out`` names by its beginning
-    may be the other's.
+    """``out_eu`` begins with ``out``: a prefixed right of ``out`` must not match a name of
+    ``out_eu``.
     """
     found = rights(PIPELINE)
     prefixes = [right for right in found if right.prefixed]

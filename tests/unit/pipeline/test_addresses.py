@@ -1,4 +1,4 @@
-"""What may be shown of an address."""
+"""Addresses as they are shown, without passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Streams between pipelines: what the file says, and what follows from it."""
+"""Bindings between pipelines: the section of the file, and the topics, rights and hops that follow
+from it.
+"""
 
 from __future__ import annotations
 
@@ -305,7 +307,7 @@ def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
         ("stream: speeds", "stream: speeds, pipeline: A", "bindings.theirs.pipeline"),
         ("stream: speeds", "stream: speeds, hops: 2", "theirs.hops: is looked up with"),
         ("stream: speeds", "stream: speeds, keys: [a]", "64 hexadecimal digits"),
-        ("stream: speeds", "stream: tolls", "its columns are not known; have tolls of north"),
+        ("stream: speeds", "stream: tolls", "its columns are not known; look up tolls of north"),
         ("stream: speeds", "stream: speeds, pipeline: other", "its columns are not known"),
         ("pipeline: billing", "pipeline: billing\nbucket: 1s", "250 ms wide, and 1000 ms here"),
         (FEDERATION, "", "that of a federation, and this file names none"),

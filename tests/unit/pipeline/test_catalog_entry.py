@@ -1,4 +1,4 @@
-"""What a pipeline file lists, and what a reader's file gets of it."""
+"""Catalog entries of a pipeline file, and the bindings that readers make of them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,9 @@ def test_what_no_stream_can_be_is_rejected(
 
 
 def test_the_owner_of_an_offer_states_its_columns(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"publish.slow.record: is the owner's of the of"):
+    with pytest.raises(
+        ConfigurationError, match=r"publish.slow.record: the owner of the offer sets"
+    ):
         entry(tmp_path, NORTH.replace("  slow:\n", "  slow: {record: speed.avsc}\n"))
 
 

@@ -1,4 +1,4 @@
-"""Clusters of other owners: what the file says of them, and what follows from it."""
+"""Clusters of other owners: the section of the file, and what follows from it."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_a_cluster_that_is_not_there_and_one_that_nobody_uses(tmp_path: Path) ->
         (
             "me:secret@north:9092",
             (
-                f"it holds a password; who reads there, and the secret, say {VARIABLES}... in the"
-                " environment"
+                "it holds a password; set user and secret in the environment variables"
+                f" {VARIABLES}... instead"
             ),
         ),
     ],
@@ -114,7 +114,7 @@ def test_a_binding_that_is_looked_up_names_a_cluster_that_is_there(tmp_path: Pat
         "pipeline: north, stream: speeds, record: speed.avsc, ", "stream: speeds, "
     )
     (mistake,) = mistakes(tmp_path, text)
-    assert "have speeds of north looked up" in mistake
+    assert "look up speeds of north" in mistake
     assert mistakes(tmp_path, text.replace("cluster: north,", "cluster: away,")) == [
         "clusters.north: no binding is on it; leave it out, or write cluster: north",
         "bindings.north_speeds.cluster: there is no cluster away; there are north",
@@ -127,7 +127,7 @@ def test_what_others_run_reads_nothing_there(tmp_path: Path) -> None:
     ).replace("stages:tolls}", "stages:tolls, ha: upstream_backup, state_horizon: 1s}")
     (mistake,) = mistakes(tmp_path, text)
     assert mistake.startswith(
-        "stages.tolls.reads[0]: north_speeds is on the cluster north, and what"
+        "stages.tolls.reads[0]: north_speeds is on the cluster north, and a stage that"
     )
     loaded(tmp_path, text.replace("east: [tolls]", "east: [later]"))
 

@@ -1,4 +1,4 @@
-"""The terms of a contract for a stream, as a person writes them."""
+"""Files that state the terms of a contract for a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms of a contract, as a person writes them."""
+"""Files that state the terms of a contract for load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of pipelines."""
+"""Drawings of pipelines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _SVG = "{http://www.w3.org/2000/svg}"
 
 
 def pipeline_in(folder: Path) -> Pipeline:
-    """Two sources that a stage joins, a stage after it, an output of each stage."""
+    """Return a pipeline with two sources that one stage joins, a stage after it, and an output of
+    each stage.
+    """
     (folder / "r.avsc").write_text(
         '{"type": "record", "name": "r", "fields": [{"name": "at", "type": "long"}]}'
     )
@@ -68,5 +70,5 @@ def test_the_picture_has_a_box_for_each_and_a_line_for_each_that_is_read(tmp_pat
 
 def test_names_cannot_break_the_picture(tmp_path: Path) -> None:
     box = drawing.Box("k", "stage", "<&>", "x" * 100, ())
-    assert "&lt;&amp;&gt;" in drawing._drawn(box, 0, 0)
-    ET.fromstring(drawing._drawn(box, 0, 0))
+    assert "&lt;&amp;&gt;" in drawing._box_svg(box, 0, 0)
+    ET.fromstring(drawing._box_svg(box, 0, 0))

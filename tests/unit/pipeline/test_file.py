@@ -424,7 +424,7 @@ def test_variables_of_the_environment_are_filled_in(
         (
             "replicas: 2",
             "replicas: 1\n    ha: passive",
-            "22: stages.tolls.ha: passive wants replicas: 2 or more",
+            "22: stages.tolls.ha: passive needs replicas: 2 or more",
         ),
         (
             "replicas: 2",
@@ -434,7 +434,7 @@ def test_variables_of_the_environment_are_filled_in(
         (
             "replicas: 2",
             "ha: amnesia",
-            "21: stages.tolls.ha: amnesia wants to know how much later than itself",
+            "21: stages.tolls.ha: amnesia needs the time after which a record",
         ),
         (
             "replicas: 2",

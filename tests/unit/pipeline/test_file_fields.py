@@ -1,4 +1,4 @@
-"""What a pipeline file says of the fields of a source's records."""
+"""Keys of a pipeline file that concern the fields of a source's records."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_fields_that_the_record_has_not_are_left_out_or_rejected(folder: Path) -
     (wrong,) = mistakes(
         folder, rejecting.replace("format: json\n    event", "format: avro\n    event")
     )
-    assert "sources.readings.extra_fields: is for format: json" in wrong
+    assert "sources.readings.extra_fields: works only with format json" in wrong
 
 
 @pytest.mark.parametrize("kind", ["timestamp-millis", "timestamp-micros"])
@@ -67,7 +67,7 @@ def test_a_timestamp_is_an_event_time_without_a_unit(folder: Path, kind: str) ->
     found = loaded(folder, good).sources["readings"].event_time
     assert (found.field, found.unit, found.is_timestamp) == ("time", "us", True)
     (wrong,) = mistakes(folder, good.replace("{field: time}", "{field: time, unit: ms}"))
-    assert f"event_time.unit: time is a {kind}, which has a unit; leave it out" in wrong
+    assert f"event_time.unit: time is a {kind}, which sets the unit; leave it out" in wrong
     (wrong,) = mistakes(folder, good.replace("{field: time}", "{field: speed}"))
     assert "speed is neither an integer nor a timestamp; use one of" in wrong
 

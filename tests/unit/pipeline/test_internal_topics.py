@@ -1,4 +1,4 @@
-"""The topics that a pipeline has for itself."""
+"""Internal topics of a pipeline."""
 
 from __future__ import annotations
 

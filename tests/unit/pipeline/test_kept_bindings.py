@@ -1,4 +1,4 @@
-"""What was looked up of a pipeline file's bindings, in the file beside it."""
+"""File of looked-up bindings beside a pipeline file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stages that are instances of what another participant offers: at the definer and at the owner."""
+"""Stages that are instances of another participant's offers, as the definer and as the owner read
+them.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ federation:
 
 
 class Both:
-    """Two folders, in which only what the participants give each other is the same."""
+    """Folders of the definer and the owner. They share only the files that the participants give
+    each other.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.north = folder / "north" / "north.yaml"
@@ -199,18 +203,22 @@ def rejected(load_it: object) -> str:
             "sightings cannot be the input rows of again: it has no column n",
         ),
         ("reads: [sightings]", "reads: [slower]", "slower cannot be the input cars of counts"),
-        ("reads: [slow]}", "reads: [slow], ha: passive}", "slower.ha: is the owner's"),
-        ("reads: [slow]}", "reads: [slow], sql: SELECT 1}", "slower.sql: is the owner's"),
-        ("reads: [slow]}", "reads: [slow], replicas: 2}", "slower.replicas: is the owner's"),
+        ("reads: [slow]}", "reads: [slow], ha: passive}", "slower.ha: the owner of the offer"),
+        ("reads: [slow]}", "reads: [slow], sql: SELECT 1}", "slower.sql: the owner of the offer"),
+        (
+            "reads: [slow]}",
+            "reads: [slow], replicas: 2}",
+            "slower.replicas: the owner of the offer",
+        ),
         (
             "slow:\n    participant: south",
             "slow:\n    participant: north",
-            "name the owner of the offer, who is not north",
+            "north is the owner of this file; name the owner of the offer",
         ),
         (
             "slow:\n    participant: south",
             "slow:\n    participant: west",
-            "nothing is known of what west offers",
+            "the offers of west are not known",
         ),
         (
             "participant: north, reads: [slower]",
@@ -231,7 +239,7 @@ def rejected(load_it: object) -> str:
         (
             "outputs:",
             "resources: {south.0: {memory: 64g}}\noutputs:",
-            "it is a node of south, for south to say",
+            "it is a node of south, which sets this; leave it out",
         ),
         (
             "offered: {south: south.offers.json}",
@@ -251,7 +259,7 @@ def test_what_the_definer_has_wrong_both_sides_refuse(
 
 def test_without_a_federation_nobody_is_known(both: Both) -> None:
     both.write_north(NORTH[: NORTH.index("federation:")])
-    assert "nothing is known of what south offers" in rejected(both.definers)
+    assert "the offers of south are not known" in rejected(both.definers)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Offers as their owner writes them, and their terms as others keep them."""
+"""Offers in their owner's pipeline file, and in the files of terms for others."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_nobody_gets_the_terms_of_what_others_are_offered(tmp_path: Path) -> Non
             "reads: {" + ", ".join(f"c{n}: car.avsc" for n in range(17)) + "}",
             "at most 16 inputs",
         ),
-        ("to: [north, west]", "to: [south]", "south has no need of its own offer"),
+        ("to: [north, west]", "to: [south]", "south is the owner of the offer; leave it out"),
         ("to: [north, west]", "to: [North]", "North"),
         ("type: integer,", "type: whole,", "'whole' is not known"),
         ("default: 40", "default: 0", "an integer from 1 to 200 is wanted, not 0"),

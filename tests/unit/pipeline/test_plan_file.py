@@ -1,4 +1,4 @@
-"""The terms of a movement contract, as a person writes them."""
+"""Files that state the terms of a movement contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes and stages may take, as the pipeline file says."""
+"""Resources of nodes and stages in a pipeline file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
         ("{local.0: {master: 7}}", "7: resources.local.0.master: 7 is no master"),
         (
             "{local.0: {master: 'local[3]', cores: 2}}",
-            "7: resources.local.0.cores: local[3] says it already",
+            "7: resources.local.0.cores: master local[3] sets the cores already",
         ),
         ("{local.0: {disk: 2}}", "7: resources.local.0.disk: unknown key"),
         ("{loca.0: {}}", "7: resources.loca.0: there is no node loca.0; did you mean 'local.0'?"),

@@ -1,4 +1,4 @@
-"""How long a stage waits, by where it stands."""
+"""Waits of a stage, by its position in the pipeline."""
 
 from __future__ import annotations
 
@@ -156,16 +156,13 @@ def test_people_are_told() -> None:
     first = waits_of(3_000, 290, 0, 3)
     assert (
         sentences[0]
-        == f"stage a: goes on without an input after {first.first_ms} ms, tentatively; then"
-        f" {first.next_ms} ms per bucket"
+        == f"stage a: continues without a missing input after {first.first_ms} ms, tentatively;"
+        f" then {first.next_ms} ms per bucket"
     )
     assert sentences[1].endswith(f"then {waits_of(3_000, 290, 1, 2).first_ms} ms per bucket")
     assert sentences[2:] == [
-        "stage c: waits for missing input for as long as it takes (on_missing_input is suspend)",
-        (
-            "stage d: waits for missing input for as long as it takes (no output of it has a live"
-            " topic)"
-        ),
+        "stage c: waits for missing input without limit (on_missing_input is suspend)",
+        "stage d: waits for missing input without limit (no output of it has a live topic)",
     ]
 
 

@@ -1,6 +1,4 @@
-"""A pipeline file with a source or an output that has shards: what it may say, and what becomes of
-it.
-"""
+"""Sources and outputs with shards: the keys of the file, and what follows from them."""
 
 from __future__ import annotations
 
@@ -30,7 +28,9 @@ RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "lo
 
 
 def written(folder: Path, sources: str, stages: str, outputs: str) -> Pipeline:
-    """The pipeline whose sources, but for the first keys, stages and outputs are these lines."""
+    """Return a pipeline whose sources (after the first keys), stages and outputs are these
+    lines.
+    """
     (folder / "car.avsc").write_text(RECORD)
     (folder / "stages.py").write_text(
         "def first(cars, **_): return cars\n\ndef second(first): return first\n"
@@ -44,7 +44,7 @@ def written(folder: Path, sources: str, stages: str, outputs: str) -> Pipeline:
 
 
 def source_in(folder: Path, shards: object, *, more: str = "", reads: str = "[cars]") -> Pipeline:
-    """One with so many shards of the source ``cars``."""
+    """Return a pipeline whose source ``cars`` has these shards."""
     return written(
         folder,
         f"    shards: {shards}\n{more}",
@@ -55,7 +55,7 @@ def source_in(folder: Path, shards: object, *, more: str = "", reads: str = "[ca
 
 
 def output_in(folder: Path, shards: object, *, corrected: str = "", more: str = "") -> Pipeline:
-    """One with so many shards of the output ``out``."""
+    """Return a pipeline whose output ``out`` has these shards."""
     return written(
         folder,
         "",

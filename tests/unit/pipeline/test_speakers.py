@@ -1,4 +1,4 @@
-"""Each process has a topic of its own, and speaks for itself alone."""
+"""Control topics: each process has its own, and writes only about itself."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ def test_each_process_of_a_passive_stage_may_be_its_replica() -> None:
     ]
 
 
-def test_a_replica_hears_its_neighbours_and_the_manager() -> None:
-    """Not who is two hops away, whatever its name; an output may be called like a stage."""
+def test_a_replica_reads_the_topics_of_its_neighbours_and_the_manager() -> None:
+    """A process two hops away is no neighbour, whatever its name; an output may have the name of a
+    stage.
+    """
     of = outputs.pipeline("p", replicas=2, live=True)
     first = of.stages["totals"]
     of = of.model_copy(

@@ -1,4 +1,4 @@
-"""A pipeline file with a stage that has shards: what it may say, and what becomes of it."""
+"""Stages with shards: the keys of the file, and what follows from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def pipeline_in(
     more: str = "",
     source: str = "",
 ) -> Pipeline:
-    """``cars`` and ``jams``, ``first`` of these, ``second`` of ``first``."""
+    """Return a pipeline in which ``first`` reads ``cars`` and ``jams``, and ``second`` reads
+    ``first``.
+    """
     (folder / "car.avsc").write_text(RECORD)
     (folder / "stages.py").write_text(
         "def first(cars, **_): return cars\n\ndef second(first): return first\n"
@@ -171,9 +173,9 @@ def test_a_partner_may_run_one_or_all(tmp_path: Path) -> None:
     ("first", "words"),
     [
         ("shards: 0, shard_by: n", "stages.first.shards: an integer from 1 to 16 is wanted"),
-        ("shards: 2", "stages.first.shard_by: is missing; name the columns of the key"),
+        ("shards: 2", "stages.first.shard_by: is missing; name the key columns"),
         ("shards: 2, shard_by: []", "stages.first.shard_by: a list of columns is wanted"),
-        ("shards: 2, shard_by: {cars: []}", "every shard would make all results"),
+        ("shards: 2, shard_by: {cars: []}", "every shard would compute all results"),
         ("shards: 2, shard_by: {jams: n}", "jams"),
         (
             f"shards: 2, shard_by: {'n' * SHARE_CHARACTERS_MAX}",
@@ -189,11 +191,11 @@ def test_what_cannot_be_is_a_mistake(tmp_path: Path, first: str, words: str) -> 
 
 def test_each_input_is_named_or_none(tmp_path: Path) -> None:
     by = "shards: 2, shard_by: {cars: n}"
-    assert "says nothing of jams" in mistake(tmp_path, by, reads="[cars, jams]")
+    assert "jams is missing" in mistake(tmp_path, by, reads="[cars, jams]")
 
 
 def test_names_and_numbers_fit(tmp_path: Path) -> None:
-    assert "first.0 and those of first_0 would have names that Kafka takes for the same" in mistake(
+    assert "first.0 and those of first_0 would have names that Kafka takes for equal" in mistake(
         tmp_path, TWO, second="}\n  first_0: {reads: cars, transform: stages:first"
     )
     assert "its inputs have 32 streams, a stage reads at most 16" in mistake(

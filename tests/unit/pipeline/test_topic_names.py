@@ -1,4 +1,4 @@
-"""What the internal topics are called."""
+"""Names of internal topics."""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ with open(__file__):
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[Path]:
-    """A pipeline file's path, with modules next to it. Leaves no trace in this interpreter."""
+    """Return the path of a pipeline file with modules next to it. Removes their traces from this
+    interpreter afterwards.
+    """
     before, modules = list(sys.path), set(sys.modules)
     (tmp_path / "stages_here.py").write_text(SOURCE)
     (tmp_path / "is_broken.py").write_text("import nothing_of_that_name")
@@ -142,9 +144,9 @@ def test_a_function_is_imported_from_next_to_the_file(file: Path) -> None:
     assert transforms.import_root("json:dumps", file) is None
 
 
-def test_the_pipelines_folder_comes_behind_the_standard_library(file: Path) -> None:
-    """A module of its name there is the library's, whoever imports it; so is each that a
-    library imports later.
+def test_the_pipelines_folder_comes_after_the_standard_library(file: Path) -> None:
+    """A module in the folder that has the name of a standard one is never imported instead of it,
+    whoever imports first.
     """
     (file.parent / "colorsys.py").write_text("raise RuntimeError('not the standard library')")
     sys.modules.pop("colorsys", None)
@@ -156,7 +158,7 @@ def test_the_pipelines_folder_comes_behind_the_standard_library(file: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["json", "json.yaml", "test"])
-def test_what_is_no_module_hides_none(file: Path, name: str) -> None:
+def test_only_modules_shadow_the_standard_library(file: Path, name: str) -> None:
     (file.parent / name).mkdir()
     assert transforms.check("stages_here:plain", file, ["reports"], []) is None
 
