@@ -25,6 +25,7 @@ from anabranch.protocol.log.timeline import (
     obsolete,
     timeline_name,
 )
+from simulation.stores import CALLS_MAX, CheckpointStore
 
 _OUT_OF_ORDER_CHANCE: Final = 0.4
 _HALF_CHANCE: Final = 0.4
@@ -107,6 +108,10 @@ class Directory:
             if kept in self.logged
             else 0
         )
+
+    def snapshot(self) -> Directory:
+        """Return what is in it now, which survives a loss of power where it is written."""
+        return Directory(self.name, dict(self.logged), dict(self.commits), torn=set(self.torn))
 
     def lose(self, gone: Collection[int]) -> None:
         """These of the unsynced operations, by their number, did not reach the disk."""
@@ -213,13 +218,20 @@ class SimulatedDisk:
         peers: Callable[[], Mapping[str, Machine]] = dict,
         struck: Callable[[str], None] = lambda _: None,
         write: Callable[[], None] = lambda: None,
+        store: CheckpointStore | None = None,
     ) -> None:
         """``wrong``: told of what must not happen. ``peers``: the machines of the other replicas,
         as they are now.
 
         ``struck``: told of what the process may end of. ``write``: called before something is
             written; raises Unavailable on a full disk.
+        ``store``: of checkpoints; None: there is none.
         """
+        self._shared_store = store
+        self._store: CheckpointStore | None = None
+        self._stage = self._place = ""
+        self._from_store: dict[str, Machine] = {}
+        """What was read from the store, of peers that have no checkpoint within reach."""
         self._machine = machine
         self._step = step
         self._reached = reached
@@ -227,9 +239,13 @@ class SimulatedDisk:
         self._peers = peers
         self._struck, self._write = struck, write
 
-    def open_in(self, life: str) -> None:
-        """Find only what ``life`` of the stage's log has left."""
+    def open_in(self, life: str, stage: str, process: str, *, is_stored: bool) -> None:
+        """Find only what ``life`` of the stage's log has left. ``is_stored``: whether the store is
+        of use to the process.
+        """
         self._machine.enter(life)
+        self._stage, self._place = stage, f"{stage}.{process}"
+        self._store = self._shared_store if is_stored else None
 
     def _within_reach(self) -> dict[str, Machine]:
         """Return the machines of the peers that have anything of this life."""
@@ -241,9 +257,43 @@ class SimulatedDisk:
         return Path(name)
 
     def store(self, name: str) -> bool:
-        """See the port: there is no store."""
-        del name
+        """See the port."""
+        if self._store is None:
+            return True
+        snapshot = self.opened(name).snapshot()
+        timeline = self._machine.newest()
+        if timeline is None or timeline.name != name:
+            return False
+        self._store.check()
+        for _ in range(self._store.saved % CALLS_MAX):
+            self._step()
+        self._store.save(self._place, self._machine.life, timeline, snapshot)
+        self._reached("checkpoint stored")
         return True
+
+    def _restore(self, place: str, machine: Machine) -> None:
+        """Give ``machine`` the newest checkpoint that the store has of a replica."""
+        assert self._store is not None, "there is a store"
+        self._step()
+        try:
+            found = self._store.newest(place, self._machine.life)
+        except Unavailable:
+            self._struck("store away")
+            raise
+        if found is not None:
+            machine.add(found.directory.snapshot())
+            machine.timelines[found.timeline.name] = found.timeline
+            self._reached("checkpoint restored")
+
+    def check_stored(self, bucket: int) -> None:
+        """The process says to others that it never reads anything up to ``bucket`` again: another
+        machine must be able to go on from there, where there is a store.
+        """
+        if self._store is None:
+            return
+        stored = self._store.bucket(self._place, self._machine.life)
+        if bucket > stored:
+            self._wrong(f"says that it is stored up to bucket {bucket}, it is up to {stored}")
 
     def opened(self, name: str) -> Directory:
         """Return the directory, for the engine.
@@ -289,6 +339,8 @@ class SimulatedDisk:
     def newest(self) -> Timeline | None:
         """See the port."""
         self._step()
+        if self._store is not None and self._machine.newest() is None:
+            self._restore(self._place, self._machine)
         return self._machine.newest()
 
     def create(self, name: str) -> None:
@@ -364,8 +416,21 @@ class SimulatedDisk:
     def peers(self) -> Sequence[tuple[str, Timeline]]:
         """See the port."""
         self._step()
-        found = [(replica, machine.newest()) for replica, machine in self._within_reach().items()]
-        return [(replica, timeline) for replica, timeline in found if timeline is not None]
+        here = self._within_reach()
+        found = {replica: machine.newest() for replica, machine in here.items()}
+        if self._store is not None:
+            try:
+                for replica in self._peers():
+                    if found.get(replica) is None:
+                        stored = self._from_store.setdefault(replica, Machine())
+                        self._restore(f"{self._stage}.{replica}", stored)
+                        found[replica] = stored.newest()
+                    else:
+                        self._from_store.pop(replica, None)
+            except Unavailable:
+                if self._machine.newest() is None and not any(found.values()):
+                    raise
+        return [(replica, timeline) for replica, timeline in found.items() if timeline is not None]
 
     def within_reach(self) -> int:
         """See the port."""
@@ -386,7 +451,7 @@ class SimulatedDisk:
         )
 
     def _peer(self, replica: str) -> Machine:
-        return self._within_reach().get(replica, Machine())
+        return self._from_store.get(replica) or self._within_reach().get(replica, Machine())
 
     def peer_commit(self, replica: str, name: str) -> int:
         """See the port."""

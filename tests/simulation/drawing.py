@@ -35,6 +35,8 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         if scenario
         else _output_sharded(_sharded(_idling(_grown(drawn))))
     )
+    if drawn.stages and scenario in _STORED:
+        drawn = replace(drawn, has_store=random.Random(f"{seed}/store").random() < 0.12)
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
     stages = tuple(replace(stage, pace_ms=pace_ms, twice=twice) for stage in drawn.stages)
@@ -43,6 +45,10 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     if scenario == "made anew":
         return drawn  # in another life an origin may be longer, and with it each record
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
+
+
+_STORED: Final = ("", "chain", "stage down", "moved", "passive", "two outputs", "made anew")
+"""Scenarios whose replicas may lose their disks at any time, where there is a store."""
 
 
 def _idling(options: Options) -> Options:

@@ -75,6 +75,8 @@ CLOCK_SET_MS = (-3_600_000, 3_600_000)
 """Displacements of a wall clock that stays as it was set, with healing too: no wait may depend on
 it. A source needs a clock that is nearly right, for ``max_ahead``.
 """
+STORE_AWAY = "store away"
+"""The store of checkpoints does not answer."""
 EVERYTHING = "everything"
 DRIFT_PERMILLE = 200
 CLOCK_JUMP_MS = 288_000
@@ -96,14 +98,34 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all
     kinds, and in half of the seeds aimed ones too.
     """
+    found = _stores_fail(options, targets)
     if options.scenario not in ("", "chain", "two outputs"):
-        return sorted(_scenario(options, targets))
+        return sorted([*found, *_scenario(options, targets)])
     is_live = any(output.is_live for output in options.outputs)
     if is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
-    found = [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
+    found += [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
     found += _clocks_set(options, targets)
     return sorted([*found, *_one_delivery_down(options)])
+
+
+def _stores_fail(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """Where there is a store of checkpoints: replicas lose their disks, each as often as chance
+    has it, since the store has what they need; and the store is away for a while.
+    """
+    rng = random.Random(f"{options.seed}/store fails")
+    replicas = [target for target in targets if target.startswith("processing/")]
+    if not options.has_store:
+        return []
+    lost = [
+        Fault(rng.randrange(options.heal_ms), "disk", rng.choice(replicas), 0, 0)
+        for _ in range(rng.choice((1, 1, 2, 3)))
+    ]
+    away = [
+        Fault(rng.randrange(options.heal_ms), STORE_AWAY, EVERYTHING, 0, rng.randint(200, 4_000))
+        for _ in range(rng.choice((0, 1, 2)))
+    ]
+    return [*lost, *away]
 
 
 def _any(options: Options, targets: Sequence[str]) -> list[Fault]:

@@ -52,8 +52,8 @@ _SYNC_EVERY_MS: Final = (500, 1_500, 3_000, 3_000, 6_000, 30_000)
 
 def _sync_every_ms(options: Options) -> int:
     """Interval between syncs of a checkpoint: a run is short, and of two lives each is shorter."""
-    if options.scenario == "made anew":
-        return _SYNC_EVERY_MS[0]
+    if options.scenario == "made anew" or options.has_store:
+        return _SYNC_EVERY_MS[options.seed % 2 * options.has_store]
     return random.Random(f"{options.seed}/sync").choice(_SYNC_EVERY_MS)
 
 

@@ -39,6 +39,9 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "held_while_the_store_is_away": 14,
+    "held_before_it_is_stored": 23,
+    "nothing_is_stored": 14,
     "former_life_is_heard": 29,
     "checkpoint_of_an_earlier_life_counts": 755,
     "progress_of_an_earlier_life_counts": 77,
@@ -213,6 +216,7 @@ def _near(chosen: Options) -> set[str]:
         and (is_left_out or chosen.source_idle_ms is not None),
         "source idle": chosen.source_idle_ms is not None,
         "ahead": chosen.max_ahead_ms is not None,
+        "store": chosen.has_store,
         "earlier life": chosen.has_earlier_life,
         "earlier upsert view": chosen.has_earlier_life and chosen.is_live and chosen.is_upsert,
         "bad records": chosen.hostile_percent > 0,

@@ -160,6 +160,8 @@ class Options:
     edge_percent: int = 0
     """Of the rows: so many have the first or the last time of their bucket."""
 
+    has_store: bool = False
+    """There is a store of checkpoints."""
     has_earlier_life: bool = False
     """The topics of outputs hold records of an earlier life, with the ids that this one uses."""
     backlog_records: int | None = None

@@ -108,6 +108,8 @@ BEGUN_AFTER_AN_END: Final = "begun at a snapshot made after the end of a branch"
 """Of a process that still runs: no record after it says that its branch has ended."""
 
 EXPECTED: Final[tuple[str, ...]] = (
+    f"fault {faults.STORE_AWAY}",
+    "checkpoint restored",
     *(
         f"fault {kind}"
         for kind in sorted(

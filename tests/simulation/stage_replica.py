@@ -36,8 +36,8 @@ class OneDisk:
         self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> SimulatedDisk:
         """See the port."""
-        del stage, process, others, is_stored
-        self.disk.open_in(life)
+        del others
+        self.disk.open_in(life, stage, process, is_stored=is_stored)
         return self.disk
 
 
@@ -255,6 +255,7 @@ class SimulatedReplica(StageReplica):
             # its log goes on, and is trimmed (protocol.log.log_snapshots)
             self._port.struck("no room for more of an input")
         self._own_disk.check_synced(runner.stable_query, runner.synced_bucket)
+        self._own_disk.check_stored(runner.synced_bucket)
         return beat
 
     def _send_noted(self, beat: Heartbeat) -> bool:

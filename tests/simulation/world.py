@@ -53,6 +53,7 @@ from simulation.resharding import Resharding
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
 from simulation.stage_replica import OneDisk, SimulatedReplica
+from simulation.stores import CheckpointStore
 from simulation.striking import ProcessFaults, Runs
 from simulation.tampering import Tampering
 from simulation.threads import SimulatedThreads
@@ -185,6 +186,8 @@ class World:
         for runs in self.runs.values():
             runs.link.latency_max_ms = options.latency_max_ms
         self.machines = {key: Machine() for key in self.keys if key.startswith("processing/")}
+        self._store_away_until_ms = 0
+        self._store = CheckpointStore(lambda: self.scheduler.now_ms < self._store_away_until_ms)
         rng = random.Random(f"{options.seed}/world")
         self._process_faults = ProcessFaults(
             self.scheduler, self.history, self.runs, self.machines, self.start, rng
@@ -612,6 +615,7 @@ class World:
                 },
                 port.struck,
                 port.disk_write,
+                self._store if self.options.has_store else None,
             )
             context = replace(
                 context, pipeline=upgraded(context.pipeline, stage, port.link.version)
@@ -660,11 +664,8 @@ class World:
             self._tampering.forge(fault.target, fault.value, self._last, workload.BASE_MS + now_ms)
         elif fault.kind == "old words":
             self._say_again(fault.target, until_ms)
-        elif fault.kind == "index lost":
-            self.index.flush_all()
-        elif fault.kind == "index cut":
-            self.index.cut_off(cut=True)
-            self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
+        elif fault.kind in ("index lost", "index cut", "store away"):
+            self._strike_beside_the_log(fault.kind, until_ms)
         else:
             self._process_faults.strike(fault, until_ms)
 
@@ -693,6 +694,16 @@ class World:
         for at, record in spoken:
             self.log.partition(at).append(record)
         self.network.wake({at.topic for at, _ in spoken})
+
+    def _strike_beside_the_log(self, kind: str, until_ms: int) -> None:
+        """Strike the index, or the store of checkpoints."""
+        if kind == "store away":
+            self._store_away_until_ms = max(self._store_away_until_ms, until_ms)
+        elif kind == "index lost":
+            self.index.flush_all()
+        else:
+            self.index.cut_off(cut=True)
+            self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
 
     def _delete(self, fault: Fault) -> None:
         """Delete records of an input partition but the last ``duration_ms``; or blocks of one

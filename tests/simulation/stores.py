@@ -1,0 +1,89 @@
+"""Store of checkpoints that all machines of a run reach (``adapters.disk.checkpoint_store``), and
+what is in it.
+
+It is as unkind as the real one: it is away for a time, writing to it takes long, during which the
+process may die or be replaced, and it retains two checkpoints of a replica. What a batch adds while
+a checkpoint is written is not in it. Files that change, and damaged ones, are tried with the real
+store (``harness.checkpoint_world``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from anabranch.protocol.errors import Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anabranch.protocol.log.timeline import Timeline
+    from simulation.disk import Directory
+
+RETAINED: Final = 2
+"""Number of checkpoints of a replica that a save leaves."""
+CALLS_MAX: Final = 20
+"""Maximum number of disk calls that writing one checkpoint takes."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One checkpoint of a replica."""
+
+    number: int
+    """Counts the saves of all replicas."""
+    timeline: Timeline
+    directory: Directory
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """Key by which checkpoints of one replica are sorted, the newest last."""
+        return self.timeline.name, self.number
+
+
+@dataclass
+class CheckpointStore:
+    """All checkpoints, by (``STAGE.PROCESS``, life of the stage's log)."""
+
+    away: Callable[[], bool] = lambda: False
+    saved: int = 0
+    kept: dict[tuple[str, str], list[Stored]] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Check that the store answers.
+
+        Raises:
+            Unavailable: it is away.
+        """
+        if self.away():
+            raise Unavailable("the store of checkpoints does not answer")
+
+    def newest(self, place: str, life: str) -> Stored | None:
+        """Return the newest checkpoint of a replica; None: it has none in that life.
+
+        Raises:
+            Unavailable: the store is away.
+        """
+        self.check()
+        return max(self.kept.get((place, life), ()), key=lambda each: each.name, default=None)
+
+    def save(self, place: str, life: str, timeline: Timeline, directory: Directory) -> None:
+        """Add a checkpoint; remove what is below it, but for the newest, and what other lives left.
+
+        Raises:
+            Unavailable: the store is away.
+        """
+        self.check()
+        self.saved += 1
+        added = Stored(self.saved, timeline, directory)
+        there = self.kept.pop((place, life), [])
+        newer = [each for each in there if each.name > added.name]
+        older = sorted((each for each in there if each.name < added.name), key=lambda of: of.name)
+        for other in [other for other in self.kept if other[0] == place]:
+            del self.kept[other]
+        self.kept[place, life] = [*older[1 - RETAINED :], added, *newer]
+
+    def bucket(self, place: str, life: str) -> int:
+        """Return the last input bucket of the newest checkpoint of a replica; 0: there is none."""
+        found = self.kept.get((place, life), ())
+        return max((each.directory.synced_bucket for each in found), default=0)
