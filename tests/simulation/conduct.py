@@ -24,7 +24,7 @@ from checkers import streams, trimming
 from simulation import hurrying
 from simulation.faults import EVERYTHING
 from simulation.options import Options
-from simulation.raw_logs import appended_ms, records
+from simulation.raw_logs import appended_ms, with_trimmed
 from simulation.silences import (
     only_silence,
     speaks_in_time,
@@ -91,7 +91,7 @@ def check_trimmed(run: Run) -> list[str]:
     found = []
     for topic, speaker in speakers(run.pipeline).items():
         times, at_ms = appended_ms(run, topic), 0
-        for _, offset, record in records(run, topic):
+        for _, offset, record in with_trimmed(run, topic):
             at_ms = times.get(offset, at_ms)
             with contextlib.suppress(RemoteProtocolError):
                 entry = control_records.decode(record.value)

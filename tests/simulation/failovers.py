@@ -18,7 +18,7 @@ from checkers.failovers import Began, Stands, Word
 from simulation.conduct import is_cut
 from simulation.faults import EVERYTHING
 from simulation.hurrying import PRIMARY_SILENT_MS, STANDBY_TURN_MS
-from simulation.raw_logs import appended_ms, boundary_log, records
+from simulation.raw_logs import appended_ms, boundary_log, with_trimmed
 from simulation.world import Run
 
 _WAITS: Final = failovers.Waits(PRIMARY_SILENT_MS, STANDBY_TURN_MS)
@@ -80,7 +80,7 @@ def _heartbeats(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heart
     """(time, heartbeat) of the processes of a stage, those that somebody sent again too."""
     for topic, speaker in speakers(run.pipeline).items():
         times = appended_ms(run, topic)
-        for _, offset, record in records(run, topic):
+        for _, offset, record in with_trimmed(run, topic):
             with contextlib.suppress(RemoteProtocolError):
                 entry = control_records.decode(record.value)
                 if (

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from simulation import cleaning
 from simulation.hostile import AGAIN
 from simulation.options import ON_NEW, OUTPUT, Options
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
@@ -75,6 +76,10 @@ CLOCK_SET_MS = (-3_600_000, 3_600_000)
 """Displacements of a wall clock that stays as it was set, with healing too: no wait may depend on
 it. A source needs a clock that is nearly right, for ``max_ahead``.
 """
+CLEANED = "topics cleaned"
+"""Retention or compaction strikes topics, as their settings let it (``cleaning``)."""
+_CLEANED_IN = ("moved", "passive", "outvoted", "upgraded", "output resharded", "added late")
+"""Scenarios in which it may, too."""
 STORE_AWAY = "store away"
 """The store of checkpoints does not answer."""
 EVERYTHING = "everything"
@@ -100,12 +105,13 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     """
     found = _stores_fail(options, targets)
     if options.scenario not in ("", "chain", "two outputs"):
-        return sorted([*found, *_scenario(options, targets)])
+        found += _scenario(options, targets)
+        return sorted([*found, *(_cleaned(options) if options.scenario in _CLEANED_IN else [])])
     is_live = any(output.is_live for output in options.outputs)
     if is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
     found += [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
-    found += _clocks_set(options, targets)
+    found += [*_clocks_set(options, targets), *_cleaned(options)]
     return sorted([*found, *_one_delivery_down(options)])
 
 
@@ -235,6 +241,26 @@ def _clocks_set(options: Options, targets: Sequence[str]) -> list[Fault]:
     return [
         Fault(rng.randrange(options.heal_ms), "clock set", target, rng.choice(CLOCK_SET_MS), 0)
         for target in rng.sample(those, min(len(those), rng.choice((1, 2))))
+    ]
+
+
+def _cleaned(options: Options) -> list[Fault]:
+    """In one of five seeds the broker's cleaner comes, several times. ``duration_ms`` is the number
+    of newest records that it leaves as they are.
+    """
+    rng = random.Random(f"{options.seed}/cleaned")
+    if rng.random() < 0.8:
+        return []
+    kinds = cleaning.KINDS
+    return [
+        Fault(
+            rng.randrange(options.heal_ms),
+            CLEANED,
+            "topics",
+            rng.choice(kinds),
+            rng.choice((0, 1, 5)),
+        )
+        for _ in range(rng.choice((2, 4, 8)))
     ]
 
 

@@ -39,6 +39,7 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "retention_ends_the_reader": 24,
     "held_while_the_store_is_away": 14,
     "held_before_it_is_stored": 23,
     "nothing_is_stored": 14,

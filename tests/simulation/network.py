@@ -134,10 +134,13 @@ class Network:
             for offset in gone:
                 if at.topic.endswith(".boundaries"):
                     what = "boundary log trimmed"
+                elif ".control." in at.topic or at.topic.endswith(".manager"):
+                    what = "control records deleted"
                 else:
                     what = "input deleted" if at.topic.startswith("in.") else "blocks trimmed"
                 self.history.reached(what)
-                self.trimmed[at.topic, at.partition, offset] = partition.at(offset)
+                place = (at.topic, at.partition, offset)
+                self.trimmed.setdefault(place, partition.at(offset))  # it may be compacted
         admin.delete_before(offsets)
 
     def spoil(self, at: TopicPartition, first: int, end: int) -> None:

@@ -109,6 +109,9 @@ BEGUN_AFTER_AN_END: Final = "begun at a snapshot made after the end of a branch"
 
 EXPECTED: Final[tuple[str, ...]] = (
     f"fault {faults.STORE_AWAY}",
+    f"fault {faults.CLEANED}",
+    "control records deleted",
+    "topics compacted",
     "checkpoint restored",
     *(
         f"fault {kind}"

@@ -44,6 +44,8 @@ class Producers:
         """Input partitions that never speak again."""
         self.unread = Counter((workload.topic_of(each.source), each.partition) for each in sent)
         """Input partitions that are not read to the end, and how many records each gets."""
+        self.read_upto = Counter[tuple[str, int]]()
+        """Of each input partition the offset up to which its source says that it has read."""
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
         for source in options.sources:
             for partition in range(options.source_partitions):
@@ -110,6 +112,8 @@ class Producers:
     def read(self, positions: Sequence[InputPosition]) -> None:
         """A source says how far it has read."""
         for each in positions:
+            place = each.topic, each.partition
+            self.read_upto[place] = max(each.offset_next, self.read_upto[place])
             if each.offset_next >= self.unread[each.topic, each.partition]:
                 del self.unread[each.topic, each.partition]
 
@@ -119,6 +123,7 @@ class Producers:
             for partition, there in enumerate(self._log.topics[workload.topic_of(source)][1]):
                 left = self._queues[source, partition]
                 self.unread[workload.topic_of(source), partition] = there.end + len(left)
+        self.read_upto.clear()
 
     def silence(self, source: str, partition: int, until_ms: int) -> None:
         """They are cut off until then."""

@@ -38,10 +38,9 @@ def records(
 
 
 def with_trimmed(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
-    """``records``, and before them those that were deleted."""
+    """``records``, and those that were deleted, in their order."""
     gone = [(at, offset, record) for (of, at, offset), record in run.trimmed.items() if of == topic]
-    yield from sorted(gone, key=itemgetter(0, 1))
-    yield from records(run, topic)
+    yield from sorted([*gone, *records(run, topic)], key=itemgetter(0, 1))
 
 
 def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:

@@ -12,7 +12,7 @@ from checkers import upsert
 from checkers.corrected import Delivered
 from demo.oracle import murmur2
 from simulation.options import OutputOptions
-from simulation.raw_logs import headers_of, records
+from simulation.raw_logs import headers_of, records, with_trimmed
 from simulation.world import Run
 
 _REJECTED = -1
@@ -69,7 +69,7 @@ def check_ended(run: Run, output: OutputOptions) -> list[str]:
     for process, heirs in zip(output.every_process, due, strict=True):
         named = [
             entry.heirs
-            for _, _, record in records(run, run.pipeline.topic_names.progress(process))
+            for _, _, record in with_trimmed(run, run.pipeline.topic_names.progress(process))
             if isinstance(entry := control_records.decode(record.value), DeliveryProgress)
             and entry.output == process
         ]

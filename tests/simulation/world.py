@@ -35,7 +35,7 @@ from anabranch.protocol.log.timeline import epoch_of
 from anabranch.runtime.metrics import Registry, ServiceMetrics
 from anabranch.runtime.service import Service, ServiceContext
 from anabranch.runtime.settings import ServiceSettings
-from simulation import earlier_lives, ends, operating, probes, second_lives, workload
+from simulation import cleaning, earlier_lives, ends, operating, probes, second_lives, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
@@ -81,6 +81,7 @@ _JUDGED_ELSEWHERE: Final = (
 """Errors of processing that are due, or that a checker judges by what follows from them."""
 _DISAGREEING: Final = (MISMATCH, "replica_fenced")
 """The kinds of alarms that are due where replicas were made to disagree."""
+_DELETING: Final = ("input deleted", "made anew", fault_plans.CLEANED)
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest
 time-outs one after the other.
@@ -653,7 +654,7 @@ class World:
             self._moving.move(fault)
         elif fault.kind == "reshard":
             self._resharding.change()
-        elif "blocks" in fault.kind or fault.kind in ("input deleted", "made anew"):
+        elif "blocks" in fault.kind or fault.kind in _DELETING:
             self._delete(fault)
         elif fault.kind.startswith("silent"):
             partitions = self.options.source_partitions
@@ -708,10 +709,14 @@ class World:
     def _delete(self, fault: Fault) -> None:
         """Delete records of an input partition but the last ``duration_ms``; or blocks of one
         writer that others have, too; or all, of what is delivered only where something was: else
-        delivery begins later (DE9); or whole topics.
+        delivery begins later (DE9); or whole topics; or what the broker's cleaner may delete.
         """
         if fault.kind == "made anew":
             self._make_anew(fault.value)
+            return
+        if fault.kind == fault_plans.CLEANED:
+            retained, read = fault.duration_ms, self.producers.read_upto
+            cleaning.clean(self.network, fault.value, retained, read)
             return
         if fault.kind == "input deleted":
             own = TopicPartition(self.pipeline.topic_names.boundaries(fault.target), 0)

@@ -8,6 +8,15 @@ from simulation.planting import Mutant
 
 CONTROL: Final = (
     Mutant(
+        "retention_ends_the_reader",
+        "runtime.heartbeats:ControlReader.poll",
+        "except DataMissing:",
+        "except ZeroDivisionError:",
+        "control records are heard again: what retention deletes is no loss",
+        ("topics cleaned",),
+        by=("ends",),
+    ),
+    Mutant(
         "former_life_is_heard",
         "runtime.heartbeats:_Lives.is_current",
         "if not topic or not",
