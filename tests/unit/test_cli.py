@@ -446,7 +446,7 @@ def test_a_command_on_a_deployment_takes_its_file_and_broker_from_it(tmp_path: P
         (["logs"], "there are no logs in "),
         (["status", "--watch", "--json"], "give one of them"),
         (["tail", "tolls", "--live", "--rejected"], "give one of them"),
-        (["compose", "-o", "there.yml"], "there.yml is there already"),
+        (["compose", "-o", "there.yml"], "there.yml exists already"),
         (["graph", "--svg", "no/such/folder.svg"], "cannot be written: No such file"),
     ],
 )
@@ -502,7 +502,10 @@ def test_reset_without_confirmation_deletes_nothing(
     (tmp_path / "kafka").mkdir()
     monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     code, _, err = run("reset", "-f", str(_FILE), "--state-dir", str(tmp_path))
-    assert (code, err) == (2, "not confirmed, nothing was changed; --yes does not ask\n")
+    assert (code, err) == (
+        2,
+        "not confirmed: nothing was changed; with --yes the command does not ask\n",
+    )
     assert (tmp_path / "kafka").exists()
 
 
@@ -527,15 +530,17 @@ def test_a_pipeline_is_drawn(run: Any, tmp_path: Path) -> None:
 
 
 def test_up_in_the_background_gets_the_same_options() -> None:
-    again = up_command._again(Path("p.yaml"), Path("s"), "k:1", None, ["ingestion"], 0, 3, True)
+    again = up_command._background_options(
+        Path("p.yaml"), Path("s"), "k:1", None, ["ingestion"], 0, 3, True
+    )
     assert (
         " ".join(again)
         == "--file p.yaml --state-dir s --kafka k:1 --replication 3 --only ingestion --drills"
     )
-    assert up_command._again(Path("p.yaml"), Path("s"), None, None, None, 9092, None, False)[
-        4:
-    ] == ["--kafka-port", "9092"]
-    own = up_command._again(
+    assert up_command._background_options(
+        Path("p.yaml"), Path("s"), None, None, None, 9092, None, False
+    )[4:] == ["--kafka-port", "9092"]
+    own = up_command._background_options(
         Path("p.yaml"), Path("s"), "k:1", None, None, 0, None, False, Path("own.yaml")
     )
     assert own[-2:] == ["--offers", "own.yaml"]

@@ -1,5 +1,10 @@
-"""The command ``anabranch``: one module per command. Exit codes: 0 ok, 2 wrong usage or a
-wrong file, 1 anything else.
+"""The command ``anabranch``: one module per subcommand, which parses options and prints.
+
+The docstring of a command's function is its help text. The work is in ``operating``, ``up`` and
+``pipeline``, which are imported when a command runs: ``--help`` and completion must not wait for
+them.
+
+Exit codes: 0 ok, 2 wrong usage or a wrong file, 1 any other failure.
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ _RUN: Final = (
     "structlog",
     "uvicorn",
 )
-"""Modules that come with ``anabranch[run]`` only."""
+"""Modules that are installed by ``anabranch[run]`` only."""
 _KAFKA_LOGGER: Final = "anabranch.adapters.kafka"
 
 app = typer.Typer(
@@ -83,10 +88,10 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Entry point: turns this project's errors into one message and an exit code."""
+    """Run the command line, and turn this project's errors into one message and an exit code."""
     console = Console(stderr=True, soft_wrap=True)
-    # The client tells every attempt to reach a broker, several a second; what a person needs is in
-    # the error that a command ends with.
+    # The client logs every attempt to reach a broker, several a second. The error with which a
+    # command ends says what the user needs.
     logging.getLogger(_KAFKA_LOGGER).setLevel(logging.CRITICAL + 1)
     try:
         app()
@@ -97,7 +102,7 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in _RUN:
             raise
         console.print(
-            "this command needs what runs pipelines: pip install 'anabranch[run]'",
+            "this command needs the packages that run pipelines: pip install 'anabranch[run]'",
             style="red",
             highlight=False,
             markup=False,
@@ -147,8 +152,8 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Federation": (catalog.catalog, offers.offers, market.market, ledger.ledger),
 }
 _NAMES: Final[dict[Callable[..., None], str]] = {trial.trial: "test"}
-"""Of commands whose function cannot be called as they are: a runner of tests would take it
-for one.
+"""Names of commands that differ from their function's name: pytest would take a function ``test``
+for a test.
 """
 
 for _panel, _commands in _PANELS.items():

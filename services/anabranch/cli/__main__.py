@@ -1,4 +1,4 @@
-"""``python -m anabranch.cli``: the command without its script."""
+"""``python -m anabranch.cli``: the command ``anabranch`` where its script is not installed."""
 
 from anabranch.cli import main
 

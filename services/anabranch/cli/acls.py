@@ -1,5 +1,5 @@
-"""The command ``anabranch acls``: the rights of every principal, as a table, as JSON, or as
-the commands that set them.
+"""The command ``anabranch acls``: the rights of every principal, as a table, as JSON, or as shell
+commands that set them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AsRedis = Annotated[
     bool,
     typer.Option(
         "--redis",
-        help="The user of Redis instead, as a line for its ACL file; a password has to be added.",
+        help="The user of Redis instead, as a line for its ACL file, to which you add a password.",
     ),
 ]
 AsCommands = Annotated[
@@ -66,8 +66,8 @@ OnCluster = Annotated[
         "--cluster",
         metavar="NAME",
         help=(
-            "Only what is needed on this one of the clusters that the file names, for its owner to"
-            " grant; without it `--commands` are for the pipeline's own cluster."
+            "Only the rights on this cluster of those that the file names, for its owner to grant."
+            " Without this option `--commands` are for the pipeline's own cluster."
         ),
     ),
 ]
@@ -88,9 +88,9 @@ def acls(
     """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and
     no more.
 
-    For a broker that grants rights, before the first `up` and after each change of the file. A
-    principal is a SCRAM user or the name in a certificate. Who is who, and how to set it all up:
-    docs/security.md. No broker is needed.
+    For a broker with access control, before the first `up` and after each change of the file. A
+    principal is a SCRAM user or the name in a certificate. The principals, and how to set them up:
+    docs/security.md. The command needs no broker.
 
         anabranch acls
 
@@ -121,7 +121,7 @@ def acls(
         return
     if contracts and pipeline.federation is None:
         raise ConfigurationError(f"--contract: {pipeline.path} names no federation")
-    # Of what both lists have, the group that all readers name, one is enough.
+    # Both lists have the consumer group that all readers name; it is listed once.
     found = list(
         dict.fromkeys(
             (
@@ -144,11 +144,11 @@ def acls(
 
 
 def redis_user(pipeline: str, user: str) -> str:
-    """The one user of Redis, for the consistency manager: its own keys, and the commands that the
-    index is made of.
+    """Return the line of Redis's ACL file for its only user, the consistency manager.
 
-    SCAN shows the names of all keys on a server, so a server that others share tells it theirs,
-    never what is in them.
+    It allows the pipeline's keys and the commands that the index uses. Redis cannot limit SCAN to
+    keys: on a server that others share, the manager can list the names of their keys, but not read
+    their contents.
     """
     return (
         f"user {user} on resetkeys ~{index_prefix(pipeline)}* resetchannels -@all"
@@ -175,13 +175,13 @@ _REDIS_COMMANDS: Final = (
 
 
 def table(found: list[Right]) -> Iterator[str]:
-    """For people: cluster by cluster, and principal by principal."""
+    """Yield the lines of a table for people, by cluster and principal."""
     width = max(len(right.name) for right in found)
     for (cluster, principal), own in groupby(
         _by_principal(found), key=lambda right: (right.cluster, right.principal)
     ):
         yield f"{principal}, on cluster {cluster}" if cluster else principal
-        for (_, resource, name, prefixed, why), same in groupby(own, key=_place):
+        for (_, resource, name, prefixed, why), same in groupby(own, key=_target):
             operations = " ".join(right.operation.value for right in same)
             yield (
                 f"  {resource.value:<16}  {name + ('*' if prefixed else ''):<{width + 1}} "
@@ -190,14 +190,14 @@ def table(found: list[Right]) -> Iterator[str]:
 
 
 def commands(found: list[Right]) -> Iterator[str]:
-    """For a shell: one call of kafka-acls.sh per principal and resource."""
+    """Yield the lines of a shell script: one call of kafka-acls.sh per principal and resource."""
     yield (
         "# Set BROKERS (host:port,...) and ADMIN_CONFIG (client settings of a super user);"
         " kafka-acls.sh must be on the path."
     )
     yield "set -eu"
     for (principal, (_, resource, name, prefixed, _)), same in groupby(
-        _by_principal(found), key=lambda right: (right.principal, _place(right))
+        _by_principal(found), key=lambda right: (right.principal, _target(right))
     ):
         words = [
             "--add",
@@ -222,23 +222,27 @@ _OPTIONS: Final = {
 }
 
 
-def _place(right: Right) -> tuple[str, Resource, str, bool, str]:
+def _target(right: Right) -> tuple[str, Resource, str, bool, str]:
+    """Return what a right applies to: rights on the same target share one line."""
     return right.cluster, right.resource, right.name, right.prefixed, right.why
 
 
 def _by_principal(found: list[Right]) -> list[Right]:
-    """All rights of a principal, and of these all on one thing, together; else in the order
-    in which they came.
+    """Sort rights by cluster, principal and target, each in the order of its first right.
+
+    ``groupby`` needs equal keys to be neighbours; otherwise the order of ``rights`` is kept.
     """
-    principals = {right.principal: place for place, right in reversed(list(enumerate(found)))}
-    places = {
-        (right.principal, _place(right)): place for place, right in reversed(list(enumerate(found)))
+    # Reversed, so that the number of the first right of a key wins.
+    principals = {right.principal: number for number, right in reversed(list(enumerate(found)))}
+    targets = {
+        (right.principal, _target(right)): number
+        for number, right in reversed(list(enumerate(found)))
     }
     return sorted(
         found,
         key=lambda right: (
             right.cluster,
             principals[right.principal],
-            places[right.principal, _place(right)],
+            targets[right.principal, _target(right)],
         ),
     )

@@ -1,4 +1,4 @@
-"""``anabranch catalog``."""
+"""The command ``anabranch catalog``."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def catalog(
     kafka: Kafka = None,
     participant: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of this participant only."),
+        typer.Option(metavar="NAME", help="List entries of this participant only."),
     ] = None,
     as_json: AsJson = False,
     keep: Annotated[
         bool,
         typer.Option(
             "--keep",
-            help="Look up the pipeline file's bindings anew, and keep what is found beside it.",
+            help="Look up the pipeline file's bindings anew, and keep them in a file beside it.",
         ),
     ] = False,
 ) -> None:
-    """List what participants of the federation publish: streams that you may read, and stages that
-    they run for others.
+    """List the streams that participants of the federation publish, and the stages that they run
+    for others.
 
-    Each participant's contract broker refreshes its entry. One that is not refreshed is `unknown
-    since` its lease was over. Entries that do not count are named below, with the reason.
+    Each participant's contract broker refreshes its entry. An entry that is not refreshed is
+    `unknown since` its lease ended. Rejected entries are listed below, with the reason.
 
         anabranch catalog
 
@@ -42,7 +42,7 @@ def catalog(
 
         anabranch catalog --keep --kafka broker-1:9092
 
-    Exit codes: 0 it is shown, or kept; 1 no broker; 2 a binding is not found.
+    Exit codes: 0 shown, or kept; 1 no broker; 2 a binding is not found.
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
@@ -62,12 +62,13 @@ def catalog(
         heads = ("participant", "pipeline", "stream or offer", "columns", "bucket", "state")
         print_whole(table(heads, [row for entry in found["entries"] for row in _rows(entry)]))
     else:
-        typer.echo(f"nobody lists anything in {federation}", err=True)
+        typer.echo(f"no participant lists anything in {federation}", err=True)
     for each in found["rejected"]:
         typer.echo(f"rejected: {each['records']} of {each['participant']}: {each['why']}", err=True)
 
 
 def _rows(entry: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return a table row for each stream and each offer of a catalog entry."""
     owner, pipeline = entry["participant"], entry["pipeline"]
     state = entry["state"]
     found: list[tuple[str, ...]] = [
@@ -89,6 +90,7 @@ def _rows(entry: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _keep(file: Path, address: str) -> None:
+    """Look up the bindings of the pipeline file anew, keep them, and print what has changed."""
     from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
@@ -99,4 +101,4 @@ def _keep(file: Path, address: str) -> None:
     for line in [*keep_anew(file, None, lookup), *lookup.unreadable_logs(load(file))]:
         typer.echo(line)
     if not lookup.found:
-        typer.echo(f"{file} has no binding that is looked up")
+        typer.echo(f"{file} has no binding to look up: each states its columns, or there is none")

@@ -1,4 +1,4 @@
-"""``anabranch check``."""
+"""The command ``anabranch check``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(
         bool,
         typer.Option(
             "--no-plan",
-            help="Check the file only; do not start Spark to look at the stages' plans.",
+            help="Check the file only; do not start Spark to check the stages' plans.",
         ),
     ] = False,
     kafka: Annotated[
@@ -31,16 +31,17 @@ def check(
         typer.Option(
             metavar="ADDR",
             envvar=KAFKA_VARIABLE,
-            help="Where bindings are looked up in the catalog, HOST:PORT.",
+            help="Compare the bindings with the catalog on this broker, HOST:PORT.",
         ),
     ] = None,
 ) -> None:
-    """Look for mistakes in a pipeline file and in the functions that it names, without running it.
+    """Find mistakes in a pipeline file and in the functions that it names, without running it.
 
-    Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any. With
-    `--kafka` a stream of another participant that is not in its catalog, or is not what it was when
-    it was looked up, is a mistake, too. The command then looks up what the pipeline reads on other
-    clusters that the file names, too; exit code 1 if one of them does not answer.
+    Every mistake is one line: `FILE:LINE: key: what; how to fix`. Exit code 2 if there is any.
+
+    With `--kafka` the command also looks up the streams of other participants, on this broker and
+    on the other clusters that the file names. A stream that is not in its catalog, or has changed
+    since it was looked up, is a mistake. Exit code 1 if a cluster does not answer.
 
         anabranch check
 
@@ -63,18 +64,19 @@ def check(
     if no_plan:
         return
     need_spark()
-    # In a process of its own: it starts Spark and imports the user's code, and what starts services
-    # does not import them.
+    # In a process of its own, because it starts Spark and imports the user's code: neither belongs
+    # into the process of the command line, which also supervises services.
     files = [str(path) for path in (named, offers) if path is not None]
     code = run_shown(
         [sys.executable, "-m", "anabranch.operating.check", *files],
-        "starting Spark and looking at the stages' plans",
+        "starting Spark and checking the stages' plans",
     )
     if code != 0:
         raise typer.Exit(2 if code == 2 else 1)
 
 
 def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:
+    """Load the pipeline file; with ``kafka``, after comparing its bindings with the catalogs."""
     from anabranch.pipeline.file import load
 
     if kafka is None:

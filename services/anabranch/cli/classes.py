@@ -1,4 +1,4 @@
-"""``anabranch classes``."""
+"""The command ``anabranch classes``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def classes(
         bool,
         typer.Option(
             "--broker/--no-broker",
-            help="Also those of the broker that `up` starts; an image for nodes needs none.",
+            help="Also for the broker that `up` starts. An image for nodes does not need that.",
         ),
     ] = True,
 ) -> None:
     """Make an archive of Spark's and Kafka's classes, with which Java starts faster: nodes then
-    start with half of the processor time. Optional; once per machine and version.
+    take half of the processor time to start. Optional; once per machine and version.
 
-    It also downloads a small jar with which Spark writes checkpoints without a forked command for
-    each file.
+    The command also downloads a small jar, with which Spark writes checkpoints without starting a
+    process for each file.
 
         anabranch classes
     """
@@ -37,17 +37,17 @@ def classes(
             bare_files.fetch()
         except ConfigurationError as error:
             typer.echo(f"note: {error}", err=True)
-        display.now("keeping Spark's classes: half a minute, once on this machine")
+        display.now("archiving Spark's classes: half a minute, once on this machine")
         made = class_archive.make(display.count)
-        display.say(f"{'made' if made else 'there already:'} {class_archive.place().archive}")
+        display.say(f"{'made' if made else 'exists already:'} {class_archive.place().archive}")
         if not broker:
             return
         display.now("fetching the embedded broker")
         kafka_classpath(display.count)
-        display.now("keeping the classes of the embedded broker")
+        display.now("archiving the classes of the embedded broker")
         made = kafka_classes.make()
         display.say(
-            "made that of the embedded broker"
+            "made the archive of the embedded broker"
             if made
-            else "there already: that of the embedded broker"
+            else "exists already: the archive of the embedded broker"
         )

@@ -1,5 +1,7 @@
-"""Names that a shell offers for arguments. Where the file or the deployment cannot be read it
-offers none: a shell is no place for errors.
+"""Shell completion of arguments: names of sources, outputs and processes.
+
+Where the pipeline file or the deployment cannot be read there are no suggestions: an error message
+would be printed into the line that the user types.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sources(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the pipeline file."""
+    """Return the pipeline's sources whose names begin with ``incomplete``."""
     pipeline = _pipeline(context)
     return (
         []
@@ -26,7 +28,7 @@ def sources(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def outputs(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the pipeline file."""
+    """Return the pipeline's outputs whose names begin with ``incomplete``."""
     pipeline = _pipeline(context)
     return (
         []
@@ -36,19 +38,20 @@ def outputs(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def outputs_and_sources(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the pipeline file; sources only with ``--rejected``."""
-    of_sources = sources(context, incomplete) if context.params.get("rejected") else []
-    return [*outputs(context, incomplete), *of_sources]
+    """Return the matching outputs and, with ``--rejected``, also the matching sources."""
+    rejecting = sources(context, incomplete) if context.params.get("rejected") else []
+    return [*outputs(context, incomplete), *rejecting]
 
 
 def processes(context: typer.Context, incomplete: str) -> list[str]:
-    """SERVICE/NAME of each process of the deployment."""
+    """Return SERVICE/NAME of the deployment's processes that begin with ``incomplete``."""
     known = deployment_of(context.params.get("file"), context.params.get("state_dir"))
     labels = [] if known is None else [f"{row.service}/{row.name}" for row in known.processes]
     return [label for label in labels if label.startswith(incomplete)]
 
 
 def _pipeline(context: typer.Context) -> Pipeline | None:
+    """Load the pipeline file of the command line; None: it cannot be loaded."""
     from anabranch.pipeline.file import load
 
     try:

@@ -1,4 +1,4 @@
-"""``anabranch compose``."""
+"""The command ``anabranch compose``."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ def compose(
             "--output",
             "-o",
             metavar="PATH",
-            help="Where to write it, which is no file yet; `-`: standard output.",
+            help="The file to write, which must not exist; `-`: standard output.",
         ),
     ] = _OUTPUT,
     image: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Of the services' containers (default: anabranch:VERSION)."
-        ),
+        typer.Option(metavar="NAME", help="Image of the services (default: anabranch:VERSION)."),
     ] = None,
     build: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Have Compose build the image there, from this project's Dockerfile.",
+            help="Let Compose build the image in this folder, from this project's Dockerfile.",
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of the Compose project (default: the pipeline's)."),
+        typer.Option(metavar="NAME", help="Name of the Compose project (default: the pipeline's)."),
     ] = None,
 ) -> None:
     """Write a Docker Compose file for a pipeline: a broker, Redis, and one container for each
@@ -54,7 +52,7 @@ def compose(
     from anabranch.pipeline.file import load
 
     named = pipeline_file(file)
-    # As seen from the folder of the Compose file, where Compose resolves it.
+    # Relative to the folder of the Compose file: Compose resolves paths from there.
     place = Path.cwd() if str(output) == "-" else output.resolve().parent
     folder = named.resolve().parent
     shown = f"./{folder.relative_to(place)}" if folder.is_relative_to(place) else str(folder)
@@ -73,7 +71,7 @@ def compose(
             target.write(written)
     except FileExistsError as error:
         raise ConfigurationError(
-            f"{output} is there already: remove it, or name another with -o PATH"
+            f"{output} exists already: remove it, or name another file with -o PATH"
         ) from error
     except OSError as error:
         raise ConfigurationError(f"{output}: cannot be written: {error.strerror}") from error

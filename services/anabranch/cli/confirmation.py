@@ -1,4 +1,4 @@
-"""Asking before what cannot be taken back."""
+"""Confirmation by the user before a command does what cannot be undone."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Return if the person at the terminal agrees, or gave ``--yes``.
+    """Ask the user at the terminal to agree, unless ``yes`` is true (``--yes``).
 
     Raises:
-        ConfigurationError: they do not agree, or nobody is there to answer.
+        ConfigurationError: the user does not agree, or there is no terminal.
     """
     if yes:
         return
     try:
-        agreed = typer.confirm(f"{question} This cannot be taken back.")
+        agreed = typer.confirm(f"{question} This cannot be undone.")
     except typer.Abort:
         typer.echo()
         agreed = False
     if not agreed:
-        raise ConfigurationError("not confirmed, nothing was changed; --yes does not ask")
+        raise ConfigurationError(
+            "not confirmed: nothing was changed; with --yes the command does not ask"
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from anabranch.cli.federation_options import AsJson, KeyFile, federation_of, words_of
+from anabranch.cli.federation_options import AsJson, KeyFile, commands_of, federation_of
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir
 from anabranch.cli.tables import print_whole, table
 
@@ -29,13 +29,13 @@ def contracts(
     kafka: Kafka = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the contracts that you may see (their state, price and time, and who still has to sign);
+    """Show the contracts that you may see, with their state, price, time and missing signatures;
     propose, sign and end your own.
 
-    Under a contract for load the seller runs load of the buyer for a price. Load may move under one
-    that is `active` and whose time has begun. Under a contract for a stream the buyer pays for what
-    it reads. A movement contract has several plans of a query, and shows which is active. Contracts
-    of others do not show, since you have no right on their topics.
+    Under a contract for load the seller runs load of the buyer for a price. Load may move under a
+    contract that is `active` and whose time has begun. Under a contract for a stream the buyer pays
+    for what it reads. A movement contract has several plans of a query, of which one is active.
+    Contracts of others are not shown, because you have no right on their topics.
 
         anabranch contracts
 
@@ -46,7 +46,7 @@ def contracts(
         anabranch contracts sign north-south               # at south
 
     Exit codes, here and below: 0 done, 1 no broker, 2 wrong usage, no federation in the pipeline
-    file, or what would be written would not count.
+    file, or readers would reject the record, which is then not written.
     """
     if context.invoked_subcommand is not None:
         return
@@ -60,7 +60,7 @@ def contracts(
         typer.echo(json.dumps(rows, indent=1))
     elif not rows:
         typer.echo(
-            f"{federation.participant} sees no contracts in {federation.name}; a party begins with"
+            f"{federation.participant} sees no contracts in {federation.name}; to begin one:"
             " `anabranch contracts propose FILE`",
             err=True,
         )
@@ -74,6 +74,7 @@ def contracts(
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
+    """Return the table of the contracts in ``rows``."""
     return table(
         (
             "contract",
@@ -104,6 +105,7 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 
 def _waits_for(row: dict[str, Any]) -> str:
+    """Return what a contract waits for; empty: for nothing."""
     if row["waits_for_signature_of"]:
         return (
             f"{', '.join(row['waits_for_signature_of'])} to sign version {row['proposed_version']}"
@@ -112,6 +114,7 @@ def _waits_for(row: dict[str, Any]) -> str:
 
 
 def _plan(row: dict[str, Any]) -> str:
+    """Return a line about the active and the proposed plan of a movement contract."""
     plans = row["plans"]
     at_sender = ", ".join(plans["at_sender"])
     where = f"{at_sender} at {row['seller']}" if at_sender else f"all at {row['buyer']}"
@@ -124,7 +127,8 @@ def _plan(row: dict[str, Any]) -> str:
 
 
 def _suggestion(row: dict[str, Any], each: dict[str, Any]) -> str:
-    judged = {None: "nothing is settled yet to compare it by", True: "it costs less"}
+    """Return a line about one suggestion of a contract's sender."""
+    judged = {None: "no period is settled yet to compare it with", True: "it costs less"}
     return (
         f"{row['contract']}: {row['seller']} suggests {each['stream']} instead, as"
         f" {each['contract']}, until {each['open_until'][:10]};"
@@ -135,13 +139,13 @@ def _suggestion(row: dict[str, Any], each: dict[str, Any]) -> str:
 @app.command()
 def terms(
     stream: Annotated[
-        bool, typer.Option("--stream", help="Of a contract for a stream, instead of load.")
+        bool, typer.Option("--stream", help="For a contract for a stream, instead of load.")
     ] = False,
     plans: Annotated[
-        bool, typer.Option("--plans", help="Of a movement contract: plans of a query.")
+        bool, typer.Option("--plans", help="For a movement contract: plans of a query.")
     ] = False,
 ) -> None:
-    """Print the terms of a contract, as a file to begin with. All of them are needed.
+    """Print an example of a contract's terms, as a file to begin with. All terms are needed.
 
     anabranch contracts terms > north-south.yaml
 
@@ -153,8 +157,8 @@ def terms(
     from anabranch.pipeline.contract_file import EXAMPLE
     from anabranch.pipeline.plan_file import PLANS_EXAMPLE
 
-    of_streams = PLANS_EXAMPLE if plans else CONTENT_EXAMPLE
-    typer.echo(of_streams if plans or stream else EXAMPLE, nl=False)
+    stream_example = PLANS_EXAMPLE if plans else CONTENT_EXAMPLE
+    typer.echo(stream_example if plans or stream else EXAMPLE, nl=False)
 
 
 @app.command()
@@ -167,8 +171,9 @@ def propose(
 ) -> None:
     """Sign the terms in a file and offer them to the other side.
 
-    Nothing is agreed until the other side signs the same. Until then you may propose other terms,
-    or `withdraw` them. A text that both have signed is followed by one with the next `version`.
+    Nothing is agreed until the other side signs the same terms. Until then you may propose other
+    terms, or `withdraw` them. To change terms that both sides have signed, propose new ones with
+    the next `version`.
 
         anabranch contracts terms > north-south.yaml       # to begin with
 
@@ -177,9 +182,9 @@ def propose(
     from anabranch.pipeline.plan_file import load_terms
 
     text = load_terms(path)
-    words = words_of(file, state_dir, kafka, key)
-    words.propose(text)
-    other = text.seller if words.participant == text.buyer else text.buyer
+    commands = commands_of(file, state_dir, kafka, key)
+    commands.propose(text)
+    other = text.seller if commands.participant == text.buyer else text.buyer
     typer.echo(
         f"{text.contract_id}: version {text.version} is proposed; {other} agrees with"
         f" `anabranch contracts sign {text.contract_id}`"
@@ -194,17 +199,17 @@ def sign(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Sign what the other side has proposed: from now on it binds both.
+    """Sign the terms that the other side has proposed: from now on they bind both sides.
 
-    Read it first: `proposed_terms` of `anabranch contracts --json`. What is signed is what stands
-    there when the command is given.
+    Read them first: `proposed_terms` of `anabranch contracts --json`. The command signs the terms
+    that are proposed at the time at which you give it.
 
         anabranch contracts --json | jq '.[] | select(.contract == "north-south").proposed_terms'
 
         anabranch contracts sign north-south --key south.key
     """
-    text = words_of(file, state_dir, kafka, key).sign(contract_id)
-    typer.echo(f"{contract_id}: version {text.version} is signed by both")
+    text = commands_of(file, state_dir, kafka, key).sign(contract_id)
+    typer.echo(f"{contract_id}: version {text.version} is signed by both sides")
 
 
 @app.command()
@@ -215,11 +220,11 @@ def withdraw(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Take back what you have proposed and the other side has not signed.
+    """Withdraw terms that you have proposed and the other side has not signed.
 
     anabranch contracts withdraw north-south
     """
-    words_of(file, state_dir, kafka, key).change(contract_id, _change("withdrawn"))
+    commands_of(file, state_dir, kafka, key).change(contract_id, _change("withdrawn"))
     typer.echo(f"{contract_id}: the proposal is withdrawn")
 
 
@@ -231,12 +236,13 @@ def suspend(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """No new load moves under the contract until you `resume` it; what has moved goes on. Of a
-    stream nothing is due for whole periods until then. A query of a movement contract goes home.
+    """Suspend a contract until you `resume` it: no new load moves under it, and load that has moved
+    stays. Under a contract for a stream nothing is due for whole periods of the suspension. The
+    query of a movement contract returns to its owner.
 
         anabranch contracts suspend north-south
     """
-    state = words_of(file, state_dir, kafka, key).change(contract_id, _change("suspended"))
+    state = commands_of(file, state_dir, kafka, key).change(contract_id, _change("suspended"))
     typer.echo(f"{contract_id}: {state}")
 
 
@@ -248,11 +254,11 @@ def resume(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Take a suspension of yours back; one of the other side stays.
+    """End your suspension of a contract. A suspension by the other side remains.
 
     anabranch contracts resume north-south
     """
-    state = words_of(file, state_dir, kafka, key).change(contract_id, _change("resumed"))
+    state = commands_of(file, state_dir, kafka, key).change(contract_id, _change("resumed"))
     typer.echo(f"{contract_id}: {state}")
 
 
@@ -264,12 +270,12 @@ def notice(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """End the contract: nothing new moves, and what has moved comes home within its notice and
-    drain time. This cannot be taken back.
+    """End a contract: no new load moves under it, and load that has moved comes home within the
+    contract's notice and drain time. This cannot be undone.
 
         anabranch contracts notice north-south
     """
-    state = words_of(file, state_dir, kafka, key).change(contract_id, _change("notice"))
+    state = commands_of(file, state_dir, kafka, key).change(contract_id, _change("notice"))
     typer.echo(f"{contract_id}: {state}")
 
 
@@ -281,12 +287,12 @@ def cancel(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Leave all plans of a movement contract but the plain one, for good: the query runs at its
-    owner, which pays for the stream that it reads until the contract ends.
+    """Return a movement contract to its plain plan, for good: the query runs at its owner, which
+    pays for the stream that it reads until the contract ends.
 
         anabranch contracts cancel north-billing-plans
     """
-    words_of(file, state_dir, kafka, key).cancel(contract_id)
+    commands_of(file, state_dir, kafka, key).cancel(contract_id)
     typer.echo(f"{contract_id}: cancelled; the plain plan applies")
 
 
@@ -299,14 +305,15 @@ def suggest(
     kafka: Kafka = None,
     key: KeyFile = None,
     open_for: Annotated[
-        str, typer.Option("--open-for", metavar="DURATION", help="So long it may be taken.")
+        str, typer.Option("--open-for", metavar="DURATION", help="How long it stays open.")
     ] = "7d",
 ) -> None:
-    """Suggest to the receiver of your stream to take it elsewhere: the contract that it would sign
-    there, instead of contract ID.
+    """Suggest to the receiver of your stream another sender: with the terms of the contract that it
+    would sign there, instead of contract ID.
 
-    It binds nobody. The receiver sees it with `anabranch contracts`, and whether it would cost
-    less; it then proposes such terms to the other sender, and gives you notice.
+    A suggestion binds nobody. The receiver sees it with `anabranch contracts`, and whether it would
+    cost less. A receiver that follows it proposes such terms to the other sender, and gives you
+    notice.
 
         anabranch contracts suggest north-billing south-billing.yaml
     """
@@ -319,11 +326,12 @@ def suggest(
         until_ms = SystemClock().now_ms() + parse_ms(open_for)
     except ValueError as error:
         raise ConfigurationError(f"--open-for {open_for}: {error}") from error
-    words_of(file, state_dir, kafka, key).suggest(contract_id, load_content(path), until_ms)
-    typer.echo(f"{contract_id}: the suggestion stands for {open_for}")
+    commands_of(file, state_dir, kafka, key).suggest(contract_id, load_content(path), until_ms)
+    typer.echo(f"{contract_id}: the suggestion is open for {open_for}")
 
 
 def _change(name: str) -> Change:
+    """Return the change of that name. Imports it late: ``--help`` must not wait for it."""
     from anabranch.protocol.federation.contract_book import Change
 
     return Change(name)

@@ -1,4 +1,4 @@
-"""``anabranch doctor``."""
+"""The command ``anabranch doctor``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def doctor(
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Check what this machine needs (Java, memory, disk, ports), and say what to do about
-    what is missing. The first time it downloads the embedded broker, 44 MB.
+    """Check this machine (Java, memory, disk, ports), and say what to do about what is missing. The
+    first time it downloads the embedded broker, 44 MB.
 
     For a new machine, or when `anabranch up` does not start.
 
@@ -34,13 +34,13 @@ def doctor(
 
         anabranch doctor --kafka broker-1:9092
 
-    Exit codes: 0 all is well, 1 something is bad.
+    Exit codes: 0 every check is good, 1 at least one is bad.
     """
     from anabranch.operating.doctor import examine
 
     console = Console(soft_wrap=True, highlight=False)
     is_well = True
-    with WorkDisplay(console, "looking at this machine") as display:
+    with WorkDisplay(console, "checking this machine") as display:
         for one in examine(kafka, state_file.directory_of(state_dir, file), display.count):
             mark = "[green]ok [/]" if one.good else "[red]bad[/]"
             console.print(f"{mark} {one.name:<13} {escape(one.found)}")

@@ -1,4 +1,4 @@
-"""``anabranch down``."""
+"""The command ``anabranch down``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from anabranch.cli.options import File, StateDir
 from anabranch.cli.work_display import WorkDisplay
 
 _WAIT_MS: Final = 25_000
-"""An orderly stop takes 15 s at most."""
+"""Timeout for the deployment to stop, in ms. An orderly stop takes at most 15 s; beyond this the
+supervisor hangs.
+"""
 
 
 def down(file: File = None, state_dir: StateDir = None) -> None:
-    """Stop what `up` started, and wait until it is gone. The next `up` goes on where it stopped.
+    """Stop the deployment that `up` started, and wait until it has stopped. The next `up` continues
+    where it stopped.
 
         anabranch down
 
@@ -52,11 +55,11 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether there is no such process any more."""
+    """Return whether the process ``pid`` has ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:  # another user's, which has its number now
+    except PermissionError:  # the number now belongs to a process of another user
         return True
     return False

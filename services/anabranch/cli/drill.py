@@ -1,4 +1,4 @@
-"""``anabranch drill``: kill, pause, resume, cut, heal."""
+"""The commands ``anabranch drill kill``, ``pause``, ``resume``, ``cut`` and ``heal``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ app = typer.Typer(
     help=(
         "Break a running deployment on purpose, and see that its results stay right: crashes,"
         " hangs, lost networks.\n\n"
-        "For what `anabranch up` runs on this machine; `cut` and `heal` need `anabranch up"
-        " --drills`. What to expect of each drill: docs/drills.md.\n\n"
+        "For processes that `anabranch up` runs on this machine; `cut` and `heal` need `anabranch"
+        " up --drills`. What to expect of each drill: docs/drills.md.\n\n"
         "    anabranch drill kill processing/local.0\n\n"
         "    anabranch drill cut ingestion/reports_2 --for 20s\n\n"
-        "Exit codes, here and below: 0 done, 1 the process does not run now or does not obey, 2"
+        "Exit codes, here and below: 0 done, 1 the process does not run now or did not react, 2"
         " there is no such process, or nothing runs."
     ),
     no_args_is_help=True,
@@ -51,12 +51,12 @@ Duration = Annotated[
 
 @app.command()
 def kill(names: Names, file: File = None, state_dir: StateDir = None) -> None:
-    """Kill processes with SIGKILL, with all below them (a node's Java and Python workers), as a
-    crash would.
+    """Kill processes and their children (a node's Java and Python workers) with SIGKILL, as a crash
+    would.
 
-    The supervisor starts them again after half a second, later when it happens often. What to see:
-    `anabranch status` counts a restart, the output topics get each result once all the same; with a
-    second replica of a stage nothing is even late.
+    The supervisor starts them again after half a second, or later if it happens often. What to see:
+    `anabranch status` counts a restart, and the output topics still get each result once; with a
+    second replica of a stage no result is late.
 
         anabranch drill kill processing/local.0
 
@@ -71,12 +71,12 @@ def kill(names: Names, file: File = None, state_dir: StateDir = None) -> None:
 def pause(
     names: Names, file: File = None, state_dir: StateDir = None, duration: Duration = None
 ) -> None:
-    """Stop processes with SIGSTOP, with all below them: they are there and do nothing, as on a
-    machine that hangs.
+    """Stop processes and their children with SIGSTOP: they exist and do nothing, as on a machine
+    that hangs.
 
-    A paused process is not restarted, unlike a killed one. After `resume` it goes on with its old
-    state; a stage or a delivery that was replaced meanwhile notices that it no longer counts. What
-    to see: `status` shows it as `paused`.
+    A paused process is not restarted, unlike a killed one. After `resume` it continues with its old
+    state; a stage or a delivery that was replaced meanwhile notices that it is fenced. What to see:
+    `status` shows it as `paused`.
 
         anabranch drill pause processing/local.0 --for 20s
 
@@ -88,7 +88,7 @@ def pause(
         drill.resume(name)
         typer.echo(f"resumed {name}")
 
-    with _Undone(duration, lambda: _each(names, undo)) as wait:
+    with _UndoAfter(duration, lambda: _each(names, undo)) as wait:
         for name in names:
             typer.echo(f"paused {name}: processes {_listed(drill.pause(name))}")
         wait()
@@ -96,10 +96,10 @@ def pause(
 
 @app.command()
 def resume(names: Names, file: File = None, state_dir: StateDir = None) -> None:
-    """Let processes go on that `anabranch drill pause` stopped. Others are not affected.
+    """Continue processes that `anabranch drill pause` stopped. Others are not affected.
 
     What to see: the process catches up, `status` no longer shows it as `paused`, and no result
-    comes twice.
+    appears twice.
 
         anabranch drill resume processing/local.0
     """
@@ -118,8 +118,8 @@ def cut(
         Direction,
         typer.Option(
             help=(
-                "`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers do not"
-                " come back."
+                "`to`: its requests do not reach Kafka; `from`: they do, but Kafka's answers are"
+                " lost."
             )
         ),
     ] = Direction.BOTH,
@@ -127,14 +127,14 @@ def cut(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="No cut but a slow link: everything passes, each way so much later, e.g. `100ms`.",
+            help="Slow the link instead: delay all bytes, each way, by this time, e.g. `100ms`.",
         ),
     ] = None,
     reset: Annotated[
         bool,
         typer.Option(
             "--reset",
-            help="Close its connections and refuse new ones, instead of letting bytes vanish.",
+            help="Close its connections and refuse new ones, instead of dropping bytes.",
         ),
     ] = False,
     duration: Duration = None,
@@ -142,15 +142,15 @@ def cut(
     """Cut services off from Kafka, as a lost network does: no byte passes, no connection is closed.
     Needs `anabranch up --drills`.
 
-    Cut a source off and watch the outputs. For `max_delay` nothing is seen; then the live topic
-    goes on with tentative results, made without that source. After `heal`: one undo, the
+    Cut a source off and watch the outputs. For `max_delay` no results appear; then the live topic
+    continues with tentative results, made without that source. After `heal`: one undo, the
     corrections, and the corrected topic is as if nothing had happened.
 
         anabranch drill cut ingestion/reports_2 --for 20s
 
         anabranch drill cut ingestion/reports_2; anabranch tail tolls --live
 
-        anabranch drill cut delivery/tolls --direction from      # it writes, but never hears of it
+        anabranch drill cut delivery/tolls --direction from      # its writes succeed unnoticed
 
         anabranch drill cut ingestion/reports_2 --delay 100ms --for 20s      # not cut: slow
     """
@@ -165,7 +165,7 @@ def cut(
         drill.heal(name)
         typer.echo(f"healed {name}")
 
-    with _Undone(duration, lambda: _each(names, undo)) as wait:
+    with _UndoAfter(duration, lambda: _each(names, undo)) as wait:
         for name in names:
             drill.cut(name, wanted)
             typer.echo(f"cut {name}: {wanted.in_words()}")
@@ -178,17 +178,17 @@ def heal(
         list[str] | None,
         typer.Argument(
             metavar="[SERVICE/NAME...]",
-            help="Without any: all that are cut.",
+            help="As `anabranch status` shows them; none: all that are cut.",
             autocompletion=processes,
         ),
     ] = None,
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """End a cut: the traffic of services that `anabranch drill cut` held back passes again.
+    """End a cut: services that `anabranch drill cut` has cut off reach Kafka again.
 
     Data that the cut held back arrives now. What to see after a cut longer than `max_delay`: on the
-    live topic one undo, the corrections, then rec_done; the corrected topic goes on as if nothing
+    live topic one undo, the corrections, then rec_done; the corrected topic continues as if nothing
     had happened.
 
         anabranch drill heal ingestion/reports_2
@@ -207,10 +207,14 @@ def heal(
         typer.echo("nothing is cut")
 
 
-class _Undone:
-    """A block that undoes itself at its end when a duration was given; without one, not at all."""
+class _UndoAfter:
+    """Block that undoes a drill at its end, also when it ends by Ctrl-C, if a duration was given.
+
+    The block gets a function that waits for the duration. Without a duration the drill remains.
+    """
 
     def __init__(self, duration: str | None, undo: Callable[[], None]) -> None:
+        """Prepare the block; fail if ``duration`` is not a duration."""
         self._duration_ms = None if duration is None else _milliseconds("--for", duration)
         self._undo = undo
 
@@ -227,7 +231,7 @@ class _Undone:
 
 
 def _each(names: Sequence[str], undo: Callable[[str], None]) -> None:
-    """Undo all of them, also where one cannot be: its error is raised when the others are done."""
+    """Call ``undo`` for each name, also after it has failed for one; then raise the first error."""
     errors: list[AnabranchError] = []
     for name in names:
         try:
@@ -241,6 +245,7 @@ def _each(names: Sequence[str], undo: Callable[[str], None]) -> None:
 
 
 def _milliseconds(option: str, duration: str) -> int:
+    """Return the duration given to ``option``, in ms."""
     try:
         return parse_ms(duration)
     except ValueError as error:
@@ -248,6 +253,7 @@ def _milliseconds(option: str, duration: str) -> int:
 
 
 def _drill(state_dir: Path | None, file: Path | None, names: Sequence[str]) -> Drill:
+    """Return the drills of a deployment; fail if it does not have all processes in ``names``."""
     drill = Drill(state_file.directory_of(state_dir, file))
     drill.check(names)
     return drill

@@ -1,4 +1,4 @@
-"""What the commands of a federation have in common: which federation, which broker, which key."""
+"""Options that the commands of a federation share: federation, broker, key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KeyFile = Annotated[
 def federation_of(
     file: Path | None, state_dir: Path | None, kafka: str | None
 ) -> tuple[EventLog, Federation]:
-    """The log and the federation that a command means.
+    """Return the cluster and the federation of the pipeline file that a command is given for.
 
     Raises:
         ConfigurationError: the pipeline file names no federation, or no broker is known.
@@ -41,24 +41,25 @@ def federation_of(
     return log, federation
 
 
-def words_of(
+def commands_of(
     file: Path | None, state_dir: Path | None, kafka: str | None, key: Path | None
 ) -> FederationCommands:
-    """What this participant says things with.
+    """Return the commands of the participant that the pipeline file names, signed by ``key``.
 
     Raises:
-        ConfigurationError: as above, or there is no key that can be used.
+        ConfigurationError: the pipeline file names no federation, no broker is known, or ``key`` is
+            missing or cannot be used.
     """
-    return words_and_pipeline(file, state_dir, kafka, key)[0]
+    return commands_and_pipeline(file, state_dir, kafka, key)[0]
 
 
-def words_and_pipeline(
+def commands_and_pipeline(
     file: Path | None, state_dir: Path | None, kafka: str | None, key: Path | None
 ) -> tuple[FederationCommands, Pipeline]:
-    """The same, and what its pipeline file says.
+    """Return the participant's commands, and the pipeline of its pipeline file.
 
     Raises:
-        ConfigurationError: as above.
+        ConfigurationError: as ``commands_of``.
     """
     from anabranch.adapters.key_files import key_for
     from anabranch.adapters.system.clock import SystemClock
@@ -70,13 +71,14 @@ def words_and_pipeline(
             "no signing key is named: give --key FILE, or set ANABRANCH_SIGNING_KEY_FILE;"
             f" anabranch keys new {federation.participant}.key makes one"
         )
-    words = FederationCommands(log, federation, key_for(federation.participant, key), SystemClock())
-    return words, pipeline
+    signing = key_for(federation.participant, key)
+    return FederationCommands(log, federation, signing, SystemClock()), pipeline
 
 
 def _deployment(
     file: Path | None, state_dir: Path | None, kafka: str | None
 ) -> tuple[EventLog, Pipeline, Federation]:
+    """Return the cluster, the pipeline, and the federation that the pipeline file names."""
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.pipeline.file import load
 
@@ -84,7 +86,7 @@ def _deployment(
     pipeline = load(named)
     if pipeline.federation is None:
         raise ConfigurationError(
-            f"{named} names no federation. Add to it who you are in which one:\n"
+            f"{named} names no federation. Add its name and your participant, such as:\n"
             "federation: {name: tolls, participant: north, auditor: audit}"
         )
     return KafkaEventLog(address), pipeline, pipeline.federation

@@ -24,21 +24,21 @@ From = Annotated[
         "--from",
         metavar="TIME",
         help=(
-            "You know that the source is complete up to here. If it is not, nothing is given up,"
-            " and the exit code is 2."
+            "The time up to which you know the source to be complete. If it is not, nothing is"
+            " given up, and the exit code is 2."
         ),
     ),
 ]
 Until = Annotated[
     str | None,
-    typer.Option("--until", metavar="TIME", help="Give up what lies up to here (default: now)."),
+    typer.Option("--until", metavar="TIME", help="Give up input up to here (default: now)."),
 ]
 Missing = Annotated[
     bool,
     typer.Option(
         "--missing",
         help=(
-            "Go on behind input that is gone: records that were deleted before they were read, or a"
+            "Continue after missing input: records that were deleted before they were read, or a"
             " topic that was created again."
         ),
     ),
@@ -56,30 +56,31 @@ def give_up(
     state_dir: StateDir = None,
     kafka: Kafka = None,
 ) -> None:
-    """Let results go on without a source that does not come back: close its buckets as missing.
+    """Let results continue without a source that does not come back: close its buckets as missing.
 
-    One silent source holds back all stable results: the live topic goes on without it, the
-    corrected topic waits. If what the source owes will never come, give it up. Its buckets up to
-    `--until` are then closed with what was read of them. Stages compute their stable results
-    without the rest, and each such result names the source in the header `anabranch-missing`.
+    One idle source holds back all stable results: the live topic continues without it, the
+    corrected topic waits. If the missing records will never come, give the source up. Its buckets
+    up to `--until` are then closed with the records that were read of them. Stages compute their
+    stable results without the rest, and each such result names the source in the header
+    `anabranch-missing`.
 
-    This cannot be undone: a record that comes later for one of these buckets is late (a dead
-    letter, or reassigned). The source may come back at any time and goes on after them. While it
-    stays silent, results soon wait again, until the next such command. If it never returns, change
-    the stages that read it.
+    This cannot be undone: a record that arrives later for one of these buckets is late (a dead
+    letter, or reassigned). The source may come back at any time and continues after these buckets.
+    While it stays idle, results soon wait again, until the next such command. If it never returns,
+    change the stages that read it.
 
-    The command says what it would give up, and asks. Ingestion of the source, if it runs, restarts
-    once, by itself.
+    The command prints what it would give up, and asks. Ingestion of the source, if it runs,
+    restarts once, by itself.
 
-    With `--missing` the source is there, but part of its input is not: its topic's retention
-    deleted records before ingestion had read them, or the topic was deleted and created again.
-    Ingestion waits then, and `anabranch status` says which offsets are missing. The command closes
-    nothing: ingestion goes on with the next record that is there, and the results of the buckets
-    that are open now, up to `--until`, name the source in `anabranch-missing`.
+    `--missing` is for a source that is active, but part of whose input is gone: its topic's
+    retention deleted records before ingestion had read them, or the topic was deleted and created
+    again. Ingestion then waits, and `anabranch status` shows which offsets are missing. The command
+    closes no bucket: ingestion continues with the next record that exists, and the results of the
+    buckets that are open now, up to `--until`, name the source in `anabranch-missing`.
 
     A TIME is ISO 8601 (UTC where it names no zone), or ms since 1970.
 
-        anabranch status                   # the last bucket of ingestion/reports: where it stands
+        anabranch status             # the last bucket of ingestion/reports: complete up to there
 
         anabranch give-up reports --from 2026-05-01T14:00:00Z
 
@@ -111,12 +112,14 @@ def give_up(
     log, entropy = KafkaEventLog(address), SystemEntropy()
     until_ms = until_when(loaded, source, until, clock.now_ms())
     if from_time is None:
-        behind = GiveUpMissing(log, loaded, source, until_ms, clock, entropy)
-        describe_missing(source, behind.find(), typer.echo)
+        of_missing = GiveUpMissing(log, loaded, source, until_ms, clock, entropy)
+        describe_missing(source, of_missing.find(), typer.echo)
         confirm("Give it up?", yes)
-        given_up = behind.do_missing()
+        given_up = of_missing.do_missing()
         buckets = given_up.last - given_up.first + 1
-        typer.echo(f"given up: {source} goes on, and {buckets} buckets may lack some of it")
+        typer.echo(
+            f"given up: {source} continues, and {buckets} buckets may lack some of its input"
+        )
         return
     times = Times(time_of("--from", from_time), until_ms)
     command = GiveUp(log, loaded, source, times, clock, entropy)

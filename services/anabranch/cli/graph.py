@@ -1,4 +1,4 @@
-"""``anabranch graph``."""
+"""The command ``anabranch graph``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def graph(
     svg: Annotated[
         Path | None,
         typer.Option(
-            "--svg", metavar="PATH", help="Write a picture to this file; `-`: to standard output."
+            "--svg", metavar="PATH", help="Write a picture to this file; `-`: standard output."
         ),
     ] = None,
 ) -> None:
-    """Draw a pipeline: what is made from what.
+    """Draw a pipeline: its sources, stages and outputs, and which reads which.
 
     anabranch graph
 

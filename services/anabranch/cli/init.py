@@ -1,4 +1,4 @@
-"""``anabranch init``."""
+"""The command ``anabranch init``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def init(
         Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")
     ],
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the pipeline (default: the folder's).")
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the pipeline (default: the folder's)."),
     ] = None,
 ) -> None:
-    """Write a pipeline that runs: its file, a schema, a stage, sample data and a test.
+    """Write a first pipeline, ready to run: its file, a schema, a stage, sample data and a test.
 
     anabranch init sensors && cd sensors && anabranch test
     """

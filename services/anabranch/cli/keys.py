@@ -13,9 +13,9 @@ import typer
 from anabranch.cli.federation_options import (
     AsJson,
     KeyFile,
+    commands_and_pipeline,
+    commands_of,
     federation_of,
-    words_and_pipeline,
-    words_of,
 )
 from anabranch.cli.options import DeploymentFile, File, Kafka, StateDir, pipeline_file
 from anabranch.cli.tables import print_whole, table
@@ -33,18 +33,19 @@ def keys(
 ) -> None:
     """Show the keys of the participants of a federation; make, publish and revoke your own.
 
-    What a participant says to others (contracts, catalog entries, published streams) counts only
-    if it is signed with a key that the participant had published, and not revoked, when the broker
-    took the record. So every participant makes a key and publishes it before anything else.
+    A participant's records for others (contracts, catalog entries, published streams) are accepted
+    only if they are signed with a key that the participant had published, and not revoked, when the
+    broker appended the record. So every participant makes a key and publishes it before anything
+    else.
 
-        anabranch keys                         # whose keys count now
+        anabranch keys                         # the keys that are valid now
 
         anabranch keys new north.key
 
         anabranch keys publish --key north.key
 
     Exit codes, here and below: 0 done, 1 no broker, 2 wrong usage, no federation in the pipeline
-    file, or what would be written would not count.
+    file, or readers would reject the record, which is then not written.
     """
     if context.invoked_subcommand is not None:
         return
@@ -66,7 +67,7 @@ def keys(
 
 @app.command()
 def new(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that is not there yet.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file that does not exist.")],
     key_id: Annotated[
         str | None,
         typer.Option("--id", metavar="ID", help="The key's name (default: the time, UTC)."),
@@ -75,8 +76,8 @@ def new(
 ) -> None:
     """Make a key pair for the participant that the pipeline file names, without a broker.
 
-    The file gets the private key. Whoever has it can sign for you: give it to nobody. What it
-    signs counts after `anabranch keys publish`.
+    The file holds the private key. Anybody who has it can sign for you: keep it secret. Others
+    accept its signatures after `anabranch keys publish`.
 
         anabranch keys new north.key
     """
@@ -89,14 +90,17 @@ def new(
     named = pipeline_file(file)
     federation = load(named).federation
     if federation is None:
-        raise ConfigurationError(f"{named} names no federation, so nobody to make a key for")
+        raise ConfigurationError(
+            f"{named} names no federation, so it names no participant to make a key for. Add"
+            " `federation` with `name` and `participant`"
+        )
     name = key_id or datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     if len(name) > KEY_ID_CHARACTERS_MAX:
         raise ConfigurationError(f"--id: at most {KEY_ID_CHARACTERS_MAX} characters")
     write_key(SigningKey.generate(federation.participant, name), path)
     typer.echo(
         f"key {name} of {federation.participant} is in {path}, which only you can read; others"
-        f" believe it once it is published: anabranch keys publish --key {path}"
+        f" accept it once it is published: anabranch keys publish --key {path}"
     )
 
 
@@ -107,16 +111,16 @@ def publish(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Publish the public half of a key: what the key signs from now on counts.
+    """Publish the public half of a key: others accept its signatures from now on.
 
     To replace a key, publish the new one first, let all processes use it, then revoke the old one.
-    Both count meanwhile.
+    Both are accepted meanwhile.
 
         anabranch keys publish --key north.key
     """
-    words = words_of(file, state_dir, kafka, key)
-    words.publish()
-    typer.echo(f"key {words.key_id} of {words.participant} is published")
+    commands = commands_of(file, state_dir, kafka, key)
+    commands.publish()
+    typer.echo(f"key {commands.key_id} of {commands.participant} is published")
 
 
 @app.command()
@@ -126,17 +130,16 @@ def revoke(
     kafka: Kafka = None,
     key: KeyFile = None,
 ) -> None:
-    """Revoke a key, because it was replaced or somebody else may have it: what it signs from now on
-    counts for nothing.
+    """Revoke a key, because it was replaced or somebody else may have it: others reject its
+    signatures from now on.
 
-    What it signed before still counts. This cannot be undone, and the key's id cannot be used
-    again.
+    Earlier signatures remain valid. This cannot be undone, and the key's id cannot be used again.
 
         anabranch keys revoke --key north.key
     """
-    words = words_of(file, state_dir, kafka, key)
-    words.publish(is_revoked=True)
-    typer.echo(f"key {words.key_id} of {words.participant} is revoked")
+    commands = commands_of(file, state_dir, kafka, key)
+    commands.publish(is_revoked=True)
+    typer.echo(f"key {commands.key_id} of {commands.participant} is revoked")
 
 
 @app.command()
@@ -157,10 +160,10 @@ def signers(
 
         anabranch keys signers --key north.key       # at north, the owner of the streams
     """
-    words, pipeline = words_and_pipeline(file, state_dir, kafka, key)
-    changes = words.name_signers(pipeline.name, pipeline.other_signers())
+    commands, pipeline = commands_and_pipeline(file, state_dir, kafka, key)
+    changes = commands.name_signers(pipeline.name, pipeline.other_signers())
     for change in changes:
         may = "may no longer sign" if change.is_withdrawn else "may sign"
         typer.echo(f"{change.signer} {may} {change.pipeline}.{change.stream}")
     if not changes:
-        typer.echo("there is nothing new to say")
+        typer.echo("nothing has changed since the last time")

@@ -1,4 +1,4 @@
-"""``anabranch ledger``."""
+"""The command ``anabranch ledger``."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def ledger(
     kafka: Kafka = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who has paid and got how much, under the contracts that you may see: periods that are
-    settled, penalties, what is due and not settled yet, disputes.
+    """Show which participant has paid which how much, under the contracts that you may see: settled
+    periods, penalties, amounts due but not settled yet, and disputes.
 
-    What one participant pays another gets, so all balances together are zero. With `--json` amounts
-    are whole thousandths of a micro-unit; without it they are in units.
+    One participant receives what another pays, so the balances sum up to zero. With `--json`
+    amounts are whole thousandths of a micro-unit; without it they are in units.
 
         anabranch ledger
 
         anabranch ledger --json | jq .balances_nano
 
-    Exit codes: 0 shown, 1 no broker, or the balances are not zero together, 2 wrong usage, or no
+    Exit codes: 0 shown, 1 no broker, or the balances do not sum up to zero, 2 wrong usage, or no
     federation in the pipeline file.
     """
     from anabranch.operating.contract_book import amount_in_words, ledgers_of, read_book
@@ -71,7 +71,10 @@ def ledger(
             if each["disputes"]:
                 typer.echo(f"{each['contract']}: {each['disputes']} measurements in dispute")
         for topic in found["left_out"]:
-            typer.echo(f"{topic} is left out: the broker does not set its records' times")
+            typer.echo(
+                f"topic {topic} is ignored: it lacks message.timestamp.type=LogAppendTime, so its"
+                " writers could date its records at will"
+            )
         if ignored := sum(found["ignored"].values()):
             typer.echo(f"{ignored} records changed nothing (--json says why)")
     if found["sum_nano"]:

@@ -1,4 +1,4 @@
-"""``anabranch limits``."""
+"""The command ``anabranch limits``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from anabranch.operating import limit_table
 def limits(
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="Only those in which all of these words occur.", show_default=False),
+        typer.Argument(help="List only limits that have all of these words.", show_default=False),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List every limit that is in force: its value, its unit, what it bounds, and what goes wrong
+    """List every limit in force, with its value, its unit, what it bounds, and what goes wrong
     beyond it.
 
         anabranch limits

@@ -1,4 +1,4 @@
-"""``anabranch logs``."""
+"""The command ``anabranch logs``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def logs(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Show new lines as they come, until Ctrl-C.")
     ] = False,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, help="The last lines of each.")
+        int, typer.Option("--lines", "-n", min=0, help="How many last lines of each process.")
     ] = 20,
     as_written: Annotated[
         bool,
-        typer.Option("--json", help="The lines as they are in the files, JSON, without names."),
+        typer.Option("--json", help="Print the JSON lines as in the files, without names."),
     ] = False,
     file: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""``anabranch market``."""
+"""The command ``anabranch market``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ def market(
     kafka: Kafka = None,
     as_json: AsJson = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Movements that are over, too.")
+        bool, typer.Option("--all", help="Show movements that are over, too.")
     ] = False,
 ) -> None:
-    """Show which load has moved to other participants: who runs what, from when, at what price.
+    """Show the stages that run at other participants: where, since when, and at what price.
 
-    `node` is where it is to run: another participant's if it was sold on. The price is in
-    micro-units, for a unit of load and a second. With `--all` also what has come home: until when
-    it ran, and why it ended. Queries that run elsewhere under a movement contract are below, with
-    their plan; in JSON they have `plan` and `tasks`. Only contracts that you may see.
+    `node` is the node that shall run the stage; it is another participant's if the stage was sold
+    on. The price is in micro-units, for a unit of load and a second. With `--all` the table also
+    has the stages that have come home: until when they ran, and why that ended. A second table has
+    the queries that run elsewhere under a movement contract, with their plan; in JSON these have
+    `plan` and `tasks`. Only contracts that you may see are listed.
 
         anabranch market
 
@@ -45,7 +46,7 @@ def market(
         typer.echo(json.dumps([*rows, *plans], indent=1))
         return
     if not rows and not plans:
-        typer.echo("no load has moved that is not home again", err=True)
+        typer.echo("no load runs at another participant now", err=True)
     if rows:
         print_whole(
             table(

@@ -18,7 +18,7 @@ Replica = Annotated[
     ),
 ]
 NodeName = Annotated[
-    str, typer.Argument(metavar="NODE", help="Where it is to run: a node of the same participant.")
+    str, typer.Argument(metavar="NODE", help="The node to run it: one of the same participant.")
 ]
 Wait = Annotated[
     int,
@@ -26,7 +26,7 @@ Wait = Annotated[
         "--wait",
         metavar="SECONDS",
         min=0,
-        help="So long the command waits until the replica runs there; 0: not at all.",
+        help="How long to wait until the replica runs there; 0: do not wait.",
     ),
 ]
 
@@ -41,13 +41,13 @@ def move(
 ) -> None:
     """Move a replica of a stage to another node, while everything runs.
 
-    The new node starts it beside the one that runs, warm. When it can go on from where that one is,
-    it becomes the primary, and the old one ends. Results are the same as without. If the new node
-    dies before that, or cannot reach a checkpoint, the old one goes on; a move back to the old node
-    takes the move back. The place is kept when everything is started again.
+    The new node starts the replica while the old one still runs it. When the new one has caught up,
+    it becomes the primary, and the old one ends. Results are the same as without the move. If the
+    new node dies before that, or cannot reach a checkpoint, the old one continues; a move to the
+    old node cancels the move. The new place survives a restart of everything.
 
-    Exit codes: 0 it runs there (with `--wait 0`: the move is written), 1 not within `--wait`, or no
-    broker, 2 it cannot be moved there.
+    Exit codes: 0 the replica runs there (with `--wait 0`: the move is recorded), 1 not within
+    `--wait`, or no broker, 2 it cannot be moved there.
 
         anabranch status                                          # which replicas are on which node
 
@@ -66,32 +66,30 @@ def move(
     left = command.runs_on
     if left not in ("", node):
         typer.echo(
-            f"{replica}: from node {left} to node {node}; {left} goes on with it until {node} has"
-            " become the primary"
+            f"{replica}: from node {left} to node {node}; {left} runs it until {node} has become"
+            " the primary"
         )
     with WorkDisplay(Console(), f"waiting until {replica} runs on {node}"):
         is_done = not wait or command.is_done(wait * 1_000)
     if not is_done:
-        back = f"; `anabranch move {replica} {left}` takes it back" if left else ""
+        back = f"; `anabranch move {replica} {left}` cancels it" if left else ""
         raise AnabranchError(
-            f"{replica} does not run on {node} after {wait} s: what {node} waits for is in"
-            f" `anabranch status`. The move stays written{back}"
+            f"{replica} does not run on {node} after {wait} s; `anabranch status` shows what {node}"
+            f" waits for. The move remains in force{back}"
         )
-    typer.echo(
-        f"{replica}: runs on node {node}" if wait else f"{replica}: is to run on node {node}"
-    )
+    typer.echo(f"{replica}: runs on node {node}" if wait else f"{replica}: will run on node {node}")
 
 
 def remove(
     replica: Replica, file: DeploymentFile = None, state_dir: StateDir = None, kafka: Kafka = None
 ) -> None:
-    """Take a replica of a stage away, while everything runs; others of the stage go on.
+    """Remove a replica of a stage, while everything runs; the stage's other replicas continue.
 
-    It ends on its node, and is not started again until `anabranch move STAGE.REPLICA NODE` adds it
-    to a node: there it goes on from its own checkpoint, or from a peer's. What it would read is
-    kept for it for a day.
+    The replica ends on its node, and is not started again until `anabranch move STAGE.REPLICA NODE`
+    adds it to a node. There it continues from its own checkpoint, or from a peer's. Its input is
+    kept for a day.
 
-    Exit codes: 0 it is removed, 1 no broker, 2 there is none, or it is the last one of its stage.
+    Exit codes: 0 removed, 1 no broker, 2 there is no such replica, or it is its stage's last.
 
         anabranch remove clean.1
 

@@ -1,4 +1,4 @@
-"""``anabranch offers``."""
+"""The command ``anabranch offers``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def offers(
         typer.Option(
             "--to",
             metavar="PARTICIPANT",
-            help="Write the terms of what this participant may use, as JSON, instead of the list.",
+            help="Write the terms of the offers to this participant, as JSON.",
         ),
     ] = None,
 ) -> None:
     """List the stages that this participant offers to run for others, or write their terms.
 
-    The code of such a stage stays here. A participant that wants to use it needs a file of its
-    terms, which its pipeline file names under `federation.offered`. Write that file with `--to`,
-    and again after each change of an offer. No broker is needed.
+    The code of such a stage stays here. A participant that wants to use the stage needs a file of
+    its terms, which the participant's pipeline file names under `federation.offered`. Write that
+    file with `--to`, and again after each change of an offer. No broker is needed.
 
         anabranch offers -f south.yaml
 
@@ -52,6 +52,7 @@ def offers(
 
 
 def _row(offer: Offer) -> tuple[str, ...]:
+    """Return the table row of ``offer``."""
     terms = offer.terms
     return (
         offer.name,

@@ -1,6 +1,4 @@
-"""Options that several commands take, and what they mean: which pipeline file, which
-deployment, which broker.
-"""
+"""Options that several commands share, and their meaning: pipeline file, deployment, broker."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ StateDir = Annotated[
     typer.Option(
         "--state-dir",
         metavar="DIR",
-        help="Where its state is kept (default: `.anabranch` next to the pipeline file).",
+        help="The deployment's state (default: `.anabranch` next to the pipeline file).",
     ),
 ]
 Kafka = Annotated[
@@ -79,7 +77,7 @@ Replication = Annotated[
 
 
 def pipeline_file(file: Path | None) -> Path:
-    """The pipeline file that a command means.
+    """Return ``file``; None: the pipeline file in the current folder.
 
     Raises:
         ConfigurationError: none is named, and there is none in the current folder.
@@ -95,36 +93,39 @@ def pipeline_file(file: Path | None) -> Path:
 
 
 def need_spark() -> None:
-    """For what runs Spark in a process of its own.
+    """Fail unless Spark is installed.
+
+    For commands that run Spark in a process of its own, whose failure to import it would be a
+    traceback.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: Spark is not installed.
     """
     if find_spec("pyspark") is None:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
 
 
 def deployment_of(file: Path | None, state_dir: Path | None) -> Deployment | None:
-    """What was last run of a pipeline file, or in a state directory; None: nothing."""
+    """Return the last deployment of a pipeline file, or in a state directory; None: none."""
     return state_file.read(state_file.directory_of(state_dir, file))
 
 
 def file_and_broker(
     file: Path | None, state_dir: Path | None, kafka: str | None
 ) -> tuple[Path, str]:
-    """The pipeline file and the address of the broker that a command on a deployment means; what is
-    not given is that of the deployment.
+    """Return the pipeline file and the broker's address for a command on a deployment.
+
+    An option that is not given is taken from the deployment.
 
     Raises:
-        ConfigurationError: nothing runs there that would tell what is not given.
+        ConfigurationError: an option is not given, and there is no deployment.
     """
     known = deployment_of(file, state_dir)
     if known is None and kafka is None:
         stated = state_file.nothing_runs(state_file.directory_of(state_dir, file))
         raise ConfigurationError(f"{stated}; for one that runs elsewhere give --kafka")
     address = kafka if kafka is not None or known is None else known.kafka
-    # With a state directory and no file the deployment itself tells its file, wherever the command
-    # is given.
+    # Without -f the deployment's own file counts, so that --state-dir works in any folder.
     named = (
         file
         if file is not None

@@ -1,4 +1,4 @@
-"""``anabranch produce``."""
+"""The command ``anabranch produce``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from anabranch.operating.produce import Input, Lines, Target
 
 _STDIN: Final = "-"
+# Rows that --generate makes where --count does not say how many.
 _GENERATED: Final = 10
+# Generated rows that are sent together where --every asks for no pause.
 _AT_ONCE: Final = 1_000
 
 
@@ -42,45 +44,46 @@ def produce(
     generate: Annotated[
         bool,
         typer.Option(
-            "--generate", help="Make rows up from the schema, with the present as their event time."
+            "--generate", help="Generate rows that fit the schema, with the event time now."
         ),
     ] = False,
     count: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help=f"Make so many (default: {_GENERATED}; with --every: no end)."
+            min=1, metavar="N", help=f"Rows (default: {_GENERATED}; with --every: no end)."
         ),
     ] = None,
     every: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Make one after the other with this time between, e.g. `200ms`."
+            metavar="TIME", help="Generate one row at a time, this far apart, e.g. `200ms`."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same rows.")] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed generates the same rows.")] = 0,
     now: Annotated[
-        bool, typer.Option("--now", help="Move the event times so that the newest is the present.")
+        bool, typer.Option("--now", help="Shift the event times so that the newest is now.")
     ] = False,
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="FIELD", help="The record's key, which chooses the partition (default: none)."
+            metavar="FIELD",
+            help="Field of the record's key, which determines the partition (default: no key).",
         ),
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Which topic of the source (default: its first)."),
+        typer.Option(metavar="NAME", help="Topic of the source (default: its first)."),
     ] = None,
     file: DeploymentFile = None,
     state_dir: StateDir = None,
     kafka: Kafka = None,
 ) -> None:
-    """Send records to a source: JSON lines from a file or from standard input, or made up from the
-    schema.
+    """Send records to a source: JSON lines from a file or from standard input, or rows generated
+    from the schema.
 
-    Each line is checked against the source's schema first: of a file with a mistake nothing is
-    sent, of standard input nothing from the mistake on. A source in Avro gets Avro. To send the
-    same lines twice gives the pipeline two records each.
+    Each line is checked against the source's schema first. If a file has a mistake, nothing is
+    sent; of standard input the lines before the mistake are sent. Records of an Avro source are
+    written in Avro. Lines that are sent twice become two records each.
 
         anabranch produce readings tests/sample/readings.jsonl
 
@@ -107,7 +110,7 @@ def produce(
         register = registering(ConfluentRegistry(pipeline.schema_registry), wanted, topic)
     lines = Lines(wanted, key, register)
     pause_ms = 0 if every is None else _pause_ms(every)
-    # Who types the rows sees what is sent: nothing moves beneath.
+    # No display while the user types rows into the terminal: it would redraw over the input.
     quiet = rows == _STDIN and sys.stdin.isatty()
     with WorkDisplay(Console(quiet=quiet), f"reading {rows}" if rows else "connecting") as display:
         path = Path(rows) if rows not in (None, _STDIN) else None
@@ -117,20 +120,21 @@ def produce(
             with stop_events() as (stopping, _):
                 if generate:
                     total = count or (None if every else _GENERATED)
-                sending = _Sending(target, lines, display.now, display.count, total)
+                sender = _Sender(target, lines, display.now, display.count, total)
                 display.now("sending")
                 if generate:
-                    sending.made(seed, pause_ms, stopping)
+                    sender.send_generated(seed, pause_ms, stopping)
                 elif path is None:
-                    sending.from_stdin(now)
+                    sender.send_stdin(now)
                 else:
-                    sending.from_file(path, shift)
+                    sender.send_file(path, shift)
         finally:
             target.close()
-    typer.echo(f"sent {sending.sent} records to topic {target.topic}")
+    typer.echo(f"sent {sender.sent} records to topic {target.topic}")
 
 
 def _pause_ms(every: str) -> int:
+    """Return the duration given to ``--every``, in ms."""
     from anabranch.pipeline.durations import parse_ms
 
     try:
@@ -140,8 +144,10 @@ def _pause_ms(every: str) -> int:
 
 
 def _checked(path: Path, lines: Lines, now: bool, progress: Progress) -> tuple[int, int]:
-    """How many lines the file has, all of which are records, and what is to be added to their event
-    times.
+    """Check all lines of a file, and return (their number, the shift of their event times).
+
+    The shift makes the newest event time the present if ``now`` is true; else it is 0. Fails at the
+    first line that is no record.
     """
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.produce import read_lines
@@ -165,10 +171,8 @@ def _checked(path: Path, lines: Lines, now: bool, progress: Progress) -> tuple[i
     return total, 0 if newest is None else lines.now(SystemClock().now_ms()) - newest
 
 
-class _Sending:
-    """Sends rows to ``target``. ``progress`` gets how many of ``total`` are sent; where that is not
-    known, ``note`` is handed what goes on, as it goes on.
-    """
+class _Sender:
+    """Sender of rows from a file, from standard input or from the generator."""
 
     def __init__(
         self,
@@ -178,27 +182,34 @@ class _Sending:
         progress: Progress = unwatched,
         total: int | None = None,
     ) -> None:
+        """Send to ``target`` by way of ``lines``.
+
+        ``progress`` receives how many of ``total`` records are sent. Where the total is not known,
+        ``note`` receives a text with their number instead.
+        """
         self._target = target
         self._lines = lines
         self._note = note
         self._progress = progress
         self._total = total
         self.sent = 0
-        """Records that are in the topic."""
+        """Number of records that are in the topic."""
 
-    def from_file(self, path: Path, shift: int) -> None:
-        """The lines of a file that was checked, with ``shift`` added to their event times."""
+    def send_file(self, path: Path, shift: int) -> None:
+        """Send the lines of a checked file, with ``shift`` added to their event times."""
         from anabranch.operating.produce import read_lines
 
         with path.open("rb") as file:
             for _, some in read_lines(file):
                 self._send(some, shift)
 
-    def from_stdin(self, now: bool) -> None:
-        """Lines as they come.
+    def send_stdin(self, now: bool) -> None:
+        """Send the lines of standard input as they come, until it ends.
+
+        ``now`` shifts the event times of the lines that come together so that their newest is now.
 
         Raises:
-            ConfigurationError: one is no record of the source; those before it are sent.
+            ConfigurationError: a line is no record of the source; the lines before it are sent.
         """
         from anabranch.adapters.system.clock import SystemClock
         from anabranch.operating.produce import read_lines
@@ -215,8 +226,8 @@ class _Sending:
                     " it were sent"
                 )
 
-    def made(self, seed: int, pause_ms: int, stopping: threading.Event) -> None:
-        """Rows made up from the schema, with a pause between; without end, if no total is known."""
+    def send_generated(self, seed: int, pause_ms: int, stopping: threading.Event) -> None:
+        """Send generated rows, with a pause between them, until the total or ``stopping``."""
         from anabranch.adapters.system.clock import SystemClock
         from anabranch.operating.made_rows import rows
 
@@ -234,6 +245,7 @@ class _Sending:
             stopping.wait(pause_ms / 1_000)
 
     def _send(self, some: list[bytes], shift: int) -> None:
+        """Send lines, wait until they are in the topic, and show how many are."""
         self.sent += self._target.send(self._lines.records(some, shift))
         if self._total is None:
             self._note(f"sent {self.sent} records")

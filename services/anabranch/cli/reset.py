@@ -1,4 +1,4 @@
-"""``anabranch reset``."""
+"""The command ``anabranch reset``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch.cli.work_display import WorkDisplay
 from anabranch.up import state_file
 
 _STORE_VARIABLE = "ANABRANCH_CHECKPOINT_STORE"
-"""Environment variable with the address of the checkpoint store, as each node reads it."""
+"""Environment variable from which nodes take the address of the checkpoint store."""
 
 
 def reset(
@@ -25,18 +25,18 @@ def reset(
         typer.Option(
             metavar="ADDR",
             envvar=KAFKA_VARIABLE,
-            help="The cluster that it ran on, HOST:PORT (default: that of the last `up`).",
+            help="The cluster on which it ran, HOST:PORT (default: that of the last `up`).",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete all that a pipeline has made, so that the next `up` begins anew: its internal topics,
-    its outputs and its state, with what the store of checkpoints holds that
-    ANABRANCH_CHECKPOINT_STORE names.
+    """Delete everything that a pipeline has made, so that the next `up` begins anew: its internal
+    topics, its outputs, its state, and its checkpoints in the store that ANABRANCH_CHECKPOINT_STORE
+    names.
 
-    For development, or to begin again on purpose: all results are gone. Topics that the pipeline
-    reads stay, unless they are on the embedded broker, which is deleted as a whole. The pipeline
-    must not run. The command lists what it would delete, and asks.
+    For development, or to begin again on purpose: all results are lost. Topics that the pipeline
+    reads are kept, unless they are on the embedded broker, which is deleted as a whole. The
+    pipeline must not run. The command lists what it would delete, and asks.
 
         anabranch down && anabranch reset
 

@@ -1,4 +1,4 @@
-"""``anabranch restart``."""
+"""The command ``anabranch restart``."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def restart(
     file: File = None,
     state_dir: StateDir = None,
 ) -> None:
-    """Restart processes of a running deployment, one after the other, each when the one before is
+    """Restart processes of a running deployment, one after the other: each when the one before is
     ready again.
 
-    For a new version of a stage's function: a node begins with the code as it is now. A change of
-    the pipeline file needs `anabranch down` and `up`.
+    For a new version of a stage's function: a node loads the code as it is now. A change of the
+    pipeline file needs `anabranch down` and `up`.
 
         anabranch restart processing/local.0
 

@@ -1,4 +1,6 @@
-"""Ctrl-C and the like as events, so that a command ends where it chooses."""
+"""Stop signals, such as Ctrl-C, as events: a command checks them, and ends at a point of its own
+choice.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def stop_events() -> Iterator[tuple[threading.Event, threading.Event]]:
-    """(stop, stop now): the first signal sets one, the second the other."""
+    """Yield (stop, stop now): the first signal sets the first event, later ones the second.
+
+    Restores the signal handlers at the end of the block.
+    """
     stopping, stop_now = threading.Event(), threading.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:

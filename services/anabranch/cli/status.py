@@ -1,4 +1,4 @@
-"""``anabranch status``."""
+"""The command ``anabranch status``."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def status(
         bool, typer.Option("--json", help="A JSON list of objects, one per process.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Refresh every second, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show what runs: per process, and per replica on a node, its state, last bucket, lag and
-    restarts, what it makes results without, and what it waits for.
+    """Show each process, and each replica on a node: its state, last bucket, lag and restarts, the
+    input that is missing from its results, and what it waits for.
 
-    A process that is `silent` is there but does not answer: it is very busy. `paused`: somebody
-    stopped it (`anabranch drill pause`). Exit code 1 when nothing runs.
+    A `silent` process exists but does not answer: it is very busy. A `paused` process was stopped
+    (`anabranch drill pause`). Exit code 1 when nothing runs.
 
         anabranch status --watch
 
@@ -81,7 +81,10 @@ def status(
 
 
 def _watch(directory: Path) -> None:
-    """The table, in place, until Ctrl-C. A deployment that has ended may come back."""
+    """Show the table and refresh it in place, until Ctrl-C.
+
+    Continues when the deployment ends: it may be started again.
+    """
     from anabranch.up.status import rows_of
 
     with (
@@ -100,7 +103,10 @@ def _watch(directory: Path) -> None:
 
 
 def _slowest_hop(directory: Path, rows: list[Row]) -> str:
-    """In words; empty where the pipeline file has changed, or nothing is known yet."""
+    """Return a sentence about the slowest hop of the pipeline.
+
+    Empty: no hop has been measured yet, or the pipeline file has a mistake since it was started.
+    """
     from anabranch.pipeline.file import load
     from anabranch.up.status import hops_of, slowest_in_words
 
@@ -112,6 +118,7 @@ def _slowest_hop(directory: Path, rows: list[Row]) -> str:
 
 
 def _status_table(rows: list[Row]) -> Table:
+    """Return the table of processes, with a node's replicas beneath the node."""
     from anabranch.up.status import stages_of
 
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -123,7 +130,7 @@ def _status_table(rows: list[Row]) -> Table:
         )
     for row in rows:
         stages = stages_of(row)
-        # The rows of a node's replicas show what it waits for, or failed with.
+        # The replicas' own rows show what they wait for: the node's row does not repeat it.
         reported = () if stages else _describe(row)
         table.add_row(*_cells(str(row["service"]), row, reported or (str(row["cut"] or ""),)))
         for stage in stages:
@@ -138,8 +145,8 @@ def _status_table(rows: list[Row]) -> Table:
 
 
 def _describe(row: Row) -> tuple[str, ...]:
-    """What a person should know: what is unusual, then why, or what it waits for, or where it
-    is.
+    """Return the texts of a row's last column: what is unusual; then the first of these that is
+    known: the cut of its link, its error, what it waits for, its address.
     """
     from anabranch.up.status import detail_in_words
 
@@ -150,7 +157,7 @@ def _describe(row: Row) -> tuple[str, ...]:
 
 
 def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]:
-    """A line of the table."""
+    """Return the cells of a table row."""
     state = str(row["state"])
     style = _STATE_STYLES.get(state, "")
     return (
@@ -167,6 +174,7 @@ def _cells(service: str, row: Row, reported: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _lag(lag_ms: object) -> str:
+    """Return a lag as text; a dash where it is not known."""
     return readable_ms(lag_ms) if isinstance(lag_ms, int) else "-"
 
 

@@ -1,4 +1,6 @@
-"""Tables, whole: a cut-off name, amount or error is of no use, in a pipe least of all."""
+"""Tables of the commands. They are never cut off at the terminal's width: a shortened name, amount
+or error is useless, above all in a pipe.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _WIDTH_MAX: Final = 1_000
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A plain one. What stands in it may have been written by others: it is shown as it is."""
+    """Return a plain table. Cells are escaped: other participants may have written their texts."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column)
@@ -24,7 +26,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def print_whole(shown: Table) -> None:
-    """Never narrower than its content."""
+    """Print a table as wide as its content, also where that is wider than the terminal."""
     wide = Console(width=_WIDTH_MAX)
     needed = Measurement.get(wide, wide.options, shown).maximum
     Console(width=max(Console().width, needed)).print(shown)

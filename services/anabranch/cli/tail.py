@@ -1,4 +1,4 @@
-"""``anabranch tail``."""
+"""The command ``anabranch tail``."""
 
 from __future__ import annotations
 
@@ -23,40 +23,38 @@ def tail(
         ),
     ],
     live: Annotated[
-        bool, typer.Option("--live", help="The live topic instead of the corrected one.")
+        bool, typer.Option("--live", help="Show the live topic instead of the corrected one.")
     ] = False,
     rejected: Annotated[
         bool,
         typer.Option(
             "--rejected",
-            help="The records of a source (dead letters), or results, that were rejected.",
+            help="Show rejected records of a source (dead letters), or rejected results.",
         ),
     ] = False,
     file: DeploymentFile = None,
     state_dir: StateDir = None,
     kafka: Kafka = None,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="All that is there, then what comes.")
+        bool, typer.Option("--from-beginning", help="Show existing records first.")
     ] = False,
     count: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="Stop after N records (default: go on until Ctrl-C)."
-        ),
+        typer.Option(min=1, metavar="N", help="Stop after N records (default: at Ctrl-C)."),
     ] = None,
     with_id: Annotated[
         bool,
-        typer.Option("--with-id", help="Before each value: its id, its time in ms, and its key."),
+        typer.Option("--with-id", help="Show id, event time in ms and key before each value."),
     ] = False,
 ) -> None:
     """Show an output as it grows: one value per line, until Ctrl-C. Values that are not text (Avro)
     are shown as base64.
 
-    With `--live` each line begins with what it is: insertion, tentative, undo (the tentative lines
-    above are void), rec_done (all is corrected).
+    With `--live` each line begins with its kind: insertion, tentative, undo (the tentative lines
+    above are void), rec_done (everything is corrected).
 
-    With `--rejected` a line is: the reason, where the record stands (topic[partition] offset), its
-    value, and what is wrong with it.
+    With `--rejected` a line has the reason, the place of the record (topic[partition] offset), its
+    value, and the error.
 
         anabranch tail tolls
 

@@ -1,4 +1,4 @@
-"""``anabranch topics``."""
+"""The command ``anabranch topics``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def topics(
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list of objects.")] = False,
     create: Annotated[
-        bool, typer.Option("--create", help="Create those that are missing; needs --kafka.")
+        bool, typer.Option("--create", help="Create missing topics; needs --kafka.")
     ] = False,
     kafka: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDR", envvar=KAFKA_VARIABLE, help="Where to create them, HOST:PORT."
+            metavar="ADDR", envvar=KAFKA_VARIABLE, help="The broker for --create, HOST:PORT."
         ),
     ] = None,
     replication: Replication = None,
 ) -> None:
-    """List the topics of a pipeline with their settings: those you write, those you read, and the
-    internal ones.
+    """List the topics of a pipeline with their settings: topics that you write, topics that you
+    read, and internal topics.
 
     anabranch topics
 

@@ -1,4 +1,4 @@
-"""``anabranch test``."""
+"""The command ``anabranch test``."""
 
 from __future__ import annotations
 
@@ -21,35 +21,39 @@ def trial(
     offers: Offers = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--tests", metavar="DIR", help="Default: `tests` next to the pipeline file."),
+        typer.Option(
+            "--tests",
+            metavar="DIR",
+            help="Folder of the cases (default: `tests` next to the pipeline file).",
+        ),
     ] = None,
     update: Annotated[
         bool,
         typer.Option(
             "--update",
-            help="Write what the stages give as what is expected; look at it before you keep it.",
+            help="Write the stages' rows as the expected rows; check them before you keep them.",
         ),
     ] = False,
 ) -> None:
     """Run the stages' functions on sample rows, on real Spark and without a broker, and compare
-    what they give with what is expected.
+    their rows with the expected ones.
 
     For writing a function, and for CI. A case is a folder: `tests/CASE/SOURCE.jsonl` has the
     records of a source (of a binding: rows with their `event_time` in ms), and
-    `tests/CASE/STAGE.expected.jsonl` has the rows that a stage makes of them, in any order. A row
-    that is missing is shown with `-`, one that is not expected with `+`.
+    `tests/CASE/STAGE.expected.jsonl` has the rows that a stage makes of them, in any order. A
+    missing row is shown with `-`, an unexpected one with `+`.
 
         anabranch test
 
-        anabranch test sample --update       # from now on, expect what the stages give
+        anabranch test sample --update       # from now on, expect the rows that the stages give
 
-    Exit codes: 0 all as expected, 1 something differs or a function failed, 2 a mistake in a file.
+    Exit codes: 0 all rows as expected, 1 some differ or a function failed, 2 a mistake in a file.
     """
     named = pipeline_file(file)
     place = folder if folder is not None else named.resolve().parent / "tests"
     need_spark()
-    # In a process of its own: it starts Spark and imports the user's code, and what starts services
-    # does not import them.
+    # In a process of its own, because it starts Spark and imports the user's code: neither belongs
+    # into the process of the command line, which also supervises services.
     own = ["--offers", str(offers)] if offers is not None else []
     words = [str(named), str(place), *own, *(["--update"] if update else []), *(cases or [])]
     code = run_shown(

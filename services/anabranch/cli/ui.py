@@ -1,4 +1,4 @@
-"""``anabranch ui``."""
+"""The command ``anabranch ui``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def ui(
     state_dir: StateDir = None,
     kafka: Kafka = None,
     host: Annotated[
-        str, typer.Option(help="Where to listen. Beyond loopback a token is needed.")
+        str, typer.Option(help="Address to listen on. Beyond loopback a token is needed.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="0: any that is free; it is printed.")
+        int, typer.Option(min=0, max=65_535, help="Port; 0: any free one, which is printed.")
     ] = PORT,
     token: Annotated[
         str | None,
@@ -44,16 +44,17 @@ def ui(
         typer.Option(
             metavar="SERVICE/NAME=HOST:PORT",
             help=(
-                "The metrics port of a process, where `anabranch up` does not run them; repeat it"
-                " for each."
+                "The metrics address of a process that `anabranch up` does not run here; repeat it"
+                " for each process."
             ),
         ),
     ] = None,
 ) -> None:
     """Serve a page that shows the pipeline as it runs: the graph and its states, the last minutes
-    of each stream, delays, dead letters, the market. Read-only; until Ctrl-C.
+    of each stream, delays, dead letters, the market. The page is read-only, and served until
+    Ctrl-C.
 
-    Open the address that it prints in a browser.
+    Open the printed address in a browser.
 
         anabranch ui
 
@@ -83,20 +84,21 @@ def ui(
             host=host,
             port=port,
             token=needed,
-            say=_say,
+            say=_print_at_once,
             stopping=stopping,
         )
 
 
 def _address(text: str) -> tuple[str, tuple[str, int]]:
+    """Split an argument of ``--process`` into the process's label and its (host, port)."""
     label, equals, address = text.partition("=")
     host, colon, port = address.rpartition(":")
     if not (equals and colon and "/" in label and host and port.isdecimal()):
-        raise ConfigurationError(f"--process {text}: it is SERVICE/NAME=HOST:PORT")
+        raise ConfigurationError(f"--process {text}: give it as SERVICE/NAME=HOST:PORT")
     return label, (host, int(port))
 
 
-def _say(text: str) -> None:
-    """At once, also into a file."""
+def _print_at_once(text: str) -> None:
+    """Print a line without buffering: a script that started the page waits for its address."""
     typer.echo(text)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``anabranch up``."""
+"""The command ``anabranch up``."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def up(
             metavar="ADDR",
             envvar=KAFKA_VARIABLE,
             help=(
-                "Bootstrap address of a Kafka cluster, HOST:PORT. Where neither option nor variable"
-                " is set a real broker is started here."
+                "Bootstrap address of a Kafka cluster, HOST:PORT. Without option and variable, a"
+                " real broker is started on this machine."
             ),
         ),
     ] = None,
@@ -36,8 +36,8 @@ def up(
         typer.Option(
             metavar="URL",
             help=(
-                "redis://HOST:PORT/DB, or rediss:// with TLS (also ANABRANCH_REDIS). Without it a"
-                " Redis is started here."
+                "redis://HOST:PORT/DB, or rediss:// with TLS (also ANABRANCH_REDIS). Without it, a"
+                " Redis is started on this machine."
             ),
         ),
     ] = None,
@@ -48,7 +48,8 @@ def up(
         typer.Option(
             metavar="SERVICE",
             help=(
-                "Run these only, e.g. `ingestion` or `processing/local.0`, a node; may be repeated."
+                "Run only this service, e.g. `ingestion`, or this process, e.g. the node"
+                " `processing/local.0`; may be repeated."
             ),
         ),
     ] = None,
@@ -57,14 +58,14 @@ def up(
         typer.Option(
             min=0,
             max=65_535,
-            help="Port of the embedded broker; 0: that of last time, or any free one.",
+            help="Port of the embedded broker; 0: the last one, or any free one.",
         ),
     ] = 0,
     replication: Replication = None,
     detach: Annotated[
         bool,
         typer.Option(
-            "--detach", "-d", help="Come back when all is ready; it goes on in the background."
+            "--detach", "-d", help="Return when all is ready; it runs on in the background."
         ),
     ] = False,
     drills: Annotated[
@@ -80,10 +81,10 @@ def up(
 ) -> None:
     """Run a pipeline on this machine: every service as a process, restarted when it dies.
 
-    Prints a line that begins with `ready` when all services are, with the addresses to use. Ctrl-C
-    stops everything within 15 s; the next `up` goes on where this one stopped. Logs are in
+    Prints a line that begins with `ready` when all services are ready, with the addresses to use.
+    Ctrl-C stops everything within 15 s; the next `up` continues where this one stopped. Logs are in
     `<state-dir>/logs`. A mistake that a process finds while it starts, such as a stage that cannot
-    be analysed, ends all of it, with what `anabranch check` says and exit code 2.
+    be analysed, ends the deployment with the message of `anabranch check` and exit code 2.
 
         anabranch up
 
@@ -120,10 +121,10 @@ def up(
     directory = state_file.directory_of(state_dir, named)
     with stop_events() as (stopping, stop_now), WorkDisplay(console, "starting") as display:
         if detach:
-            again = _again(
+            options = _background_options(
                 named, directory, kafka, redis, only, kafka_port, replication, drills, offers
             )
-            code = detached.start(again, directory, display.say, stopping, progress=display.count)
+            code = detached.start(options, directory, display.say, stopping, progress=display.count)
             if code:
                 raise typer.Exit(max(code, 1))
             display.say(
@@ -153,7 +154,7 @@ def up(
 
 
 def _keep_missing(file: Path, offers: Path | None, kafka: str, console: Console) -> None:
-    """Look up the bindings that were not yet."""
+    """Look up the bindings that are not kept yet, and keep them beside the pipeline file."""
     from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
@@ -165,7 +166,7 @@ def _keep_missing(file: Path, offers: Path | None, kafka: str, console: Console)
             display.print(line)
 
 
-def _again(
+def _background_options(
     file: Path,
     state_dir: Path,
     kafka: str | None,
@@ -176,7 +177,10 @@ def _again(
     drills: bool,
     offers: Path | None = None,
 ) -> list[str]:
-    """The same options for the process in the background."""
+    """Return the options of this command for the process in the background.
+
+    The addresses of this machine's environment are not among them: the process inherits it.
+    """
     given = {
         "--kafka": kafka,
         "--redis": redis,

@@ -1,4 +1,4 @@
-"""``anabranch version``."""
+"""The command ``anabranch version``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def version() -> None:
 
 
 def print_version(wanted: bool) -> None:
-    """Callback of the option ``--version``, which ends the command."""
+    """Print the version and end the command, if the option ``--version`` is ``wanted``."""
     if wanted:
         typer.echo(version_text())
         raise typer.Exit
 
 
 def version_text() -> str:
-    """The version of the package that runs."""
+    """Return the version of the installed package."""
     try:
         return importlib.metadata.version("anabranch")
     except importlib.metadata.PackageNotFoundError:

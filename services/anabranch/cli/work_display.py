@@ -1,5 +1,7 @@
-"""What a person sees while a command works: each line as it comes, and beneath them, on a terminal,
-what goes on now, for how long, and how much of it is done, where that is counted.
+"""Display of a command's progress.
+
+Lines are printed as they come. On a terminal, a line beneath them shows the current activity, its
+duration, and a bar if its steps are counted.
 """
 
 from __future__ import annotations
@@ -26,21 +28,24 @@ from anabranch.adapters.system.progress import step_of, with_lines
 
 _REFRESH_HZ: Final = 4
 _BAR_WIDTH: Final = 24
-_SPARK_GREETS: Final = (
+_SPARK_GREETINGS: Final = (
     "WARNING: Using incubator modules:",
     "Setting default log level to ",
     "To adjust logging level use sc.setLogLevel",
     "Setting Spark log level to ",
 )
-"""How lines begin that Spark's Java writes at each start, whatever follows: they are left out."""
+"""Beginnings of lines that Spark's Java writes at each start, and that say nothing. They are not
+shown.
+"""
 _READY: Final = "ready"
-"""A line that begins so says that all has started."""
+"""Beginning of the line that says that everything has started."""
 
 
-class _Counted(ProgressColumn):
-    """A bar and the numbers that it shows; empty where nothing is counted."""
+class _CountColumn(ProgressColumn):
+    """Column with a bar and its numbers; empty while nothing is counted."""
 
     def render(self, task: Task) -> Table:
+        """Return the bar of ``task``."""
         shown = Table.grid(padding=(0, 1))
         if amount := task.fields["amount"]:
             bar = ProgressBar(total=task.total, completed=task.completed, width=_BAR_WIDTH)
@@ -49,18 +54,19 @@ class _Counted(ProgressColumn):
 
 
 class WorkDisplay:
-    """Use it as a context manager. The display goes away with a line that says ``ready``, and with
-    the end of the block; a count brings it back. Elsewhere than on a terminal there are the lines
-    and nothing else.
+    """Display of the current activity, as a context manager.
+
+    A line that begins with ``ready`` hides it, and the next count shows it again; the end of the
+    block hides it for good. Where the console is no terminal, only lines are printed.
     """
 
     def __init__(self, console: Console, doing: str) -> None:
-        """``doing``: what goes on at first."""
+        """Prepare the display with ``doing`` as the current activity."""
         self._console = console
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            _Counted(),
+            _CountColumn(),
             TimeElapsedColumn(),
             console=console,
             transient=True,
@@ -68,49 +74,54 @@ class WorkDisplay:
             disable=not console.is_terminal or console.quiet,
         )
         self._task = self._progress.add_task(doing, total=None, amount="")
-        self._is_over = False
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over = True
+        self._is_closed = True
         self._progress.stop()
 
     def print(self, text: str) -> None:
-        """Print a line as it is; what goes on stays."""
+        """Print a line; the current activity remains."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line as it is: that goes on now."""
+        """Print a line, and show it as the current activity."""
         self.print(text)
         self.now(text.partition("\n")[0])
         if text.startswith(_READY):
             self._progress.stop()
 
     def now(self, doing: str) -> None:
-        """Something else goes on; nothing is printed. What is counted still is."""
+        """Change the current activity without printing a line. The count remains."""
         self._progress.update(self._task, description=doing)
 
     def count(self, what: str, done: int, total: int) -> None:
-        """``done`` of ``total`` are done, e.g. of ``topics``: a bar shows it until all are."""
+        """Show that ``done`` of ``total`` things are done; ``what`` names them in the plural.
+
+        The bar vanishes when all are done.
+        """
         if done >= total:
-            # Not at its end, where rich would stop the clock.
+            # Reset and not completed: rich stops the clock of a completed task.
             self._progress.update(self._task, completed=0, amount="")
             return
         self._progress.update(
             self._task, completed=done, total=total, amount=f"{done:,} of {total:,} {what}"
         )
-        if not (self._is_over or self._progress.live.is_started):
+        if not (self._is_closed or self._progress.live.is_started):
             self._progress.reset(self._task, completed=done)
             self._progress.start()
 
 
 def run_shown(command: Sequence[str], doing: str) -> int:
-    """Run ``command``, which starts Spark; its exit code. On a terminal its lines come through
-    here, above what goes on: ``doing``, as far as it says that it is
-    (``adapters.system.progress``). Elsewhere its streams stay apart.
+    """Run ``command``, which starts Spark, show its lines, and return its exit code.
+
+    On a terminal a display of ``doing`` is beneath the lines, with a bar for the steps that the
+    process prints (``adapters.system.progress``). Elsewhere its output and its errors remain
+    separate streams.
     """
     console = Console(soft_wrap=True)
     if not console.is_terminal:
@@ -118,7 +129,7 @@ def run_shown(command: Sequence[str], doing: str) -> int:
             command, stderr=subprocess.PIPE, text=True, errors="replace"
         ) as running:
             for line in running.stderr or ():
-                if not line.startswith(_SPARK_GREETS):
+                if not line.startswith(_SPARK_GREETINGS):
                     typer.echo(line, nl=False, err=True)
             return running.wait()
     with (
@@ -136,6 +147,6 @@ def run_shown(command: Sequence[str], doing: str) -> int:
             step = step_of(line)
             if step is not None:
                 display.count(*step)
-            elif not line.startswith(_SPARK_GREETS):
+            elif not line.startswith(_SPARK_GREETINGS):
                 display.print(line.rstrip("\n"))
         return running.wait()

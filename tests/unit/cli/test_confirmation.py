@@ -26,7 +26,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: bool | None) -> list[str]
 def test_a_yes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = answering(monkeypatch, True)
     confirm("Forget it?", yes=False)
-    assert questions == ["Forget it? This cannot be taken back."]
+    assert questions == ["Forget it? This cannot be undone."]
 
 
 @pytest.mark.parametrize("answer", [False, None])

@@ -142,7 +142,7 @@ def test_two_sign_and_the_contract_is_active(office: Office) -> None:
     assert row["proposed_terms"]["tasks"] == ["north.a", "north.volumes"]
     assert "south to sign version 1" in office.do("south", "contracts")
     output = office.do("south", "contracts", "sign", "north-south", signs=True)
-    assert output == "north-south: version 1 is signed by both\n"
+    assert output == "north-south: version 1 is signed by both sides\n"
     (row,) = office.json("north", "contracts")
     assert (row["state"], row["may_move"], row["proposed_terms"]) == ("active", True, None)
     assert (row["price_lowest_micro"], row["price_highest_micro"]) == (800, 1_000)
@@ -220,12 +220,12 @@ def test_a_topic_whose_times_its_maker_could_choose_is_not_signed_in(office: Off
     office.log.admin().create([bad])
     with pytest.raises(ConfigurationError, match=r"kafka-configs\.sh"):
         office.do("south", "contracts", "propose", str(office.terms), signs=True)
-    assert "is left out" in office.do("south", "ledger")
+    assert "is ignored" in office.do("south", "ledger")
 
 
 def test_the_market_and_the_ledger_show_what_moved_and_who_owes_what(office: Office) -> None:
     office.agreed()
-    assert "no load has moved" in office.do("north", "market")
+    assert "no load runs at another participant" in office.do("north", "market")
     begin = replace(started(answer()), signature=read_key(office.key("south")).sign(answer()))
     office.say("north", begin)
     (row,) = office.json("south", "market")
@@ -332,7 +332,7 @@ def test_a_sender_suggests_another_and_the_receiver_sees_whether_it_costs_less(
     with pytest.raises(ConfigurationError, match="not by the sender, or not to the receiver"):
         office.do("south", *suggest, signs=True)
     output = office.do("north", *suggest, signs=True)
-    assert output == "north-south: the suggestion stands for 7d\n"
+    assert output == "north-south: the suggestion is open for 7d\n"
     (row,) = office.json("south", "contracts")
     (found,) = row["suggestions"]
     assert (found["contract"], found["stream"], found["worth_taking"]) == (
@@ -340,7 +340,7 @@ def test_a_sender_suggests_another_and_the_receiver_sees_whether_it_costs_less(
         "east.speeds",
         None,
     )
-    assert "nothing is settled yet to compare it by" in office.do("south", "contracts")
+    assert "no period is settled yet to compare it with" in office.do("south", "contracts")
     office.say("north", ContentMetered("north-south", "north", period, 7, 600))
     office.say("north", Settled("north-south", "north", period, 350_000))
     assert office.json("south", "contracts")[0]["suggestions"][0]["worth_taking"] is True
@@ -376,7 +376,7 @@ def test_a_movement_contract_shows_which_plan_is_active_and_is_cancelled(office:
     assert (row["for"], row["state"], row["buyer"]) == ("south.slow", "active", "south")
     assert (row["price_lowest_micro"], row["price_highest_micro"]) == (50, 90)
     assert (row["plans"]["active"], row["plans"]["proposed"]) == (0, None)
-    assert "no load has moved" in office.do("south", "market")
+    assert "no load runs at another participant" in office.do("south", "market")
     spoken(office, Word.PROPOSED)
     assert "all at south; north proposes plan 1" in office.do("south", "contracts")
     spoken(office, Word.AGREED)
@@ -448,7 +448,10 @@ def test_the_owner_of_a_published_stage_names_who_else_signs_it(office: Office) 
     office.do("north", "keys", "publish", signs=True)
     output = office.do("north", "keys", "signers", signs=True)
     assert output == "south may sign north.totals\n"
-    assert office.do("north", "keys", "signers", signs=True) == "there is nothing new to say\n"
+    assert (
+        office.do("north", "keys", "signers", signs=True)
+        == "nothing has changed since the last time\n"
+    )
     assert office.json("south", "keys") == {"north": ["1"], "south": ["1"]}
     office.file("north").write_text(text)
     output = office.do("north", "keys", "signers", signs=True)

@@ -47,13 +47,13 @@ def test_it_waits_until_the_replica_runs_there(done: dict[str, object]) -> None:
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", "--wait", "7", *_WHERE])
     assert given.exit_code == 0, given.output
     assert (done["asked"], done["waited_ms"]) == (("clean.0", "north.1"), 7_000)
-    assert "north.0 goes on with it until north.1 has become the primary" in given.output
+    assert "north.0 runs it until north.1 has become the primary" in given.output
     assert "clean.0: runs on node north.1" in given.output
 
 
 def test_it_need_not_wait(done: dict[str, object]) -> None:
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", "--wait", "0", *_WHERE])
-    assert (given.exit_code, "clean.0: is to run on node north.1" in given.output) == (0, True)
+    assert (given.exit_code, "clean.0: will run on node north.1" in given.output) == (0, True)
     assert "waited_ms" not in done
 
 
@@ -61,10 +61,10 @@ def test_what_takes_too_long_is_reported_with_what_to_do(done: dict[str, object]
     done["is_done"] = False
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", *_WHERE])
     assert isinstance(given.exception, AnabranchError)
-    assert "`anabranch move clean.0 north.0` takes it back" in str(given.exception)
+    assert "`anabranch move clean.0 north.0` cancels it" in str(given.exception)
     done["runs_on"] = ""
     given = CliRunner().invoke(app, ["move", "clean.0", "north.1", *_WHERE])
-    assert "takes it back" not in str(given.exception)
+    assert "cancels it" not in str(given.exception)
 
 
 def test_a_replica_is_removed(done: dict[str, object]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.progress import Progress, unwatched
-from anabranch.cli.produce import _checked, _Sending
+from anabranch.cli.produce import _checked, _Sender
 from anabranch.codec.catalog import TopicSettings
 from anabranch.operating.produce import Lines, Target
 from anabranch.pipeline.file import load
@@ -18,7 +18,7 @@ PIPELINE = (
 )
 
 
-def sending(folder: Path, total: int | None = None) -> tuple[_Sending, list[str]]:
+def sending(folder: Path, total: int | None = None) -> tuple[_Sender, list[str]]:
     (folder / "reading.avsc").write_text(READING)
     (folder / "stages.py").write_text("def f(readings):\n    return readings\n")
     (folder / "pipeline.yaml").write_text(PIPELINE)
@@ -27,7 +27,7 @@ def sending(folder: Path, total: int | None = None) -> tuple[_Sending, list[str]
     log.admin().create([TopicSettings("readings", 1)])
     target = Target(log, pipeline, "readings", None)
     lines = Lines(pipeline.sources["readings"])
-    return _Sending(target, lines, notes.append, noted(notes), total), notes
+    return _Sender(target, lines, notes.append, noted(notes), total), notes
 
 
 def noted(notes: list[str]) -> Progress:
@@ -39,7 +39,7 @@ def test_of_a_long_file_it_is_shown_how_much_was_sent(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"at": 7}\n' * 10_000)
     under_way, notes = sending(tmp_path, 10_000)
-    under_way.from_file(rows, 0)
+    under_way.send_file(rows, 0)
     assert under_way.sent == 10_000
     assert len(notes) > 2
     assert notes[-1] == "10000 of 10000 records"
@@ -56,7 +56,7 @@ def test_of_a_long_file_it_is_shown_how_much_was_checked(tmp_path: Path) -> None
 
 def test_so_it_is_of_rows_that_are_made_up(tmp_path: Path) -> None:
     under_way, notes = sending(tmp_path, 2_500)
-    under_way.made(0, 0, threading.Event())
+    under_way.send_generated(0, 0, threading.Event())
     assert notes == [f"{sent} of 2500 records" for sent in (1_000, 2_000, 2_500)]
 
 
@@ -69,7 +69,7 @@ def test_without_an_end_it_is_shown_how_much_was_sent(tmp_path: Path) -> None:
         stopping.set()
 
     under_way._note = note
-    under_way.made(0, 1, stopping)
+    under_way.send_generated(0, 1, stopping)
     assert notes == ["sent 1 records"]
 
 
