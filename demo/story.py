@@ -174,6 +174,8 @@ class FailureReport:
     """Delays before the cut, and those that a stall of the machine leaves unjudged."""
     apart_since: Apart = NONE_APART
     """The same of delays from the cut on."""
+    is_held_up: bool = False
+    """Whether a stall held up every bucket that was to be shown without the source."""
 
     @property
     def added_ms(self) -> int | None:
@@ -197,7 +199,8 @@ class FailureReport:
         result, and a cut of 20 s without tentative results would still stand out.
         """
         if self.usual_max_ms is None:
-            return self.apart_before.stalled > 0
+            # What a stall held up beyond the cut is among the delays since the cut.
+            return self.apart.stalled > 0
         return self.usual_max_ms <= _USUAL_BOUNDS_MAX * self.max_delay_ms
 
     def is_in_time(self) -> bool:
@@ -214,7 +217,7 @@ class FailureReport:
         """Whether the live topic kept its promises, as far as this machine could show it."""
         return (
             self.keeps_up()
-            and self.tentative > 0
+            and (self.tentative > 0 or self.is_held_up)
             and not self.broken
             and self.answer.is_equal()
             and self.is_in_time()
@@ -365,7 +368,14 @@ class Story:
             *verdict.wrong,
             *tentative.check(again.transactions(self.end_ms), road, may_miss, may_miss),
         ]
-        broken += self._not_shown(again, road, cut_ms, heal_ms, stalls)
+        due = self._due(road, cut_ms, heal_ms)
+        due_in_time = [
+            bucket
+            for bucket in due
+            if not overlapping(stalls, road.answer[bucket][0].event_time_ms, heal_ms)
+        ]
+        if streams_of(self.source) <= {*road.sources}:
+            broken += self._not_shown(again, due_in_time)
         broken += followed("live", self.topic.records(), again.records())
         by_stalls = sum(
             event.kind == TENTATIVE
@@ -394,28 +404,27 @@ class Story:
             broken=tuple(shortened(broken)),
             apart_before=apart_before,
             apart_since=apart_since,
+            is_held_up=bool(due) and not due_in_time,
         )
 
-    def _not_shown(
-        self, again: LiveTopic, road: Road, cut_ms: int, heal_ms: int, stalls: Sequence[Stall]
-    ) -> list[str]:
-        """Describe the buckets that ended while a source was away, long enough before it came back,
-        and were not shown without it, although no stall held them up.
+    def _due(self, road: Road, cut_ms: int, heal_ms: int) -> list[int]:
+        """Return the buckets that ended while the target was cut off, long enough before it came
+        back to be shown without it.
         """
-        if not streams_of(self.source) <= {*road.sources}:
-            return []
         until_ms = heal_ms - longest_ms_max(self.max_delay_ms)
+        return [
+            bucket
+            for bucket, rows in road.answer.items()
+            if cut_ms < rows[0].event_time_ms <= until_ms
+        ]
+
+    def _not_shown(self, again: LiveTopic, due: Sequence[int]) -> list[str]:
+        """Describe the buckets of ``due`` that were not shown without the source."""
         shown = {
             record.ident[0]
             for record in again.records()
             if record.kind == TENTATIVE and record.ident
         }
-        due = [
-            bucket
-            for bucket, rows in road.answer.items()
-            if cut_ms < rows[0].event_time_ms <= until_ms
-            and not overlapping(stalls, rows[0].event_time_ms, heal_ms)
-        ]
         return [
             f"bucket {bucket} ended while {self.source} was cut off, and was not shown without it"
             for bucket in due

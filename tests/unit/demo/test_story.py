@@ -278,7 +278,6 @@ def test_what_was_seen_must_still_be_there() -> None:
         replace(GOOD, longest_ms=None),
         replace(GOOD, usual_max_ms=6_001, longest_ms=6_000),
         replace(GOOD, usual_max_ms=None),
-        replace(GOOD, usual_max_ms=None, apart_since=Apart(9, 9, 300)),
         replace(GOOD, longest_ms=None, apart_before=Apart(9, 9, 300)),
         replace(GOOD, usual_max_ms=None, longest_ms=7_501, apart_before=Apart(9, 9, 300)),
         replace(GOOD, tentative=0),
@@ -296,6 +295,14 @@ def test_any_broken_promise_is_not_good(report: FailureReport) -> None:
     [
         replace(GOOD, usual_max_ms=None, longest_ms=7_500, apart_before=Apart(9, 9, 300)),
         replace(GOOD, longest_ms=None, apart_since=Apart(9, 9, 300)),
+        replace(
+            GOOD,
+            usual_max_ms=None,
+            longest_ms=None,
+            tentative=0,
+            apart_since=Apart(9, 9, 99_000),
+            is_held_up=True,
+        ),
     ],
 )
 def test_what_no_delay_can_show_is_no_broken_promise(report: FailureReport) -> None:
@@ -361,9 +368,29 @@ def test_a_bucket_is_shown_without_the_source_unless_a_stall_came() -> None:
     at = road(BEGIN_MS)
     silent = story_of(at, BEGIN_MS, tentative=[])
     says = "was not shown without it"
-    assert any(says in text for text in report_of(silent).broken)
+    found = report_of(silent)
+    assert any(says in text for text in found.broken)
+    assert not found.is_held_up
     stalled = report_of(silent, stalls=[Stall(CUT_END_MS + 100, CUT_END_MS + 500)])
     assert not any(says in text for text in stalled.broken)
+    assert stalled.is_held_up
+
+
+def test_a_run_that_stalls_from_the_start_to_the_heal_breaks_no_promise() -> None:
+    """Nothing comes before the heal, then all is right: no delay is judged, in either way."""
+    at = road(BEGIN_MS)
+    heal_ms = BEGIN_MS + 10_000
+    records = [
+        *results(INSERTION, at, 1),
+        *results(INSERTION, at, 2),
+        *results(INSERTION, at, 3),
+        boundary(1, at, 3, at_ms=heal_ms + 5_000),
+    ]
+    stalled = report_of(records, stalls=[Stall(BEGIN_MS, heal_ms + 1_000)])
+    assert (stalled.apart.stalled, stalled.tentative) == (3, 0)
+    assert stalled.is_good(), stalled
+    assert not report_of(records).is_good()
+    assert not report_of(records, stalls=[Stall(BEGIN_MS, BEGIN_MS + 500)]).is_good()
 
 
 def test_one_more_failure_is_a_stall_s_or_the_system_s() -> None:
