@@ -92,7 +92,7 @@ def tentative(to: Path) -> None:
     scene.to_now()
     with looked_at(scene, height=1000) as (driver, feed):
         with feed.page() as page:
-            page.happened(now_ms - 29_000, "drill", "ingestion/reports_1", "cut off from Kafka")
+            page.add_event(now_ms - 29_000, "drill", "ingestion/reports_1", "cut off from Kafka")
         await_text(driver, "#verdict", "without reports_1")
         await_text(driver, "#events", "cut off")
         point(driver, 0.4)

@@ -14,8 +14,8 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records
 from anabranch.dashboard.access import Access
+from anabranch.dashboard.dead_letters import DeadLetterFollower
 from anabranch.dashboard.feed import Feed
-from anabranch.dashboard.letters import Letters
 from anabranch.dashboard.market import MarketFollower
 from anabranch.dashboard.page import Page
 from anabranch.dashboard.server import PageServer
@@ -245,17 +245,21 @@ def page_of(
     def connect() -> tuple[str, EventLog]:
         return "memory", log
 
-    letters = Letters(pipeline, connect, feed)
+    letters = DeadLetterFollower(pipeline, connect, feed)
     page = PageServer(feed, letters, Access(token))
     server = http_server(page)
     with socket.create_server(("127.0.0.1", port)) as listening:
         threads = [
-            feed.keep("topics", TopicFollower(pipeline, connect, feed).work, is_contact=True),
-            feed.keep("letters", letters.work),
+            feed.run_in_thread(
+                "topics", TopicFollower(pipeline, connect, feed).work, is_contact=True
+            ),
+            feed.run_in_thread("letters", letters.work),
         ]
         if pipeline.federation is not None:
             threads.append(
-                feed.keep("market", MarketFollower(pipeline.federation, connect, feed).work)
+                feed.run_in_thread(
+                    "market", MarketFollower(pipeline.federation, connect, feed).work
+                )
             )
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         serving.start()

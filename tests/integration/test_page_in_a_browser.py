@@ -50,7 +50,7 @@ def playing(scene: PageScene) -> AbstractContextManager[None]:
 
 def alarm(feed: Feed, text: str) -> None:
     with feed.page() as page:
-        page.hear(Alarm(text, "tolls", -1, text, 0), feed.clock.now_ms(), 0)
+        page.take_control(Alarm(text, "tolls", -1, text, 0), feed.clock.now_ms(), 0)
 
 
 def test_a_failure_is_seen_in_words_from_the_beginning_to_the_end(driver: webdriver.Chrome) -> None:

@@ -1,7 +1,7 @@
-"""Messages to all who look on. Belongs to the thread of the event loop.
+"""Broadcast of messages to all connected browsers. Used by the event loop's thread only.
 
-Who reads too slowly is cut off, and comes again by itself: the browser connects anew, and begins
-with the whole.
+A client that reads too slowly is disconnected. Its browser then connects again by itself, and
+begins with the whole state.
 """
 
 from __future__ import annotations
@@ -11,48 +11,50 @@ from typing import Final
 
 CLIENTS_MAX: Final = 16
 WAITING_MAX: Final = 32
-"""Messages that one client may be behind."""
+"""Maximum number of messages that wait for one client; it is disconnected at the next one."""
 
 Message = tuple[int, str]
-"""(its number, its text)."""
+"""Number and text of a message."""
 
 
 class Client:
-    """One who looks on."""
+    """Queue of messages to one connected browser."""
 
     def __init__(self) -> None:
+        """Begin without messages."""
         self._waiting: asyncio.Queue[Message | None] = asyncio.Queue()
 
     def offer(self, message: Message) -> bool:
-        """Whether it could take it."""
+        """Append ``message``, and return True; return False if too many messages wait."""
         if self._waiting.qsize() >= WAITING_MAX:
             return False
         self._waiting.put_nowait(message)
         return True
 
     def end(self) -> None:
-        """After what it has it gets no more."""
+        """End the queue after the messages that wait in it."""
         self._waiting.put_nowait(None)
 
     async def next(self, timeout_s: float) -> Message | None:
-        """The next message; None: it was ended.
+        """Wait for the next message; None: the queue has ended.
 
         Raises:
-            TimeoutError: there is none within ``timeout_s``.
+            TimeoutError: there is no message within ``timeout_s``.
         """
         return await asyncio.wait_for(self._waiting.get(), timeout_s)
 
 
 class Broadcast:
-    """To at most CLIENTS_MAX clients."""
+    """Sender of each message to all clients, of which there are at most CLIENTS_MAX."""
 
     def __init__(self) -> None:
+        """Begin without clients."""
         self._clients: set[Client] = set()
         self.joined = asyncio.Event()
-        """Set while there is anybody."""
+        """Set while there are clients."""
 
     def join(self) -> Client | None:
-        """A new client; None: there are too many."""
+        """Add a client, and return it; None: there are too many."""
         if len(self._clients) >= CLIENTS_MAX:
             return None
         client = Client()
@@ -61,20 +63,20 @@ class Broadcast:
         return client
 
     def leave(self, client: Client) -> None:
-        """Idempotent."""
+        """Remove ``client``. Idempotent."""
         self._clients.discard(client)
         if not self._clients:
             self.joined.clear()
 
     def publish(self, message: Message) -> None:
-        """To everybody. Never waits."""
+        """Send ``message`` to all clients without waiting; end those that are too far behind."""
         for client in list(self._clients):
             if not client.offer(message):
                 client.end()
                 self.leave(client)
 
     def end(self) -> None:
-        """The page ends."""
+        """End all clients, because the page ends."""
         for client in list(self._clients):
             client.end()
             self.leave(client)

@@ -1,5 +1,5 @@
-"""How late results come, in figures: percentiles and a histogram of some delays, and what a
-histogram of Prometheus says of the time between two looks at it.
+"""Statistics of delays: percentiles and a histogram of measured delays, and quantiles from a
+Prometheus histogram.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 BOUNDS_MS: Final = (100, 200, 300, 500, 750, 1_000, 1_500, 2_000, 3_000, 5_000, 7_500, 10_000)
-"""Upper bounds of the bars of a histogram; the last bar has none."""
+"""Upper bounds of the bars of a histogram, in ms. One more bar holds all larger delays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Of ``count`` buckets, in ms."""
+    """Statistics of the delays of ``count`` buckets, in ms."""
 
     count: int
     p50_ms: int
@@ -27,11 +27,11 @@ class Delays:
     p99_ms: int
     max_ms: int
     bars: tuple[int, ...]
-    """How many lie up to each of ``BOUNDS_MS``, and above."""
+    """Number of delays up to each of ``BOUNDS_MS``, and above the last one."""
 
 
 def delays_of(found_ms: Sequence[int]) -> Delays | None:
-    """None: there are none."""
+    """Return the statistics of ``found_ms``; None: there are no delays."""
     if not found_ms:
         return None
     ordered = sorted(found_ms)
@@ -45,9 +45,17 @@ def delays_of(found_ms: Sequence[int]) -> Delays | None:
 def quantiles_s(
     now: Mapping[float, float], before: Mapping[float, float], shares: Sequence[float]
 ) -> list[float] | None:
-    """Of what two looks at a histogram have between them: for each share the upper bound below
-    which so much of it lies. ``now`` and ``before``: counts up to each bound, in seconds. None:
-    nothing has come in between, or it began anew.
+    """Return quantiles of what a Prometheus histogram counted between two scrapes, in seconds.
+
+    A histogram holds counts only, so a quantile is the upper bound of the bar in which it lies.
+
+    Args:
+        now: Cumulative count up to each bound in seconds, at the later scrape.
+        before: The same at the earlier scrape.
+        shares: Share of each quantile, such as 0.95.
+
+    Returns:
+        None if nothing was counted in between, or the process restarted and counts from zero.
     """
     bounds = sorted(now)
     counts = [now[bound] - before.get(bound, 0.0) for bound in bounds]

@@ -1,8 +1,7 @@
-"""What the page takes from a process' ``/metrics``: a few families of the text that Prometheus
-reads.
+"""Parser of the few metrics that the page reads from a process's ``/metrics``.
 
-Lines of other families are passed over before anything is taken apart: a process has hundreds, and
-the page reads them every few seconds.
+Lines of other metrics are skipped before they are parsed: a process has hundreds, and the page
+reads them every few seconds.
 """
 
 from __future__ import annotations
@@ -22,29 +21,31 @@ _WANTED: Final = (
     "anabranch_restarts{",
 )
 _LINES_MAX: Final = 10_000
-"""Of one process: what it says is taken up to here."""
+"""Number of lines that are read of one process's metrics; the rest is ignored, so that a wrong
+answer cannot keep the page busy.
+"""
 
 Bars = dict[float, float]
-"""Of a histogram: how many were up to each bound, in seconds."""
+"""Histogram: cumulative count up to each bound in seconds."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """What one process counts. Stages are named as ``STAGE.REPLICA``."""
+    """Metrics of one process."""
 
     records: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By (name, direction): a node counts for each of its replicas."""
+    """Number of records by (name, direction). A node counts for each of its replicas."""
     rejected: dict[str, float] = field(default_factory=dict)
-    """Dead letters by reason."""
+    """Number of dead letters by reason."""
     ages: dict[str, Bars] = field(default_factory=dict)
     """Age of a bucket when it is closed, by name."""
     batches: dict[str, Bars] = field(default_factory=dict)
-    """Time of a batch, by stage and replica."""
+    """Duration of a batch, by ``STAGE.REPLICA``."""
     restarts: int = 0
 
 
 def figures_of(text: str) -> Figures:
-    """Of a text that is none: nothing."""
+    """Parse the text of ``/metrics``. Lines that cannot be parsed are ignored."""
     found = Figures()
     for line in text.splitlines()[:_LINES_MAX]:
         if not line.startswith(_WANTED):

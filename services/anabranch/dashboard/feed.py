@@ -1,6 +1,6 @@
-"""The page between those who follow the pipeline, each in a thread of its own, and those who look.
+"""Thread-safe access to the page, between the followers' threads and the server.
 
-Holds one lock around the page; nobody waits for anything while holding it.
+One lock guards the page. No thread waits for I/O while it holds the lock.
 """
 
 from __future__ import annotations
@@ -18,46 +18,50 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 AGAIN_S: Final = 2.0
-"""Between two attempts to reach what does not answer."""
+"""Interval between attempts of a follower whose broker does not answer, in seconds."""
 
 
 class Feed:
-    """Thread-safe."""
+    """Page with a lock, and the threads that feed it. Thread-safe."""
 
     def __init__(self, page: Page, clock: Clock) -> None:
+        """Guard ``page``, whose times are those of ``clock``."""
         self._page, self.clock = page, clock
         self._lock = threading.Lock()
         self.stopping = threading.Event()
+        """Set when all followers must end."""
         self.failure: Exception | None = None
-        """What nobody thought of: the page ends by it."""
+        """Unexpected error of a follower, with which the page ends."""
 
     @contextmanager
     def page(self) -> Iterator[Page]:
-        """The page, for a moment."""
+        """Yield the page with the lock held."""
         with self._lock:
             yield self._page
 
     def whole(self) -> tuple[int, str]:
-        """(number of the last message, everything as JSON)."""
+        """Return (number of the last message, the whole state as JSON)."""
         with self._lock:
             message = self._page.whole(self.clock.now_ms(), self.clock.monotonic_ms())
         return message["seq"], _text(message)
 
     def message(self) -> tuple[int, str]:
-        """(number, what has changed since the last one as JSON)."""
+        """Return (number, changes since the last message as JSON)."""
         with self._lock:
             message = self._page.message(self.clock.now_ms(), self.clock.monotonic_ms())
         return message["seq"], _text(message)
 
-    def keep(
+    def run_in_thread(
         self, name: str, work: Callable[[], None], *, is_contact: bool = False
     ) -> threading.Thread:
-        """Do ``work`` in a thread, over and over until ``stopping`` is set: after what it raises of
-        the outside, too. ``is_contact``: that is shown as what keeps the page from its broker.
-        Anything else is a mistake of the page, which ends with it: better than to show what is old.
+        """Start a thread that repeats ``work`` until ``stopping`` is set.
+
+        After an ``AnabranchError``, such as of a broker that does not answer, ``work`` starts again
+        soon; ``is_contact`` shows the error as the state of the connection. Any other error is a
+        bug, and ends the page: a page that no longer follows would show old states as current.
         """
 
-        def again() -> None:
+        def repeat() -> None:
             while not self.stopping.is_set():
                 try:
                     work()
@@ -70,10 +74,11 @@ class Feed:
                     self.failure = error
                     self.stopping.set()
 
-        thread = threading.Thread(target=again, name=name, daemon=True)
+        thread = threading.Thread(target=repeat, name=name, daemon=True)
         thread.start()
         return thread
 
 
 def _text(message: object) -> str:
+    """Return ``message`` as compact JSON. NaN is an error: browsers could not parse it."""
     return json.dumps(message, separators=(",", ":"), allow_nan=False)

@@ -1,8 +1,8 @@
-"""Where each source, stage and output of a pipeline stands on the page: a column for each step from
-the sources on, a lane for each participant.
+"""Layout of the pipeline's graph on the page: a column per step from the sources on, and a lane per
+participant.
 
-What belongs to nobody stands with those who use it: a source with the first stage that reads it, an
-output with its stage.
+Sources and outputs belong to no participant. A source is in the lane of the first stage that reads
+it, an output in that of its stage.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One source, stage, binding or output, and where it stands."""
+    """Position of one source, stage, binding or output."""
 
     key: str
     kind: str
     name: str
     detail: str
     reads: tuple[str, ...]
-    """Keys of those before it."""
+    """Keys of its direct upstream boxes."""
     participant: str
     column: int
     row: int
     rows: int
-    """So many rows high: a column with few shares the lane's height among them."""
+    """Height in rows. The boxes of a column share the lane's height among them."""
 
 
 def places(pipeline: Pipeline) -> list[Place]:
-    """All of them, lane by lane: rows go on from lane to lane."""
+    """Return the positions of all boxes, lane by lane. Rows are numbered across the lanes."""
     found = boxes(pipeline)
     columns = columns_of(found)
     lane_of = _lanes(pipeline, found)
@@ -71,13 +71,15 @@ def places(pipeline: Pipeline) -> list[Place]:
 
 
 def _pull(box: Box, middle: dict[str, float]) -> float:
-    """How far down those stand that it is made from: so lines cross less."""
+    """Return the mean height of the boxes that ``box`` reads. Boxes are sorted by it in their
+    column, so that fewer lines cross.
+    """
     known = [middle[key] for key in box.reads if key in middle]
     return sum(known) / len(known) if known else 0.0
 
 
 def _lanes(pipeline: Pipeline, found: list[Box]) -> dict[str, str]:
-    """Whose lane each box stands in."""
+    """Return the lane, a participant, of each box by its key."""
     owner = {f"stream {name}": stage.participant for name, stage in pipeline.stages.items()}
     for box in found:
         if box.key in owner:

@@ -1,8 +1,7 @@
-"""The market of a federation, for the page: contracts, offers as they pass, who runs whose stages,
-who owes whom.
+"""Follower of a federation's market for the page: contracts, offers, movements, balances.
 
-Read from the topics that this principal may see, every few seconds. A crash loses nothing but the
-older offers, which nobody keeps.
+It reads the topics that this principal may see, once a second. After a crash it reads them anew;
+only older offers are lost, which are not kept anywhere.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ _RECORDS_AT_ONCE: Final = 500
 _WAIT_MS: Final = 200
 _KINDS: Final = {Offer: "offer", Answer: "answer", ReturnRequest: "wants to give back"}
 _ROWS_MAX: Final = 200
-"""Of contracts and of movements; the newest."""
+"""Maximum number of contracts and of movements on the page; older ones are left out."""
 
 
 class MarketFollower:
-    """Runs in the thread that calls ``work``."""
+    """Follower of a federation's market. Runs in the thread that calls ``work``."""
 
     def __init__(self, federation: Federation, connect: Connect, feed: Feed) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the follower without contacting the broker."""
         self._federation = federation
         self._connect = connect
         self._feed = feed
 
     def work(self) -> None:
-        """Follow the contracts at one broker, until another is named or the end.
+        """Show the market of one broker, until the broker's address changes or the page ends.
 
         Raises:
-            AnabranchError: it does not answer, or a log does not begin at its beginning.
+            AnabranchError: the broker does not answer, or the beginning of a log was deleted.
         """
         address, log = self._connect()
         try:
@@ -80,12 +79,14 @@ class MarketFollower:
 
 
 class Offers:
-    """The newest of what the parties of contracts say to each other. Only that counts which its
-    speaker's key has signed: whoever may write a topic may write anything into it.
+    """Newest offers, answers and return requests under all contracts.
+
+    A statement is shown only if its author's key has signed it: any principal with write access to
+    the topic could write statements in another's name.
     """
 
     def __init__(self, log: EventLog, topics: FederationTopics, verify: VerifyAt) -> None:
-        """Nothing is read yet."""
+        """Open a reader, without reading yet. ``verify`` checks a signature at a time."""
         self._reader = log.reader(committed=False, headers=False)
         self._admin = log.admin()
         self._topics, self._verify = topics, verify
@@ -93,8 +94,7 @@ class Offers:
         self._offers: deque[dict[str, Any]] = deque(maxlen=_OFFERS_MAX)
 
     def read(self, contracts: Collection[str]) -> None:
-        """What is new under these contracts; of those that are new themselves a few earlier
-        messages, too.
+        """Read the new statements under ``contracts``, and the last few of contracts that are new.
 
         Raises:
             AdapterError: the broker does not answer.
@@ -111,7 +111,9 @@ class Offers:
         try:
             chunks = self._reader.fetch(_RECORDS_AT_ONCE, _WAIT_MS)
         except DataMissing:
-            self._next.clear()  # it was slower than the topic keeps messages
+            # Retention has deleted statements before they were read. The next call begins again
+            # near the ends.
+            self._next.clear()
             return
         for chunk in chunks:
             self._next[chunk.at] = chunk.offset_next
@@ -122,6 +124,7 @@ class Offers:
                     self._offers.append(row)
 
     def _row(self, value: bytes | None, contract: str, time_ms: int) -> dict[str, Any] | None:
+        """Return the row of a record; None: it holds no statement with a valid signature."""
         try:
             signed = federation_records.decode(value)
         except RemoteProtocolError:
@@ -129,10 +132,10 @@ class Offers:
         statement = signed.statement
         if not isinstance(statement, (Offer, Answer, ReturnRequest)):
             return None
-        speaker = statement.buyer if isinstance(statement, Offer) else statement.seller
+        author = statement.buyer if isinstance(statement, Offer) else statement.seller
         if statement.contract_id != contract or not is_signed(
             statement,
-            speaker,
+            author,
             signed.signature,
             lambda signature, message: self._verify(signature, message, time_ms),
         ):
@@ -140,22 +143,23 @@ class Offers:
         return {
             "at_ms": time_ms,
             "contract": contract,
-            "by": speaker,
+            "by": author,
             "what": _KINDS[type(statement)],
             "text": _in_words(statement)[:TEXT_MAX],
         }
 
     def shown(self) -> list[dict[str, Any]]:
-        """The newest first."""
+        """Return the rows, newest first."""
         return sorted(self._offers, key=lambda row: row["at_ms"])[::-1]
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._reader.close()
         self._admin.close()
 
 
 def _in_words(statement: Offer | Answer | ReturnRequest) -> str:
+    """Return the content of a statement, for people."""
     if isinstance(statement, Offer):
         return "; ".join(
             f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in statement.tasks
@@ -167,8 +171,9 @@ def _in_words(statement: Offer | Answer | ReturnRequest) -> str:
 
 
 def market_of(book: FederationReader, now_ms: int) -> dict[str, Any]:
-    """What the market's part of the page shows. Amounts are texts: JavaScript's numbers would round
-    them.
+    """Return the market section of the page.
+
+    Balances are texts, because JavaScript's numbers would round them.
     """
     ledgers = ledgers_of(book)
     contracts = contracts_of(book, now_ms)[-_ROWS_MAX:]

@@ -1,12 +1,12 @@
-"""What the page shows, as plain values: whole for who has just come, and what has changed for who
-looks on.
+"""State of the page as plain values: the full state for new clients, deltas for connected ones.
 
-Theory of operation. The followers feed it what they read from the logs and hear from the processes;
-it keeps the last word of each and the newest cells of each stream. A message names only sections
-that are not as they were in the message before, and each is whole, or (cells, events) names what it
-replaces: to take a message twice, or after a newer whole one, changes nothing.
+Theory of operation. The followers feed the page with what they read from logs and processes. It
+keeps the last report of each process and the newest cells of each stream. A message has only the
+sections that differ from the message before. Each section is complete, except cells and events,
+whose items say by their numbers what they replace. So applying a message twice, or after a newer
+full state, changes nothing.
 
-A crash loses nothing but what happened (events): all else is read again.
+A crash loses only the list of events: everything else is read again.
 
 Invariants:
     PG1 memory is bounded: by the streams and processes of the pipeline file, CELLS_MAX, EVENTS_MAX,
@@ -29,11 +29,11 @@ from anabranch.dashboard.states import (
     NOT_HEARD,
     State,
     Tone,
-    of_replicas,
     process_state,
     replica_state,
+    stage_state,
 )
-from anabranch.dashboard.strips import Strip
+from anabranch.dashboard.stream_timelines import Timeline
 from anabranch.pipeline.shape import normal_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
@@ -49,69 +49,82 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.records import LogEntry
 
 CELLS_MAX: Final = 36_000
-"""Of all strips together: the largest message is some megabytes."""
-STRIP_CELLS_MAX: Final = 1_200
-"""Of one: at a bucket of 250 ms the last five minutes."""
-STRIP_MS_MAX: Final = 600_000
-STRIP_CELLS_MIN: Final = 120
+"""Maximum number of cells of all timelines together. With more, the full state would be larger than
+a few megabytes.
+"""
+TIMELINE_CELLS_MAX: Final = 1_200
+"""Maximum number of cells of one timeline: the last five minutes at a bucket of 250 ms."""
+TIMELINE_MS_MAX: Final = 600_000
+TIMELINE_CELLS_MIN: Final = 120
 EVENTS_MAX: Final = 200
 TEXT_MAX: Final = 300
 _TASKS_MAX: Final = 200
-_NOT_OF_NOW_MS: Final = 3_600_000
-"""Event times further from the clock are simulated, or a backlog."""
+_REAL_TIME_MS: Final = 3_600_000
+"""Distance from the clock, in ms, up to which event times count as current. Beyond it they are
+simulated or a backlog, and no delays are computed from them.
+"""
 _RATE_MS: Final = 10_000
 _HOPS_EVERY_MS: Final = 2_000
 _SHARES: Final = (0.5, 0.95, 0.99)
-_NEWS: Final = ("cleared", "cells", "events")
-"""Sections of which a message names what is new. ``cleared``: streams of which all earlier cells
+_DELTAS: Final = ("cleared", "cells", "events")
+"""Sections of which a message has only new items. ``cleared`` names the streams whose earlier cells
 are void.
 """
 
 Section = Any
-"""Of JSON."""
+"""JSON value of a section."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened. ``number`` grows; ``bucket`` is the one that was due, or of simulated
-    time the newest.
-    """
+    """Event in the page's list: a restart, a change of state, an alarm, a failure or a drill."""
 
     number: int
+    """Number of the event, ascending."""
     at_ms: int
     bucket: int
+    """Bucket at which the event is marked: that of the clock, or the newest where event times are
+    not current.
+    """
     kind: str
     target: str
-    """A stream, or SERVICE/NAME."""
+    """Stream, or SERVICE/NAME."""
     stream: str
-    """On whose strip it is marked; empty: on all."""
+    """Stream on whose timeline it is marked; empty: on all."""
     text: str
 
 
 class Page:
-    """The page of one pipeline. Not thread-safe."""
+    """State of the page of one pipeline. Not thread-safe."""
 
     def __init__(self, pipeline: Pipeline) -> None:
+        """Begin without any report."""
         self._pipeline = pipeline
         self._width_ms = pipeline.bucket_ms
         self.streams = [*pipeline.source_streams(), *pipeline.bindings, *pipeline.order()]
         self.cells_max = max(
-            STRIP_CELLS_MIN,
+            TIMELINE_CELLS_MIN,
             min(
-                STRIP_CELLS_MAX,
-                STRIP_MS_MAX // pipeline.bucket_ms,
+                TIMELINE_CELLS_MAX,
+                TIMELINE_MS_MAX // pipeline.bucket_ms,
                 CELLS_MAX // max(1, len(self.streams)),
             ),
         )
-        self._strips = {stream: self._strip() for stream in self.streams}
+        self._timelines = {stream: self._new_timeline() for stream in self.streams}
         self._places = places(pipeline)
         self._deliveries = pipeline.deliveries()
-        self._beats: dict[tuple[str, str, str], tuple[Heartbeat, int]] = {}
+        self._heartbeats: dict[tuple[str, str, str], tuple[Heartbeat, int]] = {}
+        """Last heartbeat by (service, name, replica), and the monotonic time of its arrival."""
         self._nodes: dict[tuple[str, str], str] = {}
+        """Node by (stream, replica)."""
         self._rows: list[dict[str, Any]] | None = None
+        """Last report of each process; None: there is no report."""
         self._figures: dict[str, Figures] = {}
+        """Newest metrics of each process, by SERVICE/NAME."""
         self._before: dict[str, Figures] = {}
+        """Metrics of each process about a minute before."""
         self._samples: dict[str, list[dict[str, Any]]] = {}
+        """Newest dead letters by source."""
         self._market: Section = None
         self._contact = "not connected yet"
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
@@ -120,17 +133,20 @@ class Page:
         self._hops: list[Section] = []
         self._hops_ms = 0
         self._sent: dict[str, Section] = {}
+        """Sections as of the last message."""
         self._sent_event = 0
+        """Number of the last event that a message had."""
         self._seq = 0
+        """Number of the last message."""
 
-    # -- what is fed
+    # -- fed by the followers
     # ----------------------------------------------------------------------------------------------
 
     def begin_stream(self, stream: str) -> None:
-        """Its log is read anew."""
-        if self._strips[stream].cells:
+        """Clear the timeline of ``stream``, because its log is read from the beginning."""
+        if self._timelines[stream].cells:
             self._cleared.add(stream)
-        self._strips[stream] = self._strip()
+        self._timelines[stream] = self._new_timeline()
 
     def take(
         self,
@@ -140,30 +156,33 @@ class Page:
         log_state: LogState,
         now_ms: int | None,
     ) -> None:
-        """A record of a stream's boundary log. ``now_ms``: None while history is read."""
-        self._strips[stream].take(entry, outcome, log_state)
+        """Take a record of the boundary log of ``stream``, after ``log_state`` has taken it.
+
+        ``now_ms`` is the wall clock; None while history is read, which makes no events.
+        """
+        self._timelines[stream].take(entry, outcome, log_state)
         if isinstance(entry, LogSnapshot):
             self._nodes |= {(stream, each.replica): each.node for each in entry.replicas}
         elif isinstance(entry, EpochStarted) and outcome.accepted:
             self._nodes[stream, entry.replica] = entry.node
             if now_ms is not None:
                 where = f" on {entry.node}" if entry.node else ""
-                self.happened(
+                self.add_event(
                     now_ms, "restart", stream, f"replica {entry.replica} began{where}", stream
                 )
 
-    def hear(self, record: ControlRecord, now_ms: int, monotonic_ms: int) -> None:
-        """A record of a control topic."""
+    def take_control(self, record: ControlRecord, now_ms: int, monotonic_ms: int) -> None:
+        """Take a record of a control topic: a heartbeat, an alarm or a fence."""
         if isinstance(record, Heartbeat):
             key = (record.service, record.name, record.replica)
-            old = self._beats.get(key)
-            self._beats[key] = record, monotonic_ms
+            old = self._heartbeats.get(key)
+            self._heartbeats[key] = record, monotonic_ms
             if (
                 record.service == REPLICA_SERVICE
                 and old is not None
                 and old[0].replica_state != record.replica_state
             ):
-                self.happened(
+                self.add_event(
                     now_ms,
                     "state",
                     record.name,
@@ -172,9 +191,9 @@ class Page:
                     record.name,
                 )
         elif isinstance(record, Alarm):
-            self.happened(now_ms, "alarm", record.stream, f"{record.kind}: {record.text}")
+            self.add_event(now_ms, "alarm", record.stream, f"{record.kind}: {record.text}")
         elif isinstance(record, Fence):
-            self.happened(
+            self.add_event(
                 now_ms, "alarm", record.stage, f"replica {record.replica} fenced: {record.reason}"
             )
 
@@ -185,8 +204,13 @@ class Page:
         before: Mapping[str, Figures],
         now_ms: int,
     ) -> None:
-        """What the processes say of themselves; None: nothing is known of them. ``before``: their
-        figures a while ago; times of batches and ages are those since.
+        """Take the reports of all processes, and add an event for each change.
+
+        Args:
+            rows: Report of each process and replica; None: nothing is known of the processes.
+            figures: Newest metrics, by SERVICE/NAME.
+            before: Metrics of some time ago. Batch times and ages are those measured since.
+            now_ms: The wall clock.
         """
         known = {_label(row): row for row in self._rows or ()}
         for row in rows or ():
@@ -196,56 +220,56 @@ class Page:
                     kind = "drill" if row.get("cut") != old.get("cut") else "failure"
                     if row["state"] == "paused" or old["state"] == "paused":
                         kind = "drill"
-                    self.happened(now_ms, kind, _label(row), text, self._stream_of(row))
+                    self.add_event(now_ms, kind, _label(row), text, self._stream_of(row))
         self._rows = rows
         self._figures, self._before = dict(figures), dict(before)
 
     def show_rejected(self, source: str, samples: list[dict[str, Any]]) -> None:
-        """The newest dead letters of a source, without what they hold (PG2)."""
+        """Take the newest dead letters of a source, without their contents (PG2)."""
         self._samples[source] = samples
 
     def show_market(self, market: Section) -> None:
-        """Contracts, movements, ledgers."""
+        """Take the market section."""
         self._market = market
 
     def show_contact(self, why_not: str) -> None:
-        """Whether the broker answers; ``why_not`` is empty then."""
+        """Take why the broker does not answer; empty: it answers."""
         self._contact = why_not[:TEXT_MAX]
 
-    def happened(self, now_ms: int, kind: str, target: str, text: str, stream: str = "") -> None:
-        """Note an event."""
+    def add_event(self, now_ms: int, kind: str, target: str, text: str, stream: str = "") -> None:
+        """Append an event to the list, marked on the timeline of ``stream``; empty: on all."""
         self._number += 1
-        bucket = now_ms // self._width_ms if self._is_of_now(now_ms) else self._newest()
-        known = stream if stream in self._strips else ""
+        bucket = now_ms // self._width_ms if self._is_real_time(now_ms) else self._newest()
+        known = stream if stream in self._timelines else ""
         self._events.append(
             Event(self._number, now_ms, bucket, kind, target[:TEXT_MAX], known, text[:TEXT_MAX])
         )
 
-    # -- what is shown
+    # -- sent to the clients
     # ----------------------------------------------------------------------------------------------
 
     def whole(self, now_ms: int, monotonic_ms: int) -> dict[str, Section]:
-        """Everything, as of the last message."""
+        """Return the full state, with the number of the last message."""
         return {
             "seq": self._seq,
             "now_ms": now_ms,
             "whole": True,
             "pipeline": self._about(),
             "cells": {
-                name: [_cell(bucket, strip) for bucket in sorted(strip.cells)]
-                for name, strip in self._strips.items()
+                name: [_cell(bucket, timeline) for bucket in sorted(timeline.cells)]
+                for name, timeline in self._timelines.items()
             },
             "events": [asdict(each) for each in self._events],
             **self._sections(now_ms, monotonic_ms),
         }
 
     def message(self, now_ms: int, monotonic_ms: int) -> dict[str, Section]:
-        """What has changed since the last message."""
+        """Return the changes since the last message, under the next number."""
         self._seq += 1
         cells = {
-            name: [_cell(bucket, strip) for bucket in buckets]
-            for name, strip in self._strips.items()
-            if (buckets := strip.changes())
+            name: [_cell(bucket, timeline) for bucket in buckets]
+            for name, timeline in self._timelines.items()
+            if (buckets := timeline.changes())
         }
         events = [asdict(each) for each in self._events if each.number > self._sent_event]
         self._sent_event = self._number
@@ -254,7 +278,7 @@ class Page:
             name: section for name, section in sections.items() if self._sent.get(name) != section
         }
         self._sent = sections
-        news: dict[str, Section] = {
+        deltas: dict[str, Section] = {
             "cleared": sorted(self._cleared),
             "cells": cells,
             "events": events,
@@ -263,12 +287,12 @@ class Page:
         return {
             "seq": self._seq,
             "now_ms": now_ms,
-            **{name: news[name] for name in _NEWS if news[name]},
+            **{name: deltas[name] for name in _DELTAS if deltas[name]},
             **changed,
         }
 
     def _about(self) -> Section:
-        """What does not change."""
+        """Return the section that never changes: the pipeline and its graph."""
         pipeline = self._pipeline
         return {
             "name": pipeline.name,
@@ -283,7 +307,7 @@ class Page:
         }
 
     def _nodes_by_owner(self) -> dict[str, list[str]]:
-        """Of each participant the nodes that run its stages, as the pipeline file says."""
+        """Return the nodes that run each participant's stages, as the pipeline file states."""
         found: dict[str, list[str]] = {}
         for node, replicas in self._pipeline.nodes().items():
             for owner in sorted(
@@ -293,10 +317,11 @@ class Page:
         return found
 
     def _sections(self, now_ms: int, monotonic_ms: int) -> dict[str, Section]:
+        """Return the sections that a message has whole where they have changed."""
         return {
             "contact": self._contact,
             "edge": self._edge(now_ms),
-            "is_of_now": self._is_of_now(now_ms),
+            "is_of_now": self._is_real_time(now_ms),
             "cards": {place.key: self._card(place, monotonic_ms) for place in self._places},
             "hops": self._all_hops(monotonic_ms),
             "processes": self._processes(),
@@ -306,28 +331,29 @@ class Page:
         }
 
     def _newest(self) -> int:
-        return max((strip.newest for strip in self._strips.values()), default=0)
+        """Return the last closed bucket of any stream."""
+        return max((timeline.newest for timeline in self._timelines.values()), default=0)
 
-    def _is_of_now(self, now_ms: int) -> bool:
-        """Whether event times are those of the clock."""
+    def _is_real_time(self, now_ms: int) -> bool:
+        """Return whether event times are close to the clock."""
         newest_ms = self._newest() * self._width_ms
-        return not newest_ms or abs(now_ms - newest_ms) < _NOT_OF_NOW_MS
+        return not newest_ms or abs(now_ms - newest_ms) < _REAL_TIME_MS
 
     def _edge(self, now_ms: int) -> int:
-        """The bucket at the right end of the strips."""
+        """Return the bucket at the right end of the timelines."""
         newest = self._newest()
-        return max(newest, now_ms // self._width_ms) if self._is_of_now(now_ms) else newest
+        return max(newest, now_ms // self._width_ms) if self._is_real_time(now_ms) else newest
 
     def _card(self, place: Place, monotonic_ms: int) -> Section:
-        """One box of the graph."""
+        """Return the content of one box of the graph."""
         stream = place.name if place.kind != "output" else self._deliveries[place.name].stage
-        strip = self._strips[stream]
+        timeline = self._timelines[stream]
         replicas: list[Section] = []
         if place.kind == "stage":
             states = []
             for replica in self._pipeline.stages[stream].replica_ids():
-                beat = self._heard(REPLICA_SERVICE, stream, replica, monotonic_ms)
-                state = beat if isinstance(beat, State) else replica_state(beat)
+                heartbeat = self._last_heartbeat(REPLICA_SERVICE, stream, replica, monotonic_ms)
+                state = heartbeat if isinstance(heartbeat, State) else replica_state(heartbeat)
                 states.append(state)
                 replicas.append(
                     {
@@ -335,35 +361,37 @@ class Page:
                         "tone": state.tone,
                         "word": state.word,
                         "node": self._nodes.get((stream, replica), ""),
-                        "is_read": strip.read_from == replica,
+                        "is_read": timeline.read_from == replica,
                     }
                 )
-            state = of_replicas(states)
+            state = stage_state(states)
         elif place.kind == "binding":
-            state = State(Tone.GOOD, "another pipeline's") if strip.newest else NOT_HEARD
+            # Its processes send their heartbeats to another pipeline's topics.
+            state = State(Tone.GOOD, "another pipeline's") if timeline.newest else NOT_HEARD
         else:
             service = "ingestion" if place.kind == "source" else "delivery"
-            heard = self._heard(service, place.name, "0", monotonic_ms)
-            state = heard if isinstance(heard, State) else process_state(heard)
+            last = self._last_heartbeat(service, place.name, "0", monotonic_ms)
+            state = last if isinstance(last, State) else process_state(last)
         without = self._readers_without(stream) if place.kind in ("source", "binding") else []
         if without and state.tone is Tone.GOOD:
             state = State(Tone.WARN, f"{state.word}, missing")
-        if place.kind == "output" and strip.missing and state.tone is Tone.GOOD:
+        if place.kind == "output" and timeline.missing and state.tone is Tone.GOOD:
             state = State(Tone.WARN, "tentative")
         return {
             "tone": state.tone,
             "word": state.word,
-            "missing": list(strip.missing) if place.kind == "stage" else [],
+            "missing": list(timeline.missing) if place.kind == "stage" else [],
             "missed_by": without,
             "replicas": replicas,
-            "newest_ms": strip.newest * self._width_ms if strip.newest else None,
+            "newest_ms": timeline.newest * self._width_ms if timeline.newest else None,
             "bound_ms": self._bound_ms(stream),
-            "rows_per_s": self._rate(strip),
+            "rows_per_s": self._rate(timeline),
         }
 
     def _bound_ms(self, stream: str) -> int | None:
-        """How old new results of a stage may be, whatever is missing; None: a source has no
-        bound.
+        """Return the maximum delay of a stage's results, in ms, whatever input is missing.
+
+        None: ``stream`` is a source, which has no bound.
         """
         pipeline = self._pipeline
         return (
@@ -372,38 +400,40 @@ class Page:
             else None
         )
 
-    def _heard(
+    def _last_heartbeat(
         self, service: str, name: str, replica: str, monotonic_ms: int
     ) -> Heartbeat | State | None:
-        """The last heartbeat, or that it is long ago; None: there was none."""
-        found = self._beats.get((service, name, replica))
+        """Return the last heartbeat, or ``GONE`` if it is too old; None: there was none."""
+        found = self._heartbeats.get((service, name, replica))
         if found is None:
             return None
-        beat, heard_ms = found
-        silent = monotonic_ms - heard_ms > HEARTBEAT_LIFETIME_MS / 2 and beat.state != "ended"
-        return GONE if silent else beat
+        heartbeat, arrived_ms = found
+        age_ms = monotonic_ms - arrived_ms
+        is_silent = age_ms > HEARTBEAT_LIFETIME_MS / 2 and heartbeat.state != "ended"
+        return GONE if is_silent else heartbeat
 
     def _readers_without(self, stream: str) -> list[str]:
-        """The stages whose newest results are made without ``stream``."""
+        """Return the stages from whose newest results ``stream`` is missing."""
         return [
             reader
             for reader in self._pipeline.readers(stream)
-            if stream in self._strips[reader].missing
+            if stream in self._timelines[reader].missing
         ]
 
-    def _rate(self, strip: Strip) -> float | None:
-        """Rows a second over the last buckets; None: it has none."""
+    def _rate(self, timeline: Timeline) -> float | None:
+        """Return the rows per second over the last buckets; None: there are no buckets."""
         span = max(1, _RATE_MS // self._width_ms)
         found = [
             cell.rows
-            for bucket in range(strip.newest - span + 1, strip.newest + 1)
-            if (cell := strip.cells.get(bucket)) is not None
+            for bucket in range(timeline.newest - span + 1, timeline.newest + 1)
+            if (cell := timeline.cells.get(bucket)) is not None
         ]
         return round(sum(found) * 1_000 / (len(found) * self._width_ms), 1) if found else None
 
     def _all_hops(self, monotonic_ms: int) -> list[Section]:
-        """They take the most to compute and to send, and nobody reads figures that change twice a
-        second.
+        """Return the delays of all streams and outputs, computed anew every few seconds.
+
+        They are the most expensive section, and figures that change twice a second are unreadable.
         """
         if not self._hops or monotonic_ms - self._hops_ms >= _HOPS_EVERY_MS:
             self._hops_ms = monotonic_ms
@@ -414,11 +444,11 @@ class Page:
         return self._hops
 
     def _hop(self, stream: str) -> Section:
-        """How late the results of a stream come, from its boundary log."""
+        """Return the delays of a stream's results, from its boundary log."""
         found_ms = [
             first_ms
-            for cell in self._strips[stream].cells.values()
-            if (first_ms := cell.first_ms) is not None and abs(first_ms) < _NOT_OF_NOW_MS
+            for cell in self._timelines[stream].cells.values()
+            if (first_ms := cell.first_ms) is not None and abs(first_ms) < _REAL_TIME_MS
         ]
         delays = delays_of(found_ms)
         is_stage = stream in self._pipeline.stages
@@ -428,12 +458,12 @@ class Page:
             "kind": "stage" if is_stage else "source",
             "bound_ms": self._bound_ms(stream),
             "delays": None if delays is None else asdict(delays),
-            "rows_per_s": self._rate(self._strips[stream]),
+            "rows_per_s": self._rate(self._timelines[stream]),
             "batch_ms": batch,
         }
 
     def _output_hop(self, output: str) -> Section:
-        """The same of an output, from the histogram of its process: upper bounds."""
+        """Return the delays of an output's results: upper bounds, from its process's histogram."""
         label = f"delivery/{output}"
         figures, before = self._figures.get(label), self._before.get(label)
         found = None
@@ -453,7 +483,7 @@ class Page:
         }
 
     def _batch(self, stage: str) -> list[int] | None:
-        """Median and 95th percentile of the time of a batch, of the slowest replica."""
+        """Return median and 95th percentile of a batch's duration in ms, of the slowest replica."""
         found = []
         for label, figures in self._figures.items():
             for replica, bars in figures.batches.items():
@@ -484,7 +514,7 @@ class Page:
         ]
 
     def _rejected(self) -> Section:
-        """By source: how many, by reason, and the newest ones."""
+        """Return the dead letters by source: their number by reason, and the newest ones."""
         found = {}
         for source in self._pipeline.sources.values():
             counts: dict[str, float] = {}
@@ -504,8 +534,9 @@ class Page:
         return found
 
     def _agent(self) -> Section:
-        """What this participant's own agent says, and what one more unit of load would cost it;
-        None: it has none, or that does not answer. Nobody knows the costs of the others.
+        """Return the report of this participant's own agent, and its cost of one more unit of load.
+
+        None: there is no agent, or it does not answer. Other participants' costs are private.
         """
         federation = self._pipeline.federation
         policy = None if federation is None else federation.agent
@@ -533,16 +564,16 @@ class Page:
         }
 
     def _stream_of(self, row: Mapping[str, Any]) -> str:
-        """The stream that a process writes, if it is one."""
+        """Return the stream that a process writes; empty: none, or several."""
         return str(row["name"]) if row["service"] == "ingestion" else ""
 
-    def _strip(self) -> Strip:
-        return Strip(self._width_ms, self.cells_max)
+    def _new_timeline(self) -> Timeline:
+        return Timeline(self._width_ms, self.cells_max)
 
 
-def _cell(bucket: int, strip: Strip) -> list[Any]:
-    """As it is sent: bucket, phase, delays, rows, writer, missing."""
-    cell = strip.cells[bucket]
+def _cell(bucket: int, timeline: Timeline) -> list[Any]:
+    """Return a cell as it is sent: bucket, phase, delays, rows, writer, missing."""
+    cell = timeline.cells[bucket]
     return [
         bucket,
         cell.phase,
@@ -559,7 +590,7 @@ def _label(row: Mapping[str, Any]) -> str:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[str]:
-    """What has happened to a process, in words."""
+    """Return a sentence for each change between two reports of a process."""
     found = []
     if old.get("cut") != new.get("cut"):
         found.append(str(new["cut"]) if new.get("cut") else "link to Kafka healed")
@@ -575,4 +606,5 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[str
 
 
 def _cut(text: object) -> str | None:
+    """Return the first line of a text from outside, of bounded length (PG1)."""
     return None if text is None else headline(str(text))[:TEXT_MAX]

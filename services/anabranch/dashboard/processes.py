@@ -1,8 +1,7 @@
-"""Asks the processes for the page: their state, and what they count.
+"""Follower of the processes' HTTP ports for the page: their states and their metrics.
 
-Of a deployment of ``anabranch up`` the supervisor's file names them; elsewhere whoever starts the
-page does (SERVICE/NAME=HOST:PORT of each one's metrics port). One that does not answer is
-``silent``.
+The supervisor's file names the processes of a deployment of ``anabranch up``; elsewhere the user
+names them with ``--process``. A process that does not answer is ``silent``.
 """
 
 from __future__ import annotations
@@ -24,21 +23,22 @@ if TYPE_CHECKING:
 
 _EVERY_S: Final = 1.0
 _FIGURES_EVERY: Final = 3
-"""Rounds."""
+"""Interval between reads of the metrics, in rounds of _EVERY_S."""
 _FIGURES_KEPT: Final = 20
-"""So that times are those of the last minute."""
+"""Number of metric reads that are kept: those of the last minute, over which times are shown."""
 _REQUESTS_AT_ONCE: Final = 8
 
 Address = tuple[str, int]
+"""Host and metrics port of a process."""
 
 
 class ProcessFollower:
-    """Runs in the thread that calls ``work``."""
+    """Follower of the processes' ports. Runs in the thread that calls ``work``."""
 
     def __init__(
         self, feed: Feed, state_dir: Path | None, addresses: Mapping[str, Address]
     ) -> None:
-        """``addresses``: by SERVICE/NAME; where there are any, ``state_dir`` is not looked at."""
+        """Follow the processes at ``addresses``, by SERVICE/NAME; empty: those of ``state_dir``."""
         self._feed = feed
         self._state_dir = state_dir
         self._addresses = dict(addresses)
@@ -46,13 +46,14 @@ class ProcessFollower:
         self._round = 0
 
     def work(self) -> None:
-        """Ask once a second, until the end."""
+        """Ask all processes once a second, until the page ends."""
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="asks") as threads:
             while not self._feed.stopping.is_set():
                 self._ask(threads)
                 self._feed.stopping.wait(_EVERY_S)
 
     def _ask(self, threads: ThreadPoolExecutor) -> None:
+        """Ask all processes once, at the same time, and show their answers."""
         if self._addresses:
             found: list[Row] | None = list(threads.map(_row_at, self._addresses.items()))
             places = self._addresses
@@ -61,6 +62,7 @@ class ProcessFollower:
             places = {
                 f"{row['service']}/{row['name']}": ("127.0.0.1", int(str(row["metrics_port"])))
                 for row in found or ()
+                # A paused process accepts connections and never answers: do not wait for it.
                 if row["metrics_port"] is not None and row["state"] != "paused"
             }
         if self._round % _FIGURES_EVERY == 0:
@@ -75,7 +77,7 @@ class ProcessFollower:
 
 
 def _lines(row: Row) -> list[dict[str, Any]]:
-    """A process, and each replica on it, as the page shows them."""
+    """Return the page's rows of a process and of each replica on it."""
     replicas = [
         {
             **stage,
@@ -90,7 +92,9 @@ def _lines(row: Row) -> list[dict[str, Any]]:
 
 
 def _row_at(known: tuple[str, Address]) -> Row:
-    """As ``up.status.rows_of`` has it, of a process that no supervisor's file names."""
+    """Ask a process that no supervisor's file names, and return its row as ``up.status.rows_of``
+    does.
+    """
     label, (host, port) = known
     service, _, name = label.partition("/")
     row: Row = {
@@ -120,6 +124,7 @@ def _row_at(known: tuple[str, Address]) -> Row:
 
 
 def _figures_at(place: Address) -> Figures:
+    """Read the metrics of a process; without an answer: none."""
     host, port = place
     found = probe.get(port, "/metrics", host=host)
     return figures_of(found[1].decode("utf-8", "replace")) if found is not None else Figures()

@@ -1,8 +1,8 @@
-"""The page over HTTP: its files, its state as JSON, and as server-sent events what changes.
+"""HTTP application of the page: its files, its state as JSON, its changes as server-sent events.
 
-Read-only. Every answer forbids the browser to load, run or send anything beyond this page, or to
-show it within another; no answer allows another origin to read it. Whatever a log or a process says
-is sent as JSON, and the page shows it as text.
+It is read-only. The headers of every answer forbid the browser to load, run or send anything beyond
+this page, and to embed it in another; no answer allows another origin to read it. Texts from logs
+and processes are sent as JSON, and the page shows them as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -25,18 +25,22 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from anabranch.dashboard.dead_letters import DeadLetterFollower
     from anabranch.dashboard.feed import Feed
-    from anabranch.dashboard.letters import Letters
 
 EVERY_S: Final = 0.5
 _ALIVE_S: Final = 10.0
-"""So often a comment goes out where there is nothing to say: dead connections are found."""
+"""Interval between comments on an event stream without messages, in seconds. Sending one is the
+only way to find out that a connection is dead.
+"""
 _SEND_S: Final = 20.0
 _FORM_BYTES_MAX: Final = 4_096
 _FORM_S: Final = 5.0
 _WRONG_TOKEN_S: Final = 1.0
 _LOGINS_MAX: Final = 4
-"""Wrong tokens being answered at once."""
+"""Maximum number of wrong tokens whose answers are being delayed. More are rejected at once, so
+that guessing is limited to this many tokens per _WRONG_TOKEN_S.
+"""
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -44,7 +48,7 @@ _TYPES: Final = {
     "svg": "image/svg+xml",
 }
 _OPEN: Final = frozenset({"/login", "/healthz", "/readyz", "/assets/page.css", "/assets/icon.svg"})
-"""What is answered without a token."""
+"""Paths that are answered without a token."""
 _HEADERS: Final = (
     (
         "content-security-policy",
@@ -65,13 +69,16 @@ _HEADERS: Final = (
 
 
 class Guard:
-    """Around everything: who may ask, under which name, and what every answer says to browsers."""
+    """Middleware around all routes: checks name and token, adds the security headers, and limits
+    the time of a send.
+    """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
+        """Guard ``app`` by the rules of ``access``."""
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -82,7 +89,7 @@ class Guard:
                     *message["headers"],
                     *((name.encode(), value.encode()) for name, value in _HEADERS),
                 ]
-            # Who does not read holds a connection, and is let go.
+            # A client that does not read would hold its connection for ever.
             async with asyncio.timeout(_SEND_S):
                 await send(message)
 
@@ -103,14 +110,16 @@ class Guard:
 
 
 class PageServer:
-    """The application."""
+    """Application with the page's routes. ``app`` is its ASGI entry."""
 
-    def __init__(self, feed: Feed, letters: Letters, access: Access) -> None:
+    def __init__(self, feed: Feed, dead_letters: DeadLetterFollower, access: Access) -> None:
+        """Serve the page of ``feed``, and the contents of ``dead_letters``."""
         self._feed = feed
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._access = access
         self._broadcast = Broadcast()
         self._wrong = 0
+        """Number of wrong tokens whose answers are being delayed."""
         assets = [
             Route(f"/assets/{name}", _serving(name))
             for name in sorted(
@@ -128,7 +137,7 @@ class PageServer:
                     Route("/login", self._login, methods=["POST"]),
                     Route("/api/page", self._whole),
                     Route("/api/events", self._events),
-                    Route("/api/dead-letter/{source}/{place:path}", self._letter),
+                    Route("/api/dead-letter/{source}/{place:path}", self._dead_letter),
                 ],
                 lifespan=self._lifespan,
             ),
@@ -142,14 +151,14 @@ class PageServer:
         publishing.cancel()
 
     async def _publish(self) -> None:
-        """While anybody looks: twice a second what has changed."""
+        """Send the changes to all clients twice a second, while there are any."""
         while True:
             await self._broadcast.joined.wait()
             self._broadcast.publish(await asyncio.to_thread(self._feed.message))
             await asyncio.sleep(EVERY_S)
 
     def end(self) -> None:
-        """Let those who look on go; called by the event loop's thread."""
+        """End all event streams. The event loop's thread must call this."""
         self._broadcast.end()
 
     async def _whole(self, _request: Request) -> Response:
@@ -165,6 +174,11 @@ class PageServer:
         return StreamingResponse(self._stream(client), media_type="text/event-stream")
 
     async def _stream(self, client: Client) -> AsyncIterator[str]:
+        """Yield the whole state, then each newer message, as server-sent events.
+
+        The client joined before the state was taken, so messages that the state includes may wait
+        for it. Their numbers tell, and they are skipped.
+        """
         try:
             number, text = await asyncio.to_thread(self._feed.whole)
             yield f"retry: 1000\n\ndata: {text}\n\n"
@@ -181,13 +195,15 @@ class PageServer:
         finally:
             self._broadcast.leave(client)
 
-    async def _letter(self, request: Request) -> Response:
-        content = self._letters.content(request.path_params["source"], request.path_params["place"])
+    async def _dead_letter(self, request: Request) -> Response:
+        source, place = request.path_params["source"], request.path_params["place"]
+        content = self._dead_letters.content(source, place)
         if content is None:
             return PlainTextResponse("none of the newest dead letters\n", 404)
         return JSONResponse(content)
 
     async def _login(self, request: Request) -> Response:
+        """Set the cookie for a right token; delay the answer to a wrong one."""
         if not self._access.needs_token:
             return PlainTextResponse("no token is needed\n", 404)
         try:
@@ -219,7 +235,7 @@ class PageServer:
 
 
 async def _body(request: Request) -> bytes | None:
-    """None: it is larger than a form of ours."""
+    """Read the body of a form; None: it is too large."""
     body = b""
     async for piece in request.stream():
         body += piece
@@ -229,6 +245,7 @@ async def _body(request: Request) -> bytes | None:
 
 
 def _cookies(headers: dict[str, str]) -> dict[str, str]:
+    """Return the cookies of a request by name."""
     pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
     return {name: value for name, _, value in pairs}
 
@@ -239,6 +256,8 @@ def _asset(name: str, status: int = 200) -> Response:
 
 
 def _serving(name: str) -> Any:
+    """Return a route's function that answers with the asset ``name``."""
+
     async def serve(_request: Request) -> Response:
         return _asset(name)
 

@@ -1,5 +1,5 @@
-"""What state a source, a replica or an output is in, as a word and as a tone: whoever sees no
-colours reads the same.
+"""States of sources, replicas and outputs on the page, each as a word and a tone. The word says the
+same as the tone's colour, for readers who do not see colours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Tone(StrEnum):
-    """How a state is coloured, from what needs nobody to what needs somebody."""
+    """Colour class of a state, in ascending order of the attention that it needs."""
 
     GOOD = "good"
     OFF = "off"
@@ -27,24 +27,26 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state in a word or two."""
+    """State of a process, replica or stage, as the page shows it."""
 
     tone: Tone
     word: str
 
 
 NOT_HEARD: Final = State(Tone.OFF, "not heard")
+"""State of what has sent no heartbeat since the page began."""
 GONE: Final = State(Tone.BAD, "silent")
+"""State of what has sent heartbeats, and sends none any more."""
 _RANKS: Final = {tone: rank for rank, tone in enumerate(Tone)}
 
 
-def replica_state(beat: Heartbeat | None) -> State:
-    """Of a replica of a stage. ``beat``: its last heartbeat; None: it was never heard."""
-    if beat is None:
+def replica_state(heartbeat: Heartbeat | None) -> State:
+    """Return the state of a stage's replica by its last heartbeat; None: it has sent none."""
+    if heartbeat is None:
         return NOT_HEARD
-    if beat.state == "ended":
+    if heartbeat.state == "ended":
         return State(Tone.OFF, "ended")
-    match ReplicaState.heard(beat.replica_state):
+    match ReplicaState.heard(heartbeat.replica_state):
         case ReplicaState.STABLE:
             return State(Tone.GOOD, "STABLE")
         case ReplicaState.UP_FAILURE:
@@ -52,26 +54,28 @@ def replica_state(beat: Heartbeat | None) -> State:
         case ReplicaState.STABILIZATION:
             return State(Tone.BUSY, "STABILIZATION")
         case ReplicaState.FAILURE:
-            return State(Tone.BAD, "FAILURE" if beat.replica_state else "starting")
+            return State(Tone.BAD, "FAILURE" if heartbeat.replica_state else "starting")
 
 
-def process_state(beat: Heartbeat | None) -> State:
-    """Of an ingestion or a delivery."""
-    if beat is None:
+def process_state(heartbeat: Heartbeat | None) -> State:
+    """Return the state of an ingestion or delivery by its last heartbeat; None: it sent none."""
+    if heartbeat is None:
         return NOT_HEARD
-    match beat.state:
+    match heartbeat.state:
         case "running":
             return State(Tone.GOOD, "running")
         case "waiting" | "standby":
-            return State(Tone.GOOD, beat.state)
+            return State(Tone.GOOD, heartbeat.state)
         case "ended" | "stopping":
-            return State(Tone.OFF, beat.state)
+            return State(Tone.OFF, heartbeat.state)
         case "failed":
             return State(Tone.BAD, "failed")
         case other:
             return State(Tone.BUSY, other)
 
 
-def of_replicas(states: Iterable[State]) -> State:
-    """Of a stage: the best of its replicas is who is read."""
+def stage_state(states: Iterable[State]) -> State:
+    """Return the state of a stage: the best of its replicas' states, since readers take the results
+    of any replica.
+    """
     return min(states, key=lambda each: _RANKS[each.tone], default=NOT_HEARD)

@@ -1,7 +1,7 @@
-"""Follows the topics of a pipeline for the page: boundary logs, control topics, alarms.
+"""Follower of a pipeline's topics for the page: boundary logs, control topics, alarms.
 
-A stream whose log is not there yet, or cannot be read, keeps no other from being shown: it is tried
-again. A crash loses nothing: all is read from the logs again, as far back as they go.
+A stream whose log does not exist yet, or cannot be read, is retried, and does not keep the others
+from being shown. A crash loses nothing: the logs are read again, as far back as they go.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.records import LogEntry
 
 _PAUSE_S: Final = 0.2
-_LOOK_MS: Final = 2_000
-"""Between two looks whether the broker answers, and what topics are new."""
+_CHECK_EVERY_MS: Final = 2_000
+"""Interval between checks whether the broker answers and which topics are new, in ms."""
 _ANSWER_MS: Final = 1_500
 _ALARMS_AT_ONCE: Final = 100
 _ROUND_RECORDS_MAX: Final = 20_000
-"""Of one log before the others have their turn."""
+"""Maximum number of records that are read from one log before the others have their turn."""
 
 Connect = Callable[[], tuple[str, EventLog]]
-"""(address, log) of the broker as it is known now."""
+"""Function that returns the address and the log of the broker as they are known now."""
 
 
 class TopicFollower:
-    """Runs in the thread that calls ``work``."""
+    """Follower of a pipeline's topics. Runs in the thread that calls ``work``."""
 
     def __init__(self, pipeline: Pipeline, connect: Connect, feed: Feed) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the follower without contacting the broker."""
         self._pipeline = pipeline
         self._connect = connect
         self._feed = feed
         self._readers: dict[str, BoundaryReader] = {}
         self._ends: dict[str, int] = {}
-        """Where each log ended when it was opened: what stands before is history."""
+        """End of each log when it was opened. Records before it are history, not events."""
         self._speakers: Final = speakers(pipeline) | bound_speakers(pipeline, pipeline.bindings)
         self._control: ControlReader | None = None
-        self._spoken: set[str] = set()
-        """The control topics that it reads."""
+        self._control_topics: set[str] = set()
+        """Control topics that ``_control`` reads."""
         self._alarms: LogReader | None = None
         self._alarms_at: Final = TopicPartition(pipeline.topic_names.alarms(), 0)
         with feed.page() as page:
             self._kept = page.cells_max
 
     def work(self) -> None:
-        """Follow one broker, until another is named or the end.
+        """Follow one broker, until its address changes or the page ends.
 
         Raises:
-            AnabranchError: it does not answer, or not as it should.
+            AnabranchError: the broker does not answer, or its answer is invalid.
         """
         address, log = self._connect()
         with ExitStack() as stack:
             admin = stack.enter_context(closing(log.admin()))
             stack.callback(self._close)
-            look_ms = 0
+            check_ms = 0
             while not self._feed.stopping.is_set():
                 now_ms = self._feed.clock.monotonic_ms()
-                if now_ms >= look_ms:
-                    look_ms = now_ms + _LOOK_MS
+                if now_ms >= check_ms:
+                    check_ms = now_ms + _CHECK_EVERY_MS
                     if self._connect()[0] != address:
                         return
                     if self._answers(address):
@@ -80,7 +80,9 @@ class TopicFollower:
                 self._feed.stopping.wait(_PAUSE_S)
 
     def _answers(self, address: str) -> bool:
-        """Whether the broker is there, by the reader of the alarms: it does not wait as long as an
+        """Return whether the broker answers, and show it if not.
+
+        Asks with the reader of the alarms, because its timeout is shorter than that of an
         administrative client.
         """
         answers = self._alarms is None or bool(self._alarms.ends([self._alarms_at], _ANSWER_MS))
@@ -90,14 +92,15 @@ class TopicFollower:
         return answers
 
     def _read(self) -> None:
-        heard = [] if self._control is None else self._control.poll()
+        """Read the new records of all open topics, and show them."""
+        records = [] if self._control is None else self._control.poll()
         if self._alarms is not None:
-            heard += _alarms_in(self._alarms.fetch(_ALARMS_AT_ONCE, 0))
-        if heard:
+            records += _alarms_in(self._alarms.fetch(_ALARMS_AT_ONCE, 0))
+        if records:
             clock = self._feed.clock
             with self._feed.page() as page:
-                for record in heard:
-                    page.hear(record, clock.now_ms(), clock.monotonic_ms())
+                for record in records:
+                    page.take_control(record, clock.now_ms(), clock.monotonic_ms())
         for stream, reader in list(self._readers.items()):
             try:
                 taken = 0
@@ -105,15 +108,18 @@ class TopicFollower:
                     taken += read
                     reader.log_state.forget(reader.log_state.upto - self._kept)
             except AnabranchError as error:
+                # The next check opens the stream again, from its log's beginning.
                 self._drop(stream)
                 with self._feed.page() as page:
-                    page.happened(
+                    page.add_event(
                         self._feed.clock.now_ms(), "alarm", stream, f"its log: {error}", stream
                     )
 
     def _open_new(self, log: EventLog, found: dict[str, int], address: str) -> None:
-        """Open what has come since the last look: a pipeline starts bit by bit, and those whose
-        streams it reads start when they like.
+        """Open the topics that exist and are not open yet.
+
+        A pipeline's topics appear one by one while it starts, and those of other pipelines at any
+        time.
         """
         names = self._pipeline.topic_names
         speakers = {t: s for t, s in self._speakers.items() if t in found}
@@ -123,11 +129,12 @@ class TopicFollower:
             )
         with self._feed.page() as page:
             page.show_contact("")
-        if speakers.keys() != self._spoken:
+        if speakers.keys() != self._control_topics:
             control = ControlReader(log, speakers)
             self._close_control()
-            self._control, self._spoken = control, set(speakers)
+            self._control, self._control_topics = control, set(speakers)
         if self._alarms is None and self._alarms_at.topic in found:
+            # From the end on: earlier alarms are not events of now.
             self._alarms = log.reader(committed=False, headers=False)
             self._alarms.assign({self._alarms_at: self._alarms.offsets(self._alarms_at)[1]})
         for stream in self._streams():
@@ -139,6 +146,8 @@ class TopicFollower:
             self._readers[stream], self._ends[stream] = reader, reader.end()
 
     def _listener(self, stream: str) -> Callable[[int, LogEntry, Outcome], None]:
+        """Return the function that shows each record of the boundary log of ``stream``."""
+
         def listen(offset: int, entry: LogEntry, outcome: Outcome) -> None:
             is_news = stream in self._readers and offset >= self._ends[stream]
             with self._feed.page() as page:
@@ -153,10 +162,12 @@ class TopicFollower:
         return listen
 
     def _streams(self) -> list[str]:
+        """Return the pipeline's streams, and those of other pipelines on its own cluster."""
         bound = (b.name for b in self._pipeline.bindings.values() if not b.cluster)
         return [*self._pipeline.streams(), *bound]
 
     def _topics(self) -> list[str]:
+        """Return the names of all topics to follow."""
         boundaries = map(self._pipeline.topic_names.boundaries, self._streams())
         return [*self._speakers, self._alarms_at.topic, *boundaries]
 
@@ -167,7 +178,7 @@ class TopicFollower:
     def _close_control(self) -> None:
         if self._control is not None:
             self._control.close()
-        self._control, self._spoken = None, set()
+        self._control, self._control_topics = None, set()
 
     def _close(self) -> None:
         for stream in list(self._readers):
@@ -179,6 +190,7 @@ class TopicFollower:
 
 
 def _alarms_in(chunks: list[Chunk]) -> Iterator[Alarm]:
+    """Yield the alarms of ``chunks``, without records that are none."""
     for chunk in chunks:
         for value in chunk.values:
             try:

@@ -24,7 +24,7 @@ def test_what_the_outside_does_is_shown_and_tried_again() -> None:
             raise Unavailable("nobody answers")
         feed.stopping.wait()
 
-    thread = feed.keep("topics", work, is_contact=True)
+    thread = feed.run_in_thread("topics", work, is_contact=True)
     wait_until(lambda: tries, 30, "a try")
     wait_until(lambda: "nobody answers" in feed.whole()[1], 30, "why nothing is shown")
     wait_until(lambda: len(tries) == 2, 2 * feed_module.AGAIN_S + 30, "another try")
@@ -39,7 +39,7 @@ def test_a_mistake_of_the_page_ends_it() -> None:
     def work() -> None:
         raise KeyError("a bug")
 
-    feed.keep("topics", work).join(30)
+    feed.run_in_thread("topics", work).join(30)
     assert feed.stopping.is_set()
     assert isinstance(feed.failure, KeyError)
 

@@ -40,7 +40,7 @@ def test_a_message_names_only_what_has_changed() -> None:
     assert shown.message(NOW_MS, 0).keys() == {"seq", "now_ms"}
     shown.show_contact("no answer")
     assert shown.message(NOW_MS, 0)["contact"] == "no answer"
-    shown.happened(NOW_MS, "alarm", "tolls", "text")
+    shown.add_event(NOW_MS, "alarm", "tolls", "text")
     assert [event["text"] for event in shown.message(NOW_MS, 0)["events"]] == ["text"]
     assert "events" not in shown.message(NOW_MS, 0)
 
@@ -81,11 +81,11 @@ def test_what_was_shown_of_a_log_that_is_read_anew_is_void() -> None:
 
 def test_a_replica_that_is_not_heard_any_more_is_silent_but_one_that_ended_is_not() -> None:
     shown = page()
-    shown.hear(beat("tolls", "stable"), NOW_MS, 1_000)
+    shown.take_control(beat("tolls", "stable"), NOW_MS, 1_000)
     assert shown.whole(NOW_MS, 2_000)["cards"]["stream tolls"]["word"] == "STABLE"
     assert shown.whole(NOW_MS, 9_000)["cards"]["stream tolls"]["word"] == "silent"
     ended = Heartbeat("processing", "tolls", "0", 0, "ended", 1, 0)
-    shown.hear(ended, NOW_MS, 1_000)
+    shown.take_control(ended, NOW_MS, 1_000)
     assert shown.whole(NOW_MS, 9_000)["cards"]["stream tolls"]["word"] == "ended"
 
 
@@ -118,7 +118,7 @@ def test_texts_from_outside_and_events_are_bounded() -> None:
     shown = page()
     for number in range(3 * EVENTS_MAX):
         alarm = Alarm("kind", "no such stream", -1, f"{number} " + "x" * 10_000, 0)
-        shown.hear(alarm, NOW_MS, 0)
+        shown.take_control(alarm, NOW_MS, 0)
     events = shown.whole(NOW_MS, 0)["events"]
     assert len(events) == EVENTS_MAX
     assert {len(event["text"]) for event in events} == {TEXT_MAX}
@@ -144,7 +144,7 @@ def test_a_source_with_shards_has_a_card_for_each_and_one_count_of_dead_letters(
         f"ingestion/reports_1.{shard}": Figures(rejected={"late": 3.0 + shard}) for shard in (0, 1)
     }
     shown.show_processes([], figures, {}, NOW_MS)
-    shown.hear(Heartbeat("ingestion", "reports_1.1", "0", 0, "running", 1, 0), NOW_MS, 0)
+    shown.take_control(Heartbeat("ingestion", "reports_1.1", "0", 0, "running", 1, 0), NOW_MS, 0)
     found = shown.whole(NOW_MS, 0)
     assert found["rejected"]["reports_1"]["by_reason"] == {"late": 7}
     assert {f"stream reports_1.{shard}" for shard in (0, 1)} <= found["cards"].keys()
@@ -159,7 +159,7 @@ def test_an_output_with_shards_has_a_card_and_an_age_for_each() -> None:
     shown = Page(pipeline.model_copy(update={"outputs": pipeline.outputs | {"tolls": sharded}}))
     bars = {0.5: 1.0, 1.0: 10.0, float("inf"): 10.0}
     shown.show_processes([], {"delivery/tolls.1": Figures(ages={"tolls.1": bars})}, {}, NOW_MS)
-    shown.hear(Heartbeat("delivery", "tolls.1", "0", 0, "running", 1, 0), NOW_MS, 0)
+    shown.take_control(Heartbeat("delivery", "tolls.1", "0", 0, "running", 1, 0), NOW_MS, 0)
     found = shown.whole(NOW_MS, 0)
     words = [found["cards"][f"output tolls.{shard}"]["word"] for shard in (0, 1)]
     assert words[0] != words[1], words

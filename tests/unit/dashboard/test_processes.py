@@ -42,7 +42,7 @@ def test_processes_that_are_named_are_asked_and_who_is_away_is_silent() -> None:
         "ingestion/reports_0": ("127.0.0.1", server.port),
         "delivery/tolls": ("127.0.0.1", nobody),
     }
-    thread = feed.keep("processes", ProcessFollower(feed, None, addresses).work)
+    thread = feed.run_in_thread("processes", ProcessFollower(feed, None, addresses).work)
 
     def shown() -> list[dict[str, Any]]:
         """All of them, once what they count is shown, too."""
@@ -66,7 +66,7 @@ def test_processes_that_are_named_are_asked_and_who_is_away_is_silent() -> None:
 
 def test_where_nothing_runs_nothing_is_known() -> None:
     feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
-    thread = feed.keep("processes", ProcessFollower(feed, None, {}).work)
+    thread = feed.run_in_thread("processes", ProcessFollower(feed, None, {}).work)
     feed.stopping.set()
     thread.join(10)
     with feed.page() as page:

@@ -186,7 +186,7 @@ def test_who_looks_on_gets_the_whole_then_what_changes() -> None:
         assert answer.getheader("content-type", "").startswith("text/event-stream")
         assert next_event(answer)["whole"]
         with feed.page() as page:
-            page.happened(1, "alarm", "tolls", "</script><b>\n\ndata: forged")
+            page.add_event(1, "alarm", "tolls", "</script><b>\n\ndata: forged")
         found: object = None
         while found is None:
             found = next_event(answer).get("events")

@@ -9,9 +9,9 @@ from anabranch.dashboard.states import (
     NOT_HEARD,
     State,
     Tone,
-    of_replicas,
     process_state,
     replica_state,
+    stage_state,
 )
 from anabranch.protocol.control.records import Heartbeat
 
@@ -53,5 +53,5 @@ def test_another_process(state: str, tone: Tone) -> None:
 
 
 def test_of_several_replicas_the_best_counts() -> None:
-    assert of_replicas([GONE, State(Tone.GOOD, "STABLE")]).word == "STABLE"
-    assert of_replicas([]) == NOT_HEARD
+    assert stage_state([GONE, State(Tone.GOOD, "STABLE")]).word == "STABLE"
+    assert stage_state([]) == NOT_HEARD

@@ -1,10 +1,10 @@
-"""The cells of a strip, from the records of a boundary log."""
+"""The cells of a timeline, from the records of a boundary log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.dashboard.strips import Phase, Strip
+from anabranch.dashboard.stream_timelines import Phase, Timeline
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry
 from harness.boundary_logs import part, record, started
@@ -13,21 +13,21 @@ WIDTH_MS = 100
 
 
 class Log:
-    """A boundary log and its strip."""
+    """A boundary log and its timeline."""
 
     def __init__(self, cells_max: int = 100) -> None:
-        self.log_state, self.strip = LogState(("0", "1")), Strip(WIDTH_MS, cells_max)
+        self.log_state, self.timeline = LogState(("0", "1")), Timeline(WIDTH_MS, cells_max)
         self.offset = 0
 
     def take(self, *entries: LogEntry) -> None:
         for entry in entries:
             outcome = self.log_state.apply(self.offset, entry)
-            self.strip.take(entry, outcome, self.log_state)
+            self.timeline.take(entry, outcome, self.log_state)
             self.offset += 1
 
     def phases(self, buckets: Iterable[int]) -> str:
         """The first letter of each, - where there is no cell."""
-        cells = self.strip.cells
+        cells = self.timeline.cells
         return "".join(cells[b].phase[0] if b in cells else "-" for b in buckets)
 
 
@@ -41,11 +41,11 @@ def test_a_bucket_that_is_closed_is_stable_with_its_rows_and_delay() -> None:
     log = Log()
     log.take(started(), at(record(0, 0, 3, (part(2, rows=5), part(3, rows=7))), 330))
     assert log.phases(range(1, 5)) == "-ss-"
-    assert [(log.strip.cells[b].rows, log.strip.cells[b].stable_ms) for b in (2, 3)] == [
+    assert [(log.timeline.cells[b].rows, log.timeline.cells[b].stable_ms) for b in (2, 3)] == [
         (5, 130),
         (7, 30),
     ]
-    assert log.strip.read_from == "0"
+    assert log.timeline.read_from == "0"
     log.take(at(record(0, 1, 5), 560))
     assert log.phases(range(1, 7)) == "-ssss-", "an empty bucket is closed, too"
 
@@ -53,7 +53,7 @@ def test_a_bucket_that_is_closed_is_stable_with_its_rows_and_delay() -> None:
 def test_the_first_record_closes_all_of_the_past_and_shows_none_of_it() -> None:
     log = Log()
     log.take(started(), record(0, 0, 10**9))
-    assert list(log.strip.cells) == [10**9]
+    assert list(log.timeline.cells) == [10**9]
 
 
 def test_a_stream_that_begins_tentatively_begins_with_its_first_rows_and_is_corrected() -> None:
@@ -73,7 +73,7 @@ def test_a_stream_that_begins_tentatively_begins_with_its_first_rows_and_is_corr
     assert empty.phases(range(6, 11)) == "---t-"
 
 
-def test_delay_process_correct_in_one_strip() -> None:
+def test_delay_process_correct_in_one_timeline() -> None:
     log = Log()
     log.take(started(), record(0, 0, 2, (part(2),)))
     log.take(
@@ -92,20 +92,20 @@ def test_delay_process_correct_in_one_strip() -> None:
         )
     )
     assert log.phases(range(1, 8)) == "-stttt-"
-    assert log.strip.missing == ("reports",)
-    assert log.strip.cells[6].tentative_ms == 300
-    assert log.strip.cells[6].first_ms == 300
+    assert log.timeline.missing == ("reports",)
+    assert log.timeline.cells[6].tentative_ms == 300
+    assert log.timeline.cells[6].first_ms == 300
     log.take(at(record(0, 1, 3), 1_000))
     assert log.phases(range(1, 8)) == "-sruuu-", "the first correction voids all that was shown"
     log.take(record(0, 1, 7, timeline="b", prev=record(0, 0, 6, timeline="b").id, branch=(0, 1)))
     assert log.phases(range(1, 8)) == "-sruuut", "what the branch makes meanwhile is shown"
     log.take(record(0, 2, 6))
     assert log.phases(range(1, 8)) == "-srrrrt"
-    assert log.strip.cells[3].stable_ms == 700
-    assert log.strip.cells[3].first_ms == 600, "the first result was the tentative one"
+    assert log.timeline.cells[3].stable_ms == 700
+    assert log.timeline.cells[3].first_ms == 600, "the first result was the tentative one"
     log.take(record(0, 3, 7))
     assert log.phases(range(1, 9)) == "-srrrr" + "r-"
-    assert not log.strip.missing
+    assert not log.timeline.missing
 
 
 def test_after_a_failure_the_next_one_has_an_undo_of_its_own() -> None:
@@ -121,39 +121,39 @@ def test_after_a_failure_the_next_one_has_an_undo_of_its_own() -> None:
 def test_a_rejected_record_changes_nothing() -> None:
     log = Log()
     log.take(started(), record(0, 0, 2, (part(2),)), record(7, 1, 5))
-    assert log.strip.upto == 2
+    assert log.timeline.upto == 2
 
 
 def test_memory_and_work_are_bounded_however_far_a_record_jumps() -> None:
     log = Log(cells_max=10)
     log.take(started(), record(0, 0, 2, (part(2),)), record(0, 1, 10**12))
-    assert sorted(log.strip.cells) == list(range(10**12 - 9, 10**12 + 1))
+    assert sorted(log.timeline.cells) == list(range(10**12 - 9, 10**12 + 1))
     log.take(
         record(0, 0, 10**15, timeline="b", prev=record(0, 1, 0).id, base=10**12, branch=(0, 1))
     )
-    assert sorted(log.strip.cells) == list(range(10**15 - 9, 10**15 + 1))
-    assert len(log.strip.changes()) == 10
+    assert sorted(log.timeline.cells) == list(range(10**15 - 9, 10**15 + 1))
+    assert len(log.timeline.changes()) == 10
 
 
 def test_changes_name_each_cell_once() -> None:
     log = Log()
     log.take(started(), record(0, 0, 3, (part(2),)))
-    assert log.strip.changes() == [2, 3]
-    assert log.strip.changes() == []
+    assert log.timeline.changes() == [2, 3]
+    assert log.timeline.changes() == []
     log.take(record(0, 1, 4))
-    assert log.strip.changes() == [4]
+    assert log.timeline.changes() == [4]
 
 
-def test_a_strip_begins_with_a_log_snapshot_as_with_what_it_says() -> None:
+def test_a_timeline_begins_with_the_buckets_of_a_log_snapshot() -> None:
     log = Log()
     log.take(started(), record(0, 0, 3, (part(2, rows=4), part(3, rows=5))))
     snapshot = log.log_state.snapshot(2)
-    other, strip = LogState(("0", "1")), Strip(WIDTH_MS, 100)
+    other, timeline = LogState(("0", "1")), Timeline(WIDTH_MS, 100)
     from anabranch.protocol.log.log_snapshots import LogStart
 
     for offset, entry, outcome in LogStart(other, 2).apply(2, snapshot):
-        strip.take(entry, outcome, other)
+        timeline.take(entry, outcome, other)
         assert offset == 2
-    assert strip.upto == 3
-    assert (strip.cells[3].rows, strip.cells[3].stable_ms) == (5, None)
-    assert strip.cells[2].phase is Phase.STABLE
+    assert timeline.upto == 3
+    assert (timeline.cells[3].rows, timeline.cells[3].stable_ms) == (5, None)
+    assert timeline.cells[2].phase is Phase.STABLE

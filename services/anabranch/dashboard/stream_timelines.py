@@ -1,16 +1,16 @@
-"""The last buckets of a stream as cells of a strip: stable, tentative, undone, replaced.
+"""Timeline of a stream's last buckets, one cell each: stable, tentative, undone or replaced.
 
-Theory of operation. A strip is fed every record of a boundary log, after the log state has taken
-it, and asks the log state what came of it: a bucket is stable when ``upto`` has passed it,
-tentative when a branch has closed it before. When the first bucket of a failure is corrected, all
-tentative ones that were shown by then are void (*undone*) until their corrections come: that is the
-undo of the live topic. What branches go on to make meanwhile is tentative again.
+Theory of operation. A timeline receives every record of a boundary log after the log state has
+taken it, and reads the effect from the log state. A bucket is stable once the log state has closed
+it, and tentative if a branch closed it before. When the first bucket of a failure is corrected, all
+tentative cells so far become *undone* until their corrections come, as by the undo of the live
+topic. Buckets that branches close after that are tentative again.
 
-A crash loses nothing: a new strip is filled from the log, as far back as the log goes.
+A crash loses nothing: a new timeline is filled from the log, as far back as the log goes.
 
 Invariants:
-    ST1 a strip has at most ``cells_max`` cells, those of the newest buckets; taking a record costs
-        no more than that, however far it jumps.
+    ST1 a timeline has at most ``cells_max`` cells, those of the newest buckets; taking a record
+        costs no more than that, however many buckets it closes.
     ST2 a stable or replaced cell stays what it is.
     ST3 ``changes`` names each cell that has changed since the last call, in its newest form.
 """
@@ -33,58 +33,65 @@ _NONE: Final[BranchNumber] = (-1, -1)
 
 
 class Phase(StrEnum):
-    """What has become of a bucket. ``REPLACED``: it is stable, and was tentative before."""
+    """Phase of a bucket's results."""
 
     STABLE = "stable"
     TENTATIVE = "tentative"
     UNDONE = "undone"
+    """Tentative results that a correction has voided, and whose own correction is missing yet."""
     REPLACED = "replaced"
+    """Stable results that have replaced tentative ones."""
 
 
 @dataclass(slots=True)
 class Cell:
-    """One bucket that was closed. ``tentative_ms`` and ``stable_ms`` are delays: the writer's clock
-    when it closed the bucket so, minus the bucket's end; None: it did not, or it is not known.
-    """
+    """Cell of one closed bucket."""
 
     phase: Phase
     rows: int
     writer: str
-    """The replica that it is read from."""
+    """Replica whose results readers take."""
     tentative_ms: int | None = None
+    """Delay of the tentative close in ms: the writer's clock minus the bucket's end; None: the
+    bucket was not closed as tentative, or the time is not known.
+    """
     stable_ms: int | None = None
+    """Delay of the stable close in ms, likewise."""
     missing: tuple[str, ...] = ()
-    """Streams without which its tentative version was made."""
+    """Streams that were missing when the tentative results were computed."""
 
     @property
     def first_ms(self) -> int | None:
-        """Delay of the first result."""
+        """Delay of the first results, tentative or stable, in ms."""
         return self.stable_ms if self.tentative_ms is None else self.tentative_ms
 
 
-class Strip:
-    """The strip of one stream. Not thread-safe."""
+class Timeline:
+    """Timeline of one stream. Not thread-safe."""
 
     def __init__(self, bucket_ms: int, cells_max: int) -> None:
+        """Begin without cells. ``bucket_ms`` is the width of a bucket."""
         self._bucket_ms, self._cells_max = bucket_ms, cells_max
         self.cells: dict[int, Cell] = {}
+        """Cells by the number of their bucket."""
         self.upto = 0
-        """The last stable bucket."""
+        """Last stable bucket."""
         self.tentative_upto = 0
-        """The last bucket that any branch has closed."""
+        """Last bucket that any branch has closed."""
         self._branches: dict[str, tuple[BranchNumber, int]] = {}
-        """Of each replica its newest branch, and up to where the strip shows it."""
+        """Newest branch of each replica, and the last bucket of it that has a cell."""
         self._correcting = False
+        """True while tentative cells of a failure wait for their corrections."""
         self._changed: set[int] = set()
 
     @property
     def newest(self) -> int:
-        """The last bucket with a result."""
+        """Last closed bucket, stable or tentative."""
         return max(self.upto, self.tentative_upto)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What its newest results are made without; empty: nothing."""
+        """Streams that are missing from the newest results; empty: none."""
         if self.tentative_upto <= self.upto:
             return ()
         found = self.cells.get(self.tentative_upto)
@@ -92,12 +99,12 @@ class Strip:
 
     @property
     def read_from(self) -> str:
-        """The replica that made the newest result; empty: there is none yet."""
+        """Replica that made the newest results; empty: there are none yet."""
         found = self.cells.get(self.newest)
         return "" if found is None else found.writer
 
     def take(self, entry: LogEntry, outcome: Outcome, log_state: LogState) -> None:
-        """``log_state`` has taken ``entry`` with ``outcome``."""
+        """Update the cells for ``entry``, which ``log_state`` has taken with ``outcome``."""
         if not outcome.accepted:
             return
         if isinstance(entry, BoundaryRecord) and entry.kind is BoundaryKind.TENTATIVE:
@@ -107,14 +114,16 @@ class Strip:
         self._prune()
 
     def changes(self) -> list[int]:
-        """The buckets whose cells have changed, ascending; those of cells that are gone are left
-        out.
+        """Return the buckets whose cells have changed since the last call, ascending (ST3).
+
+        Buckets whose cells were dropped since are left out.
         """
         found = sorted(bucket for bucket in self._changed if bucket in self.cells)
         self._changed.clear()
         return found
 
     def _take_stable(self, entry: LogEntry, log_state: LogState) -> None:
+        """Make the cells stable of the buckets that ``log_state`` has closed with ``entry``."""
         upto = log_state.closed_upto
         first = max(self.upto, upto - self._cells_max) + 1
         written_ms = entry.written_ms if isinstance(entry, BoundaryRecord) else 0
@@ -123,8 +132,8 @@ class Strip:
         writer = "" if isinstance(entry, LogSnapshot) else entry.replica
         filled = _filled(log_state, first, upto)
         if not self.upto and isinstance(entry, BoundaryRecord):
-            # Everything since the beginning of time is closed by the first record; the stream
-            # begins with its first rows.
+            # The first record closes all buckets since 1970. Only those from the first rows on
+            # are worth a cell.
             first = min([*filled, *self.cells], default=upto)
         has_replaced = False
         for bucket in range(first, upto + 1):
@@ -145,7 +154,7 @@ class Strip:
             self._undo()
 
     def _undo(self) -> None:
-        """A correction has come. With the first one of a failure all that is tentative is void."""
+        """Mark the tentative cells as undone, at the first correction of a failure."""
         left = [
             bucket
             for bucket in range(self.upto + 1, self.tentative_upto + 1)
@@ -158,6 +167,9 @@ class Strip:
         self._correcting = bool(left)
 
     def _take_tentative(self, entry: BoundaryRecord, log_state: LogState) -> None:
+        """Add cells for the buckets that a branch has closed with ``entry``, unless they have
+        cells.
+        """
         branch = entry.branch or _NONE
         known, shown = self._branches.get(entry.replica, (_NONE, 0))
         first = max(
@@ -167,7 +179,7 @@ class Strip:
         )
         self._branches[entry.replica] = branch, entry.closed
         if not self.upto and not self.cells:
-            # As for the first stable record.
+            # Begin at the first rows, as for the first stable record.
             filled = log_state.tentative_filled(entry.replica, first, entry.closed, 1)
             first = min(filled, default=entry.closed)
         for covered in log_state.tentative_ranges(entry.replica, first, entry.closed):
@@ -187,7 +199,7 @@ class Strip:
         self.tentative_upto = max(self.tentative_upto, entry.closed)
 
     def _prune(self) -> None:
-        """ST1."""
+        """Drop the cells of the oldest buckets (ST1)."""
         floor = self.newest - self._cells_max
         if len(self.cells) > self._cells_max:
             for bucket in [bucket for bucket in self.cells if bucket <= floor]:
@@ -196,8 +208,9 @@ class Strip:
 
 
 def _filled(log_state: LogState, first: int, last: int) -> dict[int, tuple[int, str]]:
-    """Rows of each bucket that has any, and whose they are; of what the log state has forgotten:
-    nothing.
+    """Return (rows, replica) for each stable bucket with rows from ``first`` to ``last``.
+
+    Empty if the log state has forgotten some of these buckets.
     """
     try:
         found = log_state.stable(first, last)

@@ -9,8 +9,8 @@ import pytest
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import topic_settings
+from anabranch.dashboard.dead_letters import CONTENT_BYTES_MAX, SAMPLES_MAX, DeadLetterFollower
 from anabranch.dashboard.feed import Feed
-from anabranch.dashboard.letters import CONTENT_BYTES_MAX, SAMPLES_MAX, Letters
 from anabranch.dashboard.page import TEXT_MAX, Page
 from anabranch.pipeline.file import load
 from anabranch.ports import EventLog, TopicPartition
@@ -25,7 +25,7 @@ class World:
         self.log.admin().create([topic_settings("dead_letters", TOPIC)])
         pipeline = load(TOLL_ROAD)
         self.feed = Feed(Page(pipeline), SystemClock())
-        self.letters = Letters(pipeline, self.connect, self.feed)
+        self.letters = DeadLetterFollower(pipeline, self.connect, self.feed)
         self.reader = self.log.reader(committed=False)
 
     def connect(self) -> tuple[str, EventLog]:
@@ -39,7 +39,7 @@ class World:
         writer.flush()
 
     def look(self) -> list[dict[str, Any]]:
-        self.letters.look(self.reader, {TOPIC: 1})
+        self.letters.poll(self.reader, {TOPIC: 1})
         with self.feed.page() as page:
             found = page.whole(0, 0)["rejected"]["reports_0"]["samples"]
         assert isinstance(found, list)
@@ -96,4 +96,4 @@ def test_what_is_no_text_is_base64_and_nothing_is_nothing(world: World) -> None:
 
 def test_a_topic_that_is_not_there_or_empty_has_none(world: World) -> None:
     assert world.look() == []
-    world.letters.look(world.reader, {})
+    world.letters.poll(world.reader, {})

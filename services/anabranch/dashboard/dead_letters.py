@@ -1,7 +1,8 @@
-"""The newest dead letters of each source, for the page.
+"""Follower of the newest dead letters of each source, for the page.
 
-Looks at the ends of the dead-letter topics and reads the last records only, however many came in
-between. What they hold is kept here, cut, and given out for one record that somebody asks for.
+It polls the ends of the dead-letter topics, and reads only the last few records of each, however
+many came in between. The beginnings of their values are kept here. The page's messages do not hold
+them: a browser requests the content of one dead letter at a time.
 """
 
 from __future__ import annotations
@@ -20,30 +21,34 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk, LogReader
 
 SAMPLES_MAX: Final = 10
-"""Of one source."""
+"""Maximum number of dead letters of one source on the page."""
 CONTENT_BYTES_MAX: Final = 2_048
 _EVERY_S: Final = 2.0
 _WAIT_MS: Final = 500
 _TRIES: Final = 6
 
 
-class Letters:
-    """Of one pipeline. ``work`` runs in the thread that calls it; ``content`` may be called by
-    any.
+class DeadLetterFollower:
+    """Follower of the dead letters of one pipeline.
+
+    ``work`` runs in the thread that calls it; any thread may call ``content``.
     """
 
     def __init__(self, pipeline: Pipeline, connect: Connect, feed: Feed) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the follower without contacting the broker."""
         self._connect = connect
         self._topics = {source.name: source.dead_letter for source in pipeline.sources.values()}
         self._feed = feed
         self._seen: dict[TopicPartition, int] = {}
+        """End of each partition when it was last read."""
         self._contents: dict[str, dict[str, bytes | None]] = {}
-        """By source, then by place."""
+        """Beginnings of the values, by source and place."""
 
     def content(self, source: str, place: str) -> dict[str, str] | None:
-        """What the dead letter holds, as text, or else as base64; None: it is none of the newest
-        ones, or was empty.
+        """Return the beginning of a dead letter's value, as text or base64, and its size.
+
+        None: the dead letter is not among the newest ones, or has no value. ``place`` is
+        ``PARTITION/OFFSET``.
         """
         value = self._contents.get(source, {}).get(place)
         if value is None:
@@ -55,10 +60,10 @@ class Letters:
             return {"base64": base64.b64encode(cut).decode("ascii"), "size": str(len(value))}
 
     def work(self) -> None:
-        """Look at one broker every few seconds, until another is named or the end.
+        """Poll one broker every few seconds, until its address changes or the page ends.
 
         Raises:
-            AnabranchError: it does not answer.
+            AnabranchError: the broker does not answer.
         """
         address, log = self._connect()
         self._seen.clear()
@@ -67,11 +72,13 @@ class Letters:
             closing(log.reader(committed=False, ranges=True)) as reader,
         ):
             while not self._feed.stopping.is_set() and self._connect()[0] == address:
-                self.look(reader, admin.partitions(list(self._topics.values())))
+                self.poll(reader, admin.partitions(list(self._topics.values())))
                 self._feed.stopping.wait(_EVERY_S)
 
-    def look(self, reader: LogReader, partitions: dict[str, int]) -> None:
-        """Read what is new. ``partitions``: of the topics that there are.
+    def poll(self, reader: LogReader, partitions: dict[str, int]) -> None:
+        """Read the last dead letters of each topic that has new ones, and show them.
+
+        ``partitions`` holds the number of partitions of each topic that exists.
 
         Raises:
             AdapterError: the broker does not answer.
@@ -84,6 +91,7 @@ class Letters:
                 self._seen |= ends
 
     def _read(self, source: str, reader: LogReader, ends: dict[TopicPartition, int]) -> None:
+        """Read the last dead letters of ``source`` up to ``ends``, and show the newest of them."""
         first = {
             at: max(reader.offsets(at)[0], end - SAMPLES_MAX) for at, end in ends.items() if end
         }
@@ -107,6 +115,7 @@ class Letters:
 
 
 def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], bytes | None]]:
+    """Return (row of the page, beginning of the value) for each dead letter of ``chunk``."""
     found = []
     for index, offset in enumerate(chunk.offsets):
         headers = dict(chunk.headers[index])
@@ -123,7 +132,7 @@ def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], bytes | None]]:
                     f" offset {_text(headers.get('anabranch-offset'))}",
                     "bytes": None if value is None else len(value),
                 },
-                # The record may be megabytes; what is shown is its beginning.
+                # A record may have megabytes. One byte more than is shown tells that it was cut.
                 None if value is None else bytes(value[: CONTENT_BYTES_MAX + 1]),
             )
         )
@@ -131,4 +140,5 @@ def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], bytes | None]]:
 
 
 def _text(content: bytes | None) -> str:
+    """Return a header's value as text of bounded length."""
     return "" if content is None else content[:TEXT_MAX].decode("utf-8", "replace")
