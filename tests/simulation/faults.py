@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from simulation import cleaning
 from simulation.hostile import AGAIN
-from simulation.options import ON_NEW, OUTPUT, Options
+from simulation.options import NAME, ON_NEW, OUTPUT, Options
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
 
 PROCESS_KINDS = (
@@ -76,6 +76,8 @@ CLOCK_SET_MS = (-3_600_000, 3_600_000)
 """Displacements of a wall clock that stays as it was set, with healing too: no wait may depend on
 it. A source needs a clock that is nearly right, for ``max_ahead``.
 """
+NO_LEADER = "no leader"
+"""A partition has no leader for a while: services neither read nor write it."""
 CLEANED = "topics cleaned"
 """Retention or compaction strikes topics, as their settings let it (``cleaning``)."""
 _CLEANED_IN = ("moved", "passive", "outvoted", "upgraded", "output resharded", "added late")
@@ -111,7 +113,7 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     if is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
         return _silence(options)
     found += [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
-    found += [*_clocks_set(options, targets), *_cleaned(options)]
+    found += [*_clocks_set(options, targets), *_cleaned(options), *_leaders_fail(options, targets)]
     return sorted([*found, *_one_delivery_down(options)])
 
 
@@ -262,6 +264,31 @@ def _cleaned(options: Options) -> list[Fault]:
         )
         for _ in range(rng.choice((2, 4, 8)))
     ]
+
+
+def _leaders_fail(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """In one of six seeds one to three partitions have no leader, each for a while: of inputs,
+    boundary logs, blocks, control topics.
+    """
+    rng = random.Random(f"{options.seed}/leaders")
+    if rng.random() < 5 / 6:
+        return []
+    streams = (*options.streams, *(stage.name for stage in options.stages))
+    topics = [f"in.{source}" for source in options.sources for _ in range(2)]
+    topics += [f"{NAME}.{stream}.boundaries" for stream in streams]
+    topics += [f"{NAME}.{stream}.blocks.0" for stream in streams]
+    topics += [
+        f"{NAME}.control.{target.replace('/', '.')}"
+        for target in targets
+        if target.startswith(("ingestion/", "processing/", "delivery/"))
+    ]
+    found = []
+    for _ in range(rng.choice((1, 2, 3))):
+        topic, at_ms = rng.choice(topics), rng.randrange(options.heal_ms)
+        partition = rng.randrange(options.source_partitions) if topic.startswith("in.") else 0
+        lasts_ms = rng.choice((rng.randint(50, 900), rng.randint(900, 5_500)))
+        found.append(Fault(at_ms, NO_LEADER, topic, partition, lasts_ms))
+    return found
 
 
 def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:

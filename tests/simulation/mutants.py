@@ -39,6 +39,7 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "no_answer_is_an_empty_partition": 84,
     "retention_ends_the_reader": 24,
     "held_while_the_store_is_away": 14,
     "held_before_it_is_stored": 23,

@@ -368,6 +368,11 @@ class SimulatedReader:
         self._port.step()
         if not self._port.until(lambda: self._port.link.cut_to_until_ms, timeout_ms):
             raise Unavailable(f"no answer: offsets of {at}")
+
+        def led_at() -> int:
+            return self._port.now_ms + 50 * (at in self._port.network.log.leaderless)
+
+        self._port.until(led_at, max(0, begun_ms + timeout_ms - self._port.now_ms))
         answer = self._reader.offsets(at)
         if not self._port.answer(
             max(0, begun_ms + timeout_ms - self._port.now_ms), is_effect=False
@@ -407,6 +412,10 @@ class SimulatedReader:
 _SOME_CHANCE: Final = 0.2
 _STALE_CHANCE: Final = 0.5
 _LATE_MS: Final = 25
+_VERY_LATE_FROM: Final = 19
+_VERY_LATE_MS: Final = 150
+"""From that value of a fault on each counts for so many ms: its writer was replaced long since."""
+_LEADER_LOOK_MS: Final = 50
 _WRITE_FAULTS: Final = {
     "lost": "write",
     "late": "write",
@@ -424,6 +433,10 @@ class SimulatedWriter:
         self._port, self._writer = port, writer
         self._count = 0
         self._queued: list[tuple[TopicPartition, bytes | None]] = []
+        self._due_ms: int | None = None
+        """When the client gives up what is under way, where somebody has asked for it."""
+        self._unreported: list[Delivered] | None = None
+        """What is in the log while its report is not here yet."""
 
     def send(
         self,
@@ -441,11 +454,23 @@ class SimulatedWriter:
     def flush(self) -> list[Delivered]:
         """See the port."""
         port = self._port
+        due_ms, self._due_ms = self._due_ms, None
+        if self._unreported is not None:
+            port.alive()
+            delivered, self._unreported = self._unreported, None
+            if port.link.cut_from_until_ms > port.now_ms:
+                raise self._broken("in the log, but the report did not come in time")
+            return delivered
         if not self._queued:
             port.alive()
             return self._writer.flush()
+        if due_ms is not None and due_ms <= port.now_ms:
+            raise self._broken("not sent in time")
         if not port.request(DELIVERY_TIMEOUT_MS):
             raise self._broken("cut off: not sent, or sent in vain")
+        if not self._await_leaders():
+            self._spoil_leaderless()
+            raise self._broken("no leader")
         kind, value = port.next_fault(_WRITE_FAULTS, {at.topic for at, _ in self._queued})
         if kind == "rejected":
             self._queued = []
@@ -462,15 +487,53 @@ class SimulatedWriter:
         return delivered
 
     def settled(self) -> bool:
-        """See the port: what is sent is under way only from ``flush`` on."""
-        self._port.alive()
-        return True
+        """See the port. While nothing gets to the broker, or no report back, it is not. What gets
+        there is in the log at once, whenever its report comes.
+        """
+        port = self._port
+        port.alive()
+        if not self._queued and self._unreported is None:
+            return True
+        if self._due_ms is None:
+            self._due_ms = port.now_ms + DELIVERY_TIMEOUT_MS
+        has_arrived = self._unreported is not None or port.link.cut_to_until_ms <= port.now_ms
+        if has_arrived and port.link.cut_from_until_ms <= port.now_ms:
+            return True
+        port.struck("cut")
+        if has_arrived and self._unreported is None and not self._leaderless():
+            self._unreported = self._apply()
+            port.network.history.reached("in the log before its report")
+        return self._due_ms <= port.now_ms
 
     def close(self) -> None:
         """Idempotent. What is queued is given up; in a dead process nothing happens."""
-        self._queued = []
+        self._queued, self._unreported = [], None
         if not self._port.process.is_killed:
             self._writer.close()
+
+    def _leaderless(self) -> set[TopicPartition]:
+        """Return the partitions of what is queued that have no leader now."""
+        return {at for at, _ in self._queued} & self._port.network.log.leaderless
+
+    def _await_leaders(self) -> bool:
+        """Wait until all partitions of what is queued have a leader; False: that takes longer than
+        the client waits.
+        """
+        port, deadline_ms = self._port, self._port.now_ms + DELIVERY_TIMEOUT_MS
+        while self._leaderless():
+            port.struck("no leader")
+            if port.now_ms >= deadline_ms:
+                return False
+            port.network.scheduler.wait(min(deadline_ms, port.now_ms + _LEADER_LOOK_MS))
+            port.alive()
+        return True
+
+    def _spoil_leaderless(self) -> None:
+        """What is for partitions with a leader arrives, the rest gets lost."""
+        gone, sent = self._leaderless(), self._writer._sent
+        self._writer._sent = [each for each in sent if each.at not in gone]
+        self._queued = [each for each in self._queued if each[0] not in gone]
+        self._apply()
 
     def _apply(self) -> list[Delivered]:
         """Into the log."""
@@ -517,7 +580,8 @@ class SimulatedWriter:
                 ]
                 self._appended(late, values)
 
-            port.network.scheduler.at(port.now_ms + 1 + value * _LATE_MS, arrive)
+            late_ms = value * (_LATE_MS if value < _VERY_LATE_FROM else _VERY_LATE_MS)
+            port.network.scheduler.at(port.now_ms + 1 + late_ms, arrive)
 
     def _dated(self, sent: Sent) -> Sent:
         """Where the broker sets the times, with that of its arrival."""

@@ -81,6 +81,7 @@ _JUDGED_ELSEWHERE: Final = (
 """Errors of processing that are due, or that a checker judges by what follows from them."""
 _DISAGREEING: Final = (MISMATCH, "replica_fenced")
 """The kinds of alarms that are due where replicas were made to disagree."""
+_OF_SERVERS: Final = ("index lost", "index cut", fault_plans.STORE_AWAY, fault_plans.NO_LEADER)
 _DELETING: Final = ("input deleted", "made anew", fault_plans.CLEANED)
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest
@@ -665,8 +666,8 @@ class World:
             self._tampering.forge(fault.target, fault.value, self._last, workload.BASE_MS + now_ms)
         elif fault.kind == "old words":
             self._say_again(fault.target, until_ms)
-        elif fault.kind in ("index lost", "index cut", "store away"):
-            self._strike_beside_the_log(fault.kind, until_ms)
+        elif fault.kind in _OF_SERVERS:
+            self._strike_servers(fault, until_ms)
         else:
             self._process_faults.strike(fault, until_ms)
 
@@ -696,15 +697,26 @@ class World:
             self.log.partition(at).append(record)
         self.network.wake({at.topic for at, _ in spoken})
 
-    def _strike_beside_the_log(self, kind: str, until_ms: int) -> None:
-        """Strike the index, or the store of checkpoints."""
-        if kind == "store away":
+    def _strike_servers(self, fault: Fault, until_ms: int) -> None:
+        """Strike the index, the store of checkpoints, or the leader of a partition."""
+        kind = fault.kind
+        if kind == fault_plans.NO_LEADER:
+            at = TopicPartition(fault.target, fault.value)
+            if at.topic in self.log.topics and at.partition < len(self.log.topics[at.topic][1]):
+                self.log.leaderless.add(at)
+                self.scheduler.at(until_ms, lambda: self._elect(at))
+        elif kind == "store away":
             self._store_away_until_ms = max(self._store_away_until_ms, until_ms)
         elif kind == "index lost":
             self.index.flush_all()
         else:
             self.index.cut_off(cut=True)
             self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
+
+    def _elect(self, at: TopicPartition) -> None:
+        """The partition has a leader again."""
+        self.log.leaderless.discard(at)
+        self.network.wake({at.topic})
 
     def _delete(self, fault: Fault) -> None:
         """Delete records of an input partition but the last ``duration_ms``; or blocks of one

@@ -168,6 +168,15 @@ SOURCES: Final = (
         by=("ingestion",),
     ),
     Mutant(
+        "no_answer_is_an_empty_partition",
+        "ingestion.service:IngestionService._look",
+        "if at in ends else None",
+        "if at in ends else True",
+        "IN3",
+        ("no leader",),
+        by=("ingestion",),
+    ),
+    Mutant(
         "silence_not_observed",
         f"{_SOURCE}._leave_out",
         "silent = observed is not None and observed[1] - observed[0] >= idle_ms",
