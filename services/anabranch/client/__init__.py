@@ -1,20 +1,21 @@
-"""Reading results from Python, without Spark and without Java.
+"""Client library: read the results of a pipeline from Python, without Spark and without Java.
 
     from anabranch.client import corrected, live
 
-    # Each result once, in order, never taken back.
+    # Each result once, in order, final.
     with corrected("localhost:9092", "tolls") as rows:
         for row in rows:
             print(row.event_time, row.value["toll"])
 
-    # The answer as it is known now, tentative parts too.
+    # The answer as it is known now, including tentative results.
     with live("localhost:9092", "tolls.live") as answer:
         for _ in answer:
             print(answer.by_key())
 
-Both take ``of=`` a type for values (a dataclass, a pydantic model), ``schema=`` an Avro schema
-where the topic holds Avro, ``security=`` how to get in, and work with ``async with`` and ``async
-for``. ``LiveView`` does the work of ``live`` for records of any other consumer.
+Both functions take the type of the values (``of=``: a dataclass, a pydantic model), the Avro schema
+of a topic in Avro (``schema=``), and credentials (``security=``). Both also work with ``async
+with`` and ``async for``. ``LiveView`` does the work of ``live`` for records that another consumer
+reads.
 """
 
 from anabranch.client.following import BUCKETS_KEPT, Follower, LiveView, current, follow

@@ -1,4 +1,4 @@
-"""Following a live topic with a consumer of its own, or with records of any other one."""
+"""Views of a live topic: with a consumer of their own, or fed by any other consumer."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ from anabranch.protocol.edge.origins import Origin
 from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 BUCKETS_KEPT: Final = 1_000
-"""Stable buckets with records that ``follow`` keeps the records of: a program that follows a
-topic for months must not keep all of it.
+"""Number of newest stable buckets whose records ``follow`` keeps. Bounded, so that a program may
+follow a topic for months.
 """
 
 _FETCH_RECORDS: Final = 10_000
 
 
 class LiveView(views.LiveView):
-    """The current answer of one live topic, from the records of whatever consumer. Not thread-safe.
+    """Current answer of one live topic, fed by any consumer. Not thread-safe.
 
-    ``records`` is the answer as a sequence, ``by_key`` the newest record of each key; ``stable_ms``
-    says up to which event time it is stable, ``shown_ms`` up to which it reaches.
+    ``records`` is the answer as a sequence, and ``by_key`` the newest record of each key.
+    ``stable_ms`` is the event time up to which the answer is stable, and ``shown_ms`` the one up to
+    which there are any results.
     """
 
     def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
-        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all
-        that were read. ``by_key`` keeps every key.
+        """Begin without records.
+
+        Args:
+            partitions: Number of partitions of the topic.
+            buckets_kept: Number of newest stable buckets whose records ``records`` returns; None:
+                all that were read. ``by_key`` returns every key in any case.
         """
         super().__init__(partitions, buckets_kept=buckets_kept)
         self.foreign = 0
-        """Records that are none of a live topic; they were left out."""
+        """Number of records that were skipped because no pipeline wrote them."""
 
     def apply(
         self,
@@ -44,8 +49,9 @@ class LiveView(views.LiveView):
         key: bytes | None,
         value: bytes | None,
     ) -> bool:
-        """Take the next record of a partition, in its order; whether the answer changed,
-        which only boundaries do.
+        """Apply the next record of a partition, and return whether the answer has changed.
+
+        Records must be given in the order of their partition. Only boundaries change the answer.
         """
         try:
             record = live_records.decode(headers, key, value)
@@ -58,8 +64,9 @@ class LiveView(views.LiveView):
 
 
 class Follower:
-    """Reads a live topic with a consumer of its own: for callers with a loop of their own.
-    Not thread-safe; close it.
+    """Consumer of a live topic with its view, for callers with a loop of their own.
+
+    Not thread-safe. The caller closes it.
     """
 
     def __init__(
@@ -70,7 +77,7 @@ class Follower:
         from_beginning: bool = True,
         buckets_kept: int | None = BUCKETS_KEPT,
     ) -> None:
-        """See ``follow``."""
+        """Open the consumer. Arguments and errors are those of ``follow``."""
         log = KafkaEventLog(kafka) if isinstance(kafka, str) else kafka
         places = places_of(log, topic)
         self.view = LiveView(len(places), buckets_kept=buckets_kept)
@@ -82,11 +89,12 @@ class Follower:
         )
 
     def poll(self, wait_ms: int = 0) -> bool:
-        """Take what is there, waiting up to ``wait_ms`` for the first record; whether the answer
-        changed.
+        """Apply the records that have arrived, and return whether the answer has changed.
+
+        Waits up to ``wait_ms`` for the first record.
 
         Raises:
-            AdapterError: the broker rejects the request, or retention has removed what was to be
+            AdapterError: the broker rejects the request, or retention has deleted the records to be
                 read next.
         """
         changed = False
@@ -97,11 +105,11 @@ class Follower:
 
     @property
     def caught_up(self) -> bool:
-        """Everything was read that was there when this began."""
+        """Whether all records were read that existed when the consumer was opened."""
         return all(self._reader.position(at) >= end for at, end in self._ends.items())
 
     def close(self) -> None:
-        """Give the consumer back. Idempotent."""
+        """Close the consumer. Idempotent."""
         self._reader.close()
 
 
@@ -114,24 +122,25 @@ def follow(
     buckets_kept: int | None = BUCKETS_KEPT,
     wait_ms: int = 200,
 ) -> Iterator[LiveView]:
-    """The view after every change of the answer, until ``stopping`` is set. It is one object that
-    moves on: take from it what you keep.
+    """Yield the view of a live topic after every change of the answer.
+
+    It is always the same object, which changes: copy what you keep.
 
     Args:
         kafka: Address of the broker, ``host:port``.
         topic: The live topic.
-        stopping: Ends the iteration; None: it goes on until the caller leaves the loop.
-        from_beginning: Everything that is there, then what comes; else only what comes, so that
-            older keys are unknown.
-        buckets_kept: Newest stable buckets (of those that have records) that ``view.records`` still
-            tells; None: all that were ever read, in memory. ``view.by_key`` has every key either
-            way.
-        wait_ms: How long one look waits for records.
+        stopping: Event that ends the iteration; None: it lasts until the caller leaves the loop.
+        from_beginning: Whether to read the existing records first; otherwise keys without new
+            records are unknown.
+        buckets_kept: Number of newest stable buckets, of those that have records, whose records
+            ``view.records`` returns; None: all, kept in memory. ``view.by_key`` returns every key
+            in any case.
+        wait_ms: Timeout of a fetch, in ms.
 
     Raises:
-        ConfigurationError: there is no such topic.
-        AdapterError: the broker rejects the request, or retention has removed what was to be read
-            next.
+        ConfigurationError: the topic does not exist.
+        AdapterError: the broker rejects the request, or retention has deleted the records to be
+            read next.
     """
     follower = Follower(kafka, topic, from_beginning=from_beginning, buckets_kept=buckets_kept)
     try:
@@ -143,7 +152,10 @@ def follow(
 
 
 def current(kafka: str | EventLog, topic: str, *, buckets_kept: int | None = None) -> LiveView:
-    """The answer as it is now, in whole (``buckets_kept`` None). Raises as ``follow``."""
+    """Read a live topic to its present end, and return the view.
+
+    Arguments and errors are those of ``follow``.
+    """
     follower = Follower(kafka, topic, buckets_kept=buckets_kept)
     try:
         while not follower.caught_up:
@@ -154,10 +166,10 @@ def current(kafka: str | EventLog, topic: str, *, buckets_kept: int | None = Non
 
 
 def places_of(log: EventLog, topic: str) -> list[TopicPartition]:
-    """The partitions of a topic.
+    """Return the partitions of a topic.
 
     Raises:
-        ConfigurationError: there is none of that name.
+        ConfigurationError: the topic does not exist.
     """
     admin = log.admin()
     try:
@@ -165,5 +177,7 @@ def places_of(log: EventLog, topic: str) -> list[TopicPartition]:
     finally:
         admin.close()
     if count is None:
-        raise ConfigurationError(f"topic {topic} does not exist on this broker")
+        raise ConfigurationError(
+            f"topic {topic} does not exist on this broker: check its name and the broker's address"
+        )
     return [TopicPartition(topic, number) for number in range(count)]

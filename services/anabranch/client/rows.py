@@ -1,8 +1,8 @@
-"""``corrected`` and ``live``: output topics as Python sees them, in a ``with`` or ``async with``.
+"""``corrected`` and ``live``: context managers that read an output topic.
 
-What holds after a crash: nothing is kept here. ``Rows.positions`` is what a program stores with its
-own results to go on from there; where it stores them after its results, those of the last moment
-come again, with the same ids.
+The client keeps nothing across a crash. A program that must continue stores ``Rows.positions`` with
+its own results, and gives them as ``start``. If it stores them after its results, the rows of the
+last moment are read again, with the same ids.
 """
 
 from __future__ import annotations
@@ -47,25 +47,31 @@ _Fetched = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes
 
 _FETCH_RECORDS: Final = 10_000
 _WAIT_MS: Final = 200
+"""Timeout of a fetch, in ms. A cancelled ``async for`` leaves a fetch under way for this long."""
 
 
 class _Open(ABC):
-    """One thing that is open, for ``with`` and ``async with``. A thread at a time has it."""
+    """Consumer as a context manager, for ``with`` and ``async with``. One thread at a time uses it.
+
+    The asynchronous forms run the blocking calls in threads, so a fetch may still be under way in
+    one thread when another closes the consumer: the lock keeps them apart.
+    """
 
     def __init__(self) -> None:
+        """Begin closed; ``with`` opens it."""
         self._one = threading.Lock()
         self._closed = False
 
     @abstractmethod
     def _open(self) -> None:
-        """Open it, once."""
+        """Connect to the broker. Called once."""
 
     @abstractmethod
     def _close(self) -> None:
-        """Close what was opened."""
+        """Close the consumer, if it was opened."""
 
     def close(self) -> None:
-        """Give the consumer back. Idempotent."""
+        """Close the consumer. Idempotent."""
         with self._one:
             if not self._closed:
                 self._closed = True
@@ -97,12 +103,12 @@ class _Open(ABC):
 
 
 class Rows(_Open, Generic[T]):
-    """The results of a corrected topic, each once. Made by ``corrected``."""
+    """Iterator over the results of a corrected topic, each once. ``corrected`` returns it."""
 
     def __init__(
         self, log: EventLog, topic: str, values: Values[T], start: _Start, *, follow: bool
     ) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the iterator without contacting the broker."""
         super().__init__()
         self._log = log
         self._topic = topic
@@ -111,27 +117,28 @@ class Rows(_Open, Generic[T]):
         self._follow = follow
         self._newest: dict[int, NewestIds] = {}
         self._waiting: deque[_Fetched] = deque()
-        """Records that were fetched and not taken yet."""
+        """Records that were fetched and not returned yet."""
         self._positions: dict[int, int] = {}
         self.foreign = 0
-        """Records that are none of anabranch's; they were left out."""
+        """Number of records that were skipped because no pipeline wrote them."""
 
     @property
     def positions(self) -> dict[int, int]:
-        """Per partition the offset after the last row that was given: ``corrected(...,
-        start=positions)`` goes on there.
+        """Offset after the last returned row, by partition. ``corrected(..., start=positions)``
+        continues there.
         """
         return dict(self._positions)
 
     def __iter__(self) -> Iterator[Row[T]]:
-        """Rows from where the loop before this one was left, whatever ended it."""
+        """Yield rows, from where the loop before this one ended, however it ended."""
         while self._fetched():
             while (row := self._take()) is not None:
                 yield row
 
     async def __aiter__(self) -> AsyncIterator[Row[T]]:
-        """The same. A loop that is cancelled leaves a fetch under way, and what that brings is for
-        the next loop.
+        """Yield rows as ``__iter__`` does.
+
+        A cancelled loop leaves a fetch under way; the next loop gets its records.
         """
         while await asyncio.to_thread(self._fetched):
             while (row := self._take()) is not None:
@@ -157,7 +164,7 @@ class Rows(_Open, Generic[T]):
             self._reader.close()
 
     def _fetched(self) -> bool:
-        """Fetch records unless some wait to be taken; return whether there may be more."""
+        """Fetch records, unless some wait to be returned; return whether there may be more."""
         with self._one:
             if self._closed:
                 return False
@@ -182,13 +189,15 @@ class Rows(_Open, Generic[T]):
             return self._follow or not is_at_end
 
     def _take(self) -> Row[T] | None:
-        """Return the next row of those that were fetched; None: there is none.
+        """Return the next of the fetched rows; None: there is none.
 
         Raises:
-            RemoteProtocolError: a value is none of the type. The next call goes on after it.
+            RemoteProtocolError: a value does not fit its type. The next call continues after it.
         """
         while self._waiting:
             partition, offset, key, value, headers = self._waiting.popleft()
+            # Before the value is decoded: a loop that is entered again after an error must not meet
+            # the same record again.
             self._positions[partition] = offset + 1
             named = dict(headers)
             try:
@@ -198,6 +207,7 @@ class Rows(_Open, Generic[T]):
                 continue
             if value is None:
                 self.foreign += 1
+            # Delivery writes a row again after an unknown outcome: its id is known then.
             elif self._newest.setdefault(partition, NewestIds()).is_new(origin, ident):
                 return Row(
                     str(ident),
@@ -210,6 +220,7 @@ class Rows(_Open, Generic[T]):
         return None
 
     def _decoded(self, partition: int, offset: int, value: bytes) -> T:
+        """Decode a value; fail with the place of its record."""
         try:
             return self._values.decode(value)
         except RemoteProtocolError as error:
@@ -218,10 +229,10 @@ class Rows(_Open, Generic[T]):
 
 
 def _identity(headers: Mapping[str, bytes | None]) -> tuple[str, RecordId, datetime]:
-    """Return the origin, the id and the time of a record of a corrected topic.
+    """Return the origin, the id and the event time of a record of a corrected topic.
 
     Raises:
-        RemoteProtocolError: the headers are not delivery's.
+        RemoteProtocolError: the headers are not those that delivery writes.
     """
     origin = (headers.get(ORIGIN_HEADER) or b"").decode("ascii", "replace")
     Origin.parse(origin)
@@ -230,12 +241,12 @@ def _identity(headers: Mapping[str, bytes | None]) -> tuple[str, RecordId, datet
 
 
 class Answer(_Open, Generic[T]):
-    """The answer of a live topic as it is known now. Made by ``live``."""
+    """Current answer of a live topic. ``live`` returns it."""
 
     def __init__(
         self, log: EventLog, topic: str, values: Values[T], buckets_kept: int | None
     ) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the answer without contacting the broker."""
         super().__init__()
         self._log = log
         self._topic = topic
@@ -244,43 +255,48 @@ class Answer(_Open, Generic[T]):
         self._changed = False
 
     def rows(self) -> list[Row[T]]:
-        """All of it: stable rows, then tentative ones, in the order of their ids. Of stable
-        buckets the newest (``buckets_kept``).
+        """Return the rows in the order of their ids: those of the newest stable buckets
+        (``buckets_kept``), then the tentative ones.
         """
         with self._one:
             found = list(self._follower.view.records())
         return [self._row(record) for record in found]
 
     def by_key(self) -> list[Row[T]]:
-        """The newest row of each key."""
+        """Return the newest row of each key."""
         with self._one:
             found = list(self._follower.view.by_key().values())
         return [self._row(record) for record in found]
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Sources without which tentative rows were made."""
+        """Sources that were missing when the tentative rows were computed."""
         return self._follower.view.missing
 
     @property
     def in_failure(self) -> bool:
-        """Whether some of it is tentative."""
+        """Whether some rows are tentative."""
         return self._follower.view.in_failure
 
     def refresh(self, wait_ms: int = _WAIT_MS) -> bool:
-        """Take what is there; return whether the answer has changed since this was asked last."""
+        """Apply the records that have arrived, waiting up to ``wait_ms`` for the first.
+
+        Returns whether the answer has changed since the last call.
+        """
         self._poll(wait_ms)
         return self._has_changed()
 
     def __iter__(self) -> Iterator[Self]:
-        """Itself after each change."""
+        """Yield this object after each change of the answer."""
         while not self._closed:
             if self.refresh():
                 yield self
 
     async def __aiter__(self) -> AsyncIterator[Self]:
-        """The same. A loop that is cancelled leaves a fetch under way: the next loop begins with
-        the change that it brings.
+        """Yield this object as ``__iter__`` does.
+
+        A cancelled loop leaves a fetch under way; the next loop begins with the change that it
+        brings.
         """
         while not self._closed:
             await asyncio.to_thread(self._poll, _WAIT_MS)
@@ -288,11 +304,13 @@ class Answer(_Open, Generic[T]):
                 yield self
 
     def _poll(self, wait_ms: int) -> None:
+        """Apply the records that have arrived, and remember whether they changed the answer."""
         with self._one:
             if not self._closed and self._follower.poll(wait_ms):
                 self._changed = True
 
     def _has_changed(self) -> bool:
+        """Return whether the answer has changed since the last call."""
         changed, self._changed = self._changed, False
         return changed
 
@@ -306,6 +324,7 @@ class Answer(_Open, Generic[T]):
             self._follower.close()
 
     def _row(self, record: LiveRecord) -> Row[T]:
+        """Return a record of the answer with its value decoded."""
         suffix = "" if record.branch is None else tentative_suffix(record.branch).decode()
         value = self._values.decode(record.value or b"")
         ident = f"{record.id}{suffix}"
@@ -355,22 +374,25 @@ def corrected(
     follow: bool = True,
     security: Security | None = None,
 ) -> Rows[Any]:
-    """For a ``with``: the results of a corrected topic, each once, in order.
+    """Read the results of a corrected topic in a ``with``: each once, in order.
 
     Args:
         kafka: Address of the broker, ``host:port``.
         topic: The corrected topic.
-        of: The type of values: a dict, a dataclass, a pydantic model.
-        schema: The Avro schema of the values, where the output is in Avro.
-        start: The first result, what comes, or ``positions`` of an earlier run.
-        follow: Go on with what comes; else end where the topic ended when it was opened.
-        security: How to get in; None: as the environment says (docs/security.md).
+        of: Type of the values: a dict, a dataclass, a pydantic model.
+        schema: Avro schema of the values, if the output is in Avro.
+        start: ``"earliest"``: the first result. ``"latest"``: only new results. A mapping:
+            ``positions`` of an earlier run.
+        follow: Whether to wait for new results; else the iteration ends where the topic ended when
+            it was opened.
+        security: Credentials; None: those of the environment (docs/security.md).
 
     Raises (when it is entered or read):
-        ConfigurationError: no such topic, a schema or a setting that is not as it must be.
-        RemoteProtocolError: a value is none of the type; a loop that is entered again goes on after
-        it. AdapterError: the broker rejects the request, or retention has removed what was to be
-        read next.
+        ConfigurationError: the topic does not exist, or the schema or a setting is wrong.
+        RemoteProtocolError: a value does not fit its type; a loop that is entered again continues
+            after it.
+        AdapterError: the broker rejects the request, or retention has deleted the records to be
+            read next.
     """
     return Rows(_log(kafka, security), topic, Values(of, schema), start, follow=follow)
 
@@ -407,22 +429,24 @@ def live(
     buckets_kept: int | None = BUCKETS_KEPT,
     security: Security | None = None,
 ) -> Answer[Any]:
-    """For a ``with``: the answer of a live topic. What is taken back is gone from it; arguments and
-    errors are those of ``corrected``.
+    """Maintain the current answer of a live topic in a ``with``: undone results vanish from it.
+
+    Errors are those of ``corrected``.
 
     Args:
         kafka: Address of the broker, ``host:port``.
         topic: The live topic.
-        of: The type of values.
-        schema: The Avro schema of the values, where the output is in Avro.
-        buckets_kept: Newest stable buckets that ``rows`` still tells; None: all. ``by_key`` has
-            every key.
-        security: How to get in.
+        of: Type of the values, as in ``corrected``.
+        schema: Avro schema of the values, if the output is in Avro.
+        buckets_kept: Number of newest stable buckets whose rows ``rows`` returns; None: all.
+            ``by_key`` returns every key in any case.
+        security: Credentials, as in ``corrected``.
     """
     return Answer(_log(kafka, security), topic, Values(of, schema), buckets_kept)
 
 
 def _log(kafka: str | EventLog, security: Security | None) -> EventLog:
+    """Return the log of the broker at ``kafka``; a log is returned as it is."""
     if not isinstance(kafka, str):
         return kafka
     return KafkaEventLog(kafka, security=None if security is None else security.options())

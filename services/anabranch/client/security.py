@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 class _GivenSecurity(KafkaSecurity):
-    """The same settings and checks, with nothing taken from the environment."""
+    """Settings of ``KafkaSecurity`` with its checks, but without values from the environment."""
 
     @classmethod
     def settings_customise_sources(
@@ -24,19 +24,19 @@ class _GivenSecurity(KafkaSecurity):
         *_: object,
         **__: object,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The arguments alone."""
+        """Return the only source of values: the arguments."""
         del settings_cls
         return (init_settings,)
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Encryption and identity. ``user`` and ``password`` are SCRAM over TLS; ``certificate`` and
-    ``key``, PEM files, are mTLS.
+    """Encryption and credentials of a client.
 
-    ``ca``: PEM file of the authorities that may vouch for a broker; None: those of the system.
-    There is no way to leave the check of the broker's certificate out.
-    ``Security(plain_text=True)`` says that there is none of it.
+    ``user`` and ``password`` select SCRAM over TLS; ``certificate`` and ``key``, PEM files, select
+    mTLS. ``ca`` is a PEM file of the authorities that may certify the broker; None: those of the
+    system. The broker's certificate is always checked. ``Security(plain_text=True)`` selects a
+    connection without encryption and credentials.
     """
 
     user: str | None = None
@@ -49,14 +49,14 @@ class Security:
     plain_text: bool = False
 
     def __repr__(self) -> str:
-        """Without secrets."""
+        """Return a text without secrets, for logs and tracebacks."""
         return f"Security(user={self.user!r}, plain_text={self.plain_text})"
 
     def options(self) -> dict[str, str]:
-        """For the client library.
+        """Return the settings of the Kafka client library.
 
         Raises:
-            ConfigurationError: the settings do not belong together, or a file cannot be read.
+            ConfigurationError: the settings exclude each other, or a file cannot be read.
         """
         protocol = "PLAINTEXT" if self.plain_text else "SSL" if self.user is None else "SASL_SSL"
         given = {
@@ -70,9 +70,11 @@ class Security:
         if self.user is not None:
             given["sasl_mechanism"] = self.mechanism
         if self.password is not None and self.user is None:
-            raise ConfigurationError("Security: a password belongs to a user; give user, too")
+            raise ConfigurationError("Security: a password needs a user; give user, too")
         if self.plain_text and any(value is not None for value in given.values()):
-            raise ConfigurationError("Security: plain_text excludes all the rest")
+            raise ConfigurationError(
+                "Security: plain_text excludes all other settings; leave it or them out"
+            )
         try:
             return _GivenSecurity.model_validate(
                 {"security_protocol": protocol, **{k: v for k, v in given.items() if v is not None}}

@@ -1,4 +1,4 @@
-"""Records of output topics as values of Python."""
+"""Decoding of output records into Python values."""
 
 from __future__ import annotations
 
@@ -17,44 +17,50 @@ from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 T = TypeVar("T")
 
+# Header of an Avro value in Confluent's framing: a zero byte and the schema's id.
 _CONFLUENT_BYTES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """One result."""
+    """One result of a pipeline."""
 
     id: str
-    """Names it among the results of its ``origin``: ``bucket.position``; of a tentative one with
-    what follows ``/`` it names no other.
+    """Id of the result, unique among those of its ``origin``: ``bucket.position``. The id of a
+    tentative result is followed by ``/`` and the numbers of its failure and branch.
     """
     event_time: datetime
     key: Any
-    """The columns of the key as a dict; None: the output has no key."""
+    """Columns of the key as a dict; None: the output has no key."""
     value: T
     stable: bool = True
-    """False: tentative, it may be taken back."""
+    """False: the result is tentative, and may be undone."""
     missing: tuple[str, ...] = ()
-    """Sources without which it was made."""
+    """Sources that were missing when the result was computed."""
     origin: str = ""
-    """Producer that wrote it: ``pipeline.output.life``. It changes when the pipeline begins anew on
-    the same topic: ids of different origins have nothing to do with each other.
+    """Producer of the result: ``pipeline.output.life``. It changes when the pipeline begins anew on
+    the same topic; ids of different origins are unrelated.
     """
 
 
 class Values(Generic[T]):
-    """Decodes the values of one topic."""
+    """Decoder of the values of one topic."""
 
     def __init__(self, of: type[T], schema: Mapping[str, Any] | Path | str | None) -> None:
-        """``of``: what becomes of the columns; ``schema``: of Avro, as a value or a file.
+        """Decode into ``of``, a type that pydantic knows.
+
+        ``schema`` is the Avro schema, as a value or the path of a file; None: values are JSON.
 
         Raises:
-            ConfigurationError: the schema cannot be read, or there are no values of that type.
+            ConfigurationError: the schema cannot be read, or ``of`` is not such a type.
         """
         try:
             self._adapter: TypeAdapter[T] = TypeAdapter(of)
-        except Exception as error:  # pydantic has many
-            raise ConfigurationError(f"{of!r} is no type that a value can have: {error}") from error
+        except Exception as error:  # pydantic raises many kinds, which have no common base
+            raise ConfigurationError(
+                f"of={of!r} is not a type for values: {error}. Give a dict, a dataclass or a"
+                " pydantic model"
+            ) from error
         self._avro: Any = None
         if schema is not None:
             try:
@@ -70,10 +76,10 @@ class Values(Generic[T]):
                 ) from error
 
     def decode(self, value: bytes) -> T:
-        """The value of a record.
+        """Return the value of a record.
 
         Raises:
-            RemoteProtocolError: it is none of the type.
+            RemoteProtocolError: the value does not fit the type or the schema.
         """
         try:
             if self._avro is None:
@@ -91,7 +97,7 @@ class Values(Generic[T]):
 
 
 def key_of(key: bytes | None) -> Any:
-    """The key's columns; bytes where they are no JSON."""
+    """Return the columns of a record's key; the bytes themselves where they are not JSON."""
     if key is None:
         return None
     try:
@@ -101,10 +107,10 @@ def key_of(key: bytes | None) -> Any:
 
 
 def time_of(milliseconds: int) -> datetime:
-    """Return the time in UTC.
+    """Return the time in UTC that is ``milliseconds`` after 1970 began.
 
     Raises:
-        RemoteProtocolError: no calendar has it.
+        RemoteProtocolError: the time is outside of the calendar.
     """
     try:
         return datetime.fromtimestamp(milliseconds / 1_000, UTC)

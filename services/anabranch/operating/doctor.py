@@ -58,7 +58,7 @@ class Check:
     good: bool
     found: str
     remedy: str = ""
-    """What to do; empty: nothing."""
+    """Advice; empty: none is needed."""
 
 
 def examine(kafka: str | None, state_dir: Path, progress: Progress = unwatched) -> Iterator[Check]:

@@ -48,7 +48,7 @@ _ADVICE: Final = {
         "the contract's state does not allow that: anabranch contracts shows the state"
     ),
 }
-"""What to do, by the reason for which the rules reject a statement."""
+"""Advice by the reason for which the rules reject a statement."""
 
 AnyText = Contract | ContentContract | MovementContract
 

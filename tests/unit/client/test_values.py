@@ -37,7 +37,7 @@ def test_what_is_no_value_is_reported(value: bytes) -> None:
 
 
 def test_a_type_or_schema_that_is_none_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is no type that a value can have"):
+    with pytest.raises(ConfigurationError, match="is not a type for values"):
         Values(object(), None)  # type: ignore[arg-type]
     (tmp_path / "s.avsc").write_text('{"type": "nothing"}')
     for schema in (tmp_path / "s.avsc", {"type": "nothing"}):
