@@ -45,7 +45,7 @@ def test_what_was_not_handed_over_is_read_by_a_new_client(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch, answers: bool
 ) -> None:
     """``answers``: the stopped client still finds out where the log ends."""
-    monkeypatch.setattr(module, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(module, "_IDLE_S", 0.5)
     send(kafka, at, b"0", b"1")
     reader = KafkaEventLog(kafka).reader()
     reader.assign({at: 0})
@@ -77,7 +77,7 @@ def test_what_was_not_handed_over_is_read_by_a_new_client(
 def test_the_examples_reader_goes_on_where_it_stood(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consuming, "_SILENCE_S", 2.0)
+    monkeypatch.setattr(consuming, "_IDLE_S", 2.0)
     anew: list[int] = []
     real = consuming.TopicReader._assign
 
@@ -105,7 +105,7 @@ def test_the_end_of_a_transaction_is_nothing_to_wait_for(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands behind the last record, and is shown to nobody."""
-    monkeypatch.setattr(module, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(module, "_IDLE_S", 0.2)
     log = KafkaEventLog(kafka)
     writer = log.transactional_writer(at.topic)
     for ends in (writer.commit, writer.abort):
@@ -125,13 +125,13 @@ def test_the_end_of_a_transaction_is_nothing_to_wait_for(
         wait_until(is_read, 60, "the topic is read to its end")
     clients = [reader._consumer for reader in readers]
     looks: list[str] = []
-    real = KafkaLogReader._look_after_silence
+    real = KafkaLogReader._check_idle
 
     def counted(reader: KafkaLogReader) -> None:
         looks.append("look")
         real(reader)
 
-    monkeypatch.setattr(KafkaLogReader, "_look_after_silence", counted)
+    monkeypatch.setattr(KafkaLogReader, "_check_idle", counted)
 
     def looked() -> bool:
         for reader in readers:
@@ -148,7 +148,7 @@ def test_a_follower_of_a_log_without_news_keeps_its_client(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own question after a silence waits behind the fetch that the broker keeps."""
-    monkeypatch.setattr(module, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(module, "_IDLE_S", 0.3)
     reader = KafkaEventLog(kafka).reader(follows=True)
     reader.assign({at: 0})
     client, answers = reader._consumer, []

@@ -1,1 +1,1 @@
-"""``ports.EventLog`` over a real Kafka, by confluent-kafka."""
+"""Event log on a real Kafka, by confluent-kafka: the implementation of ``ports.EventLog``."""

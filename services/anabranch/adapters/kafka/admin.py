@@ -1,4 +1,4 @@
-"""``ports.LogAdmin`` over a real Kafka."""
+"""Administration of Kafka topics: the implementation of ``ports.LogAdmin``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from confluent_kafka.admin import (
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.errors import (
     UNSEEN,
-    Doing,
+    Request,
+    is_login_rejected,
+    is_unanswered,
     no_answer,
-    nobody_answers,
-    not_let_in,
     translated,
 )
 from anabranch.adapters.kafka.settings import KafkaSettings
@@ -38,15 +38,19 @@ from anabranch.protocol.errors import DataMissing, LocalProtocolError, Unavailab
 _TO_NAME: Final = str.maketrans("+/", "-_")
 """Translation of librdkafka's text of a topic id to Kafka's own, which may name a folder."""
 _APPEAR_PAUSE_S: Final = 0.05
+"""Pause between two requests for metadata while topics are created or deleted, in s."""
 _GRACE_S: Final = 5.0
+"""Time after the request timeout, in s, before a call gives up on librdkafka, which then has missed
+its own timeout.
+"""
 
 
 def broker_answers(address: str, timeout_s: float) -> bool:
-    """Whether a broker at ``address`` answers a metadata request within ``timeout_s`` and has
-    a controller that it names.
+    """Return whether a broker at ``address`` answers a metadata request within ``timeout_s`` and
+    names a controller.
     """
-    # Its log is dropped: the question is whether it is there yet.
-    silent = logging.getLogger("anabranch.adapters.kafka.unheard")
+    # While a broker starts, each failed connection would be logged as an error.
+    silent = logging.getLogger("anabranch.adapters.kafka.unlogged")
     silent.setLevel(logging.CRITICAL + 1)
     client = AdminClient(KafkaSettings(address).administrator(), logger=silent)
     try:
@@ -56,26 +60,24 @@ def broker_answers(address: str, timeout_s: float) -> bool:
 
 
 class KafkaLogAdmin:
-    """Creates topics and looks at them. Every call asks the broker anew."""
+    """Administrator of a cluster's topics. Every call asks the broker anew; nothing is cached."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        """Nothing is contacted yet."""
+        """Prepare a client. Nothing is contacted yet."""
         self._settings = settings
         self._rejected: KafkaError | None = None
         self._copies: dict[str, int] = {}
-        """Of each topic, by the last metadata."""
+        """Number of copies of each topic, by the last metadata."""
         self._brokers = 0
-        """By the last metadata."""
+        """Number of brokers, by the last metadata."""
         options: dict[str, object] = {**settings.administrator(), "error_cb": self._on_error}
         self._client: AdminClient | None = AdminClient(options, logger=LOGGER)
         self._timeout_s = settings.request_timeout_ms / 1000
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing and wait until the cluster knows them; notes for people, as
-        sentences.
-
-        That is how those that were there differ, and that new ones have one copy where the cluster
-        could keep more.
+        """Create the missing ones of ``topics`` and wait until each has a leader. Return notes for
+        people, as sentences: how existing topics differ from the wanted settings, and which new
+        topics have one copy although the cluster could keep more.
 
         Raises:
             Unavailable: the broker did not answer, rejected the request, or a new topic did not
@@ -101,7 +103,7 @@ class KafkaLogAdmin:
                 self._result(futures[topic.name], f"create topic {topic.name}")
             except _AlreadyThereError:
                 existing.append(topic)
-        # until then a writer would get the error that the topic is unknown
+        # Until a topic has a leader, a writer would get the error that it is unknown.
         names = [topic.name for topic in topics]
         self._await(
             lambda known: _listed(
@@ -150,7 +152,8 @@ class KafkaLogAdmin:
         return found
 
     def named(self, prefix: str) -> list[str]:
-        """The topics whose names begin with ``prefix``, of those that this principal may see.
+        """Return the topics whose names begin with ``prefix``, of those that this principal may
+        see.
 
         Raises:
             Unavailable: no answer.
@@ -158,7 +161,7 @@ class KafkaLogAdmin:
         return sorted(topic for topic in self._metadata().names() if topic.startswith(prefix))
 
     def settings(self, topic: str) -> dict[str, str]:
-        """The topic's configuration as the broker applies it, defaults included.
+        """Return the topic's configuration as the broker applies it, defaults included.
 
         Raises:
             Unavailable: no answer, or no such topic.
@@ -166,8 +169,8 @@ class KafkaLogAdmin:
         return self._configurations([topic])[topic]
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions, and wait until these have leaders; it has as many, or
-        more: nothing happens.
+        """Add partitions to a topic until it has ``partitions``, and wait until these have leaders.
+        Nothing happens if it has as many already.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request, or they did not appear
@@ -190,7 +193,7 @@ class KafkaLogAdmin:
         )
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Delete the records below these offsets, for good and for everybody.
+        """Delete the records below these offsets permanently, for all readers.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request; some partitions may be
@@ -209,32 +212,32 @@ class KafkaLogAdmin:
                     future,
                     f"delete records of {place.topic}[{place.partition}] below {place.offset}",
                 )
-            except DataMissing as error:  # of an offset beyond the end
+            except DataMissing as error:  # the broker's answer to an offset beyond the end
                 raise Unavailable(str(error)) from error
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete these topics with all that is in them, and wait until the cluster has forgotten
-        them. One that is not there: nothing happens.
+        """Delete these topics with all their records, and wait until the cluster no longer lists
+        them. A topic that does not exist is ignored.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request, or one did not vanish in
                 time; some may be gone.
         """
         known = self._metadata().names()
-        there = [topic for topic in topics if topic in known]
-        if not there:
+        existing = [topic for topic in topics if topic in known]
+        if not existing:
             return
         futures = self._open().delete_topics(
-            there, operation_timeout=self._timeout_s, request_timeout=self._timeout_s
+            existing, operation_timeout=self._timeout_s, request_timeout=self._timeout_s
         )
         for topic, future in futures.items():
             self._result(future, f"delete topic {topic}")
         self._await(
-            lambda known: _listed("deleted topics are still there", known.names() & set(there))
+            lambda known: _listed("deleted topics are still there", known.names() & set(existing))
         )
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the client. Idempotent."""
         self._client = None
 
     def _open(self) -> AdminClient:
@@ -244,13 +247,15 @@ class KafkaLogAdmin:
         return self._client
 
     def _on_error(self, error: KafkaError) -> None:
-        if not_let_in(error):
+        if is_login_rejected(error):
             self._rejected = error
 
     def _result(
         self, future: Future[Any], what: str, missing: Collection[int] = frozenset()
     ) -> Any:
-        """Return what a request gave. ``missing``: errors that mean that the topic is missing."""
+        """Return the answer to a request. ``missing``: error codes that mean that the topic does
+        not exist.
+        """
         try:
             return future.result(timeout=self._timeout_s + _GRACE_S)
         except KafkaException as error:
@@ -258,14 +263,14 @@ class KafkaLogAdmin:
             if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _AlreadyThereError from error
             if cause.code() in missing:
-                raise _NoSuchTopicError(translated(cause, Doing.ASKING, what)) from error
-            raise translated(cause, Doing.ASKING, what) from error
+                raise _NoSuchTopicError(translated(cause, Request.ASKING, what)) from error
+            raise translated(cause, Request.ASKING, what) from error
         except TimeoutError as error:
             message = f"{what}: no answer"
             raise Unavailable(message) from error
 
     def _metadata(self) -> _Known:
-        """Return what the broker says about its topics.
+        """Return the topics that the broker lists.
 
         Raises:
             Unavailable: no answer.
@@ -273,13 +278,13 @@ class KafkaLogAdmin:
         try:
             answer = self._open().list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            # A broker that lets nobody in looks like one that does not answer: the callback has its
-            # reason.
+            # A rejected login looks like a broker that does not answer: librdkafka reports the
+            # rejection only to the error callback, which ``poll`` calls.
             self._open().poll(0)
-            if self._rejected is None and nobody_answers(error.args[0]):
+            if self._rejected is None and is_unanswered(error.args[0]):
                 raise no_answer(error.args[0], self._settings, self._timeout_s) from error
             raise translated(
-                self._rejected or error.args[0], Doing.ASKING, "list topics"
+                self._rejected or error.args[0], Request.ASKING, "list topics"
             ) from error
         self._rejected = None
         self._brokers = len(answer.brokers)
@@ -292,29 +297,26 @@ class KafkaLogAdmin:
         return _known(answer)
 
     def _find_leaders(self, topics: Iterable[str]) -> None:
-        """Let the client know the leaders of ``topics``.
+        """Make the client learn the leaders of ``topics``.
 
-        Where it does not, librdkafka (2.16) looks for them in the caller's thread and in its own at
-        once, and may free the question twice.
-
-        Raises:
-            Unavailable: no answer, or a partition has no leader.
+        Without this, librdkafka (2.16) looks them up in the caller's thread and in its own at once,
+        and may free the request twice.
         """
         for topic in sorted(topics):
             try:
                 answer = self._open().list_topics(topic, timeout=self._timeout_s)
             except KafkaException as error:
-                raise translated(error.args[0], Doing.ASKING, f"leaders of {topic}") from error
+                raise translated(error.args[0], Request.ASKING, f"leaders of {topic}") from error
             if topic not in _known(answer).led:
                 message = f"leaders of {topic}: not every partition has one"
                 raise Unavailable(message)
 
     def _await(self, lacks: Callable[[_Known], str]) -> None:
-        """Return when the cluster knows what it was told to do. ``lacks``: what is not so yet;
-        empty: nothing.
+        """Wait until the cluster shows the result of a request. ``lacks``: returns what is still
+        missing, as a message; empty: nothing.
 
         Raises:
-            Unavailable: some of it is not so in time.
+            Unavailable: something is still missing at the timeout.
         """
         deadline = time.monotonic() + self._timeout_s
         while text := lacks(self._metadata()):
@@ -334,7 +336,7 @@ class KafkaLogAdmin:
         return found
 
     def _differences(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """How existing topics differ from what they should be."""
+        """Return how existing topics differ from the wanted settings, as sentences."""
         if not topics:
             return []
         known = self._metadata().existing
@@ -347,23 +349,25 @@ class KafkaLogAdmin:
 
 
 def _listed(what: str, topics: Iterable[str]) -> str:
-    """``what``, and of which topics; empty: of none."""
+    """Return ``what`` followed by ``topics``; empty if there are none."""
     names = ", ".join(sorted(topics))
     return f"{what}: {names}" if names else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Topics of a cluster, by one answer of a broker."""
+    """Topics of a cluster in one answer of a broker."""
 
     existing: Mapping[str, int]
     """Number of partitions of each topic that exists, whether these have leaders or not."""
     led: Mapping[str, int]
-    """The same of the topics whose partitions all have a leader: only these can be read and
-    written.
+    """Number of partitions of each topic whose partitions all have a leader. Only these topics can
+    be read and written.
     """
     unclear: Mapping[str, str]
-    """Error of each topic of which the broker says neither that it exists nor that it does not."""
+    """Error of each topic for which the broker states neither that it exists nor that it
+    does not.
+    """
 
     def names(self) -> set[str]:
         """Return the names of all topics that the broker lists."""
@@ -371,11 +375,10 @@ class _Known:
 
 
 def _known(answer: ClusterMetadata) -> _Known:
-    """Return what ``answer`` says about its topics.
+    """Return the topics in ``answer``.
 
-    A topic without a leader is not one that does not exist: its leader is being elected, or its
-    only replica is down. Whoever takes the one for the other tells a person to correct a name that
-    is right.
+    A topic without a leader exists: its leader is being elected, or its only replica is down.
+    Reporting it as missing would make a person correct a name that is right.
     """
     existing: dict[str, int] = {}
     led: dict[str, int] = {}
@@ -395,4 +398,4 @@ class _NoSuchTopicError(Unavailable):
 
 
 class _AlreadyThereError(Exception):
-    """The topic exists: not an error here."""
+    """Raised when a topic to be created exists already, which is no error here."""

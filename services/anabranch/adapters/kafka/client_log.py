@@ -1,7 +1,8 @@
-"""Where the Kafka client logs.
+"""Logger of the Kafka client.
 
-It logs a lost connection as an error, and makes it anew by itself: while a broker starts or is
-away, every attempt. Here that is a warning. What it costs is raised by the call that waits.
+The client logs a lost connection as an error and reconnects by itself; while a broker starts or is
+away it logs every attempt. Such lines become warnings here: the call that waits for the broker
+raises the actual error.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _LOST: Final = re.compile(
 
 
 def lost_is_a_warning(record: logging.LogRecord) -> bool:
-    """A filter of LOGGER, which lets everything through. A line about a certificate, a password, or
-    anything else stays an error.
+    """Lower the level of lines about lost connections to warning. A filter of LOGGER that lets
+    everything pass; lines about certificates, passwords or anything else stay errors.
     """
     if record.levelno == logging.ERROR and _LOST.search(record.getMessage()):
         record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)

@@ -1,9 +1,9 @@
-"""The ends of many partitions, by one request: a reader that watches hundreds cannot wait for one
-answer after the other.
+"""End offsets of many partitions by one request to each leader: a reader that watches hundreds of
+partitions cannot wait for one answer after the other.
 
-By the call that finds offsets for times, to which the end is a time like others. librdkafka's own
-call for this (``ListOffsets`` of its administrator) looks for leaders in the caller's thread and in
-its own at once (2.16): where one is not known it may free the question twice.
+The requests go by the call that finds offsets for times, which accepts the end as a time.
+librdkafka's own call for ends (``ListOffsets`` of its administrator) looks up leaders in the
+caller's thread and in its own at once (2.16): if one is not known it may free the request twice.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _NO_LEADER: Final = -1
 
 
 class EndOffsets:
-    """Asks each leader for all of its partitions in one request. Not thread-safe."""
+    """Client of the requests, which remembers the leaders of partitions. Not thread-safe."""
 
     def __init__(self) -> None:
-        """No leader is known yet."""
+        """Start without any known leader."""
         self._leaders: dict[TopicPartition, int] = {}
 
     def ask(
         self, client: Consumer, places: Collection[TopicPartition], wait_ms: int
     ) -> dict[TopicPartition, int]:
-        """The end offsets of those of ``places`` whose leader answers within ``wait_ms``, by the
-        isolation level of ``client``.
+        """Return the end offsets of those of ``places`` whose leader answers within ``wait_ms``,
+        under the isolation level of ``client``.
 
-        The client gives up a request as a whole where one partition has no leader, so those are
-        left out, and each leader has its own request and its share of the time.
+        librdkafka fails a request as a whole if one partition has no leader. So partitions without
+        a leader are left out, and each leader gets its own request and a share of the time.
         """
         deadline = time.monotonic() + wait_ms / 1000
         self._find(client, {at.topic for at in places if at not in self._leaders}, deadline)
@@ -47,11 +47,11 @@ class EndOffsets:
             ends = _ends(client, group, _left_s(deadline) / (len(by_leader) - done))
             found |= ends
             for at in set(group) - set(ends):
-                del self._leaders[at]  # it may have another one by now
+                del self._leaders[at]  # the leader may have moved: look it up the next time
         return found
 
     def _find(self, client: Consumer, topics: Iterable[str], deadline: float) -> None:
-        """Learn the leaders of ``topics``."""
+        """Look up the leaders of ``topics``."""
         for topic in sorted(topics):
             try:
                 answer = client.list_topics(topic, timeout=_left_s(deadline))
@@ -80,5 +80,7 @@ def _ends(
 
 
 def _left_s(deadline: float) -> float:
-    """Until then; never nothing, which to the client means no limit at all."""
+    """Return the time left until ``deadline``, in s; never zero, which means no limit to the
+    client.
+    """
     return max(0.001, deadline - time.monotonic())

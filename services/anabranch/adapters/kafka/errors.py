@@ -1,15 +1,15 @@
-"""The one place where librdkafka's errors become anabranch's (table-driven,
+"""Translation of librdkafka's errors to anabranch's. No other module does this (table-driven,
 tests/unit/adapters/kafka/test_errors.py).
 
-The question behind every row is: *may the request have had an effect?*
+Every row answers one question: *may the request have had an effect?*
 
 - it certainly had none: ``Unavailable``;
-- it may have: ``OutcomeUnknown``;
-- someone newer replaced this one: ``Fenced``;
-- data that was named is not there: ``DataMissing``.
+- it may have had one: ``OutcomeUnknown``;
+- a newer writer replaced this one: ``Fenced``;
+- the requested data does not exist: ``DataMissing``.
 
-A code that is in no table is treated as the caller's worst case: a write of unknown outcome, a
-question without answer.
+A code that is in no table counts as the caller's worst case: an unknown outcome for a write, no
+answer for a question.
 """
 
 # ruff: noqa: SLF001 - the names of librdkafka's own codes begin with an underscore; they are public
@@ -33,16 +33,16 @@ from anabranch.protocol.errors import (
 )
 
 
-class Doing(Enum):
-    """The request on which the error came."""
+class Request(Enum):
+    """Kind of request that failed."""
 
     SENDING = "sending"
-    """A record, in a transaction or not."""
+    """Sending a record, in a transaction or not."""
     TRANSACTION = "transaction"
-    """init, begin, commit, abort."""
+    """init, begin, commit or abort of a transaction."""
     FETCHING = "fetching"
     ASKING = "asking"
-    """Offsets, metadata, settings, creating topics: safe to repeat."""
+    """Requests for offsets, metadata or settings, and creation of topics: safe to repeat."""
 
 
 _FENCED: Final = frozenset(
@@ -50,7 +50,7 @@ _FENCED: Final = frozenset(
 )
 
 _TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
-"""Of one record, or of those that were sent together with it."""
+"""Codes for a record that is too large, or for a batch of records sent together."""
 
 _NOT_SENT: Final = _TOO_LARGE | frozenset(
     {
@@ -74,13 +74,13 @@ _NOT_SENT: Final = _TOO_LARGE | frozenset(
         KafkaError._SSL,
     }
 )
-"""A record with one of these is certainly not in the log. Time-outs are not here: librdkafka
-does not tell whether it was under way.
+"""Codes with which a record is certainly not in the log. Timeouts are not among them: librdkafka
+does not report whether the record was already sent.
 """
 
 _FOLLOWING: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._STATE})
-"""What the records behind a failed one get: dropped from the queue, or not taken into it
-since the transaction can only be aborted.
+"""Codes of the records queued after a failed one: dropped from the queue, or not accepted because
+the transaction can only be aborted.
 """
 
 UNSEEN: Final = frozenset(
@@ -91,7 +91,9 @@ UNSEEN: Final = frozenset(
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
-"""Which of the two it is, a broker does not tell who may not know."""
+"""Codes for a topic that does not exist or that this principal may not see: a broker does not
+disclose which.
+"""
 
 _MISSING: Final = frozenset(
     {
@@ -101,29 +103,31 @@ _MISSING: Final = frozenset(
         KafkaError._NO_OFFSET,
     }
 )
+"""Codes for an offset that does not exist."""
 
 _BROKEN_DATA: Final = frozenset(
     {KafkaError._BAD_MSG, KafkaError.INVALID_MSG, KafkaError._BAD_COMPRESSION}
 )
-"""What a reader finds when bytes in the log do not match their checksum."""
+"""Codes for bytes in the log that do not match their checksum."""
 
-_NOT_LET_IN: Final = frozenset(
+_REJECTED_LOGIN: Final = frozenset(
     {KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED}
 )
+"""Codes for a failed authentication or TLS handshake."""
 
 _UNANSWERED_HANDSHAKE: Final = re.compile(r"mechanism handshake failed: Local: ")
-"""A connection that ended while a broker was asked which mechanisms it takes, before it saw any
-password: librdkafka takes this for a failed authentication. The text has its own error then, and
-the broker's if it had answered.
+"""Text of a connection that ended while the broker was asked for its SASL mechanisms, before it
+received a password. librdkafka reports this as a failed authentication; ``Local:`` marks an error
+of its own, not the broker's answer.
 """
 
 _CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
-"""What a broker answers to whose certificate is missing, expired or of an authority that it does
-not know (RFC 8446, 6.2). With TLS 1.3 it comes after the client's handshake, so librdkafka takes
-it for a connection that broke.
+"""Text of a broker's TLS alert for a client certificate that is missing, expired or of an unknown
+authority (RFC 8446, 6.2). With TLS 1.3 it arrives after the client's handshake, so librdkafka
+reports a broken connection.
 """
 
-_FOR_GOOD: Final = frozenset(
+_PERMANENT: Final = frozenset(
     {
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -136,7 +140,7 @@ _FOR_GOOD: Final = frozenset(
         KafkaError.TOPIC_EXCEPTION,
     }
 )
-"""A reader that meets one of these, or is not let in, does not get further by waiting."""
+"""Codes that end reading: waiting does not help."""
 
 _UNANSWERED: Final = frozenset(
     {
@@ -146,10 +150,13 @@ _UNANSWERED: Final = frozenset(
         KafkaError._RESOLVE,
     }
 )
+"""Codes of requests that no broker answered."""
 
 
-def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
-    """The anabranch error for ``error``; ``what`` describes the request, for its text."""
+def translated(error: KafkaError, request: Request, what: str) -> AnabranchError:
+    """Return the anabranch error for ``error``. ``what``: description of the request, for
+    its text.
+    """
     text = f"{what}: {error.name()}: {error.str()}"
     code = error.code()
     if code in UNSEEN:
@@ -157,18 +164,18 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
             ": there is no such topic, or this principal may not see it (`anabranch topics` and"
             " `anabranch acls` list what is needed)"
         )
-    elif not_let_in(error):
+    elif is_login_rejected(error):
         text += ": check the user, password and certificates of its settings (docs/security.md)"
     if code in _FENCED:
         return Fenced(text)
-    if doing is Doing.FETCHING:
+    if request is Request.FETCHING:
         return DataMissing(text) if code in _MISSING or code in _BROKEN_DATA else Unavailable(text)
-    if doing is Doing.ASKING:
+    if request is Request.ASKING:
         return DataMissing(text) if code in _MISSING else Unavailable(text)
-    if doing is Doing.SENDING and code in _NOT_SENT and not error.fatal():
+    if request is Request.SENDING and code in _NOT_SENT and not error.fatal():
         return RecordTooLarge(text) if code in _TOO_LARGE else Unavailable(text)
     if (
-        doing is Doing.TRANSACTION
+        request is Request.TRANSACTION
         and code in _NOT_SENT
         and not error.fatal()
         and not error.txn_requires_abort()
@@ -177,28 +184,32 @@ def translated(error: KafkaError, doing: Doing, what: str) -> AnabranchError:
     return OutcomeUnknown(text)
 
 
-def not_let_in(error: KafkaError) -> bool:
-    """Whether a broker rejects who asks, or is not the one that it should be."""
+def is_login_rejected(error: KafkaError) -> bool:
+    """Return whether the broker rejected this client's login or certificate, or the client rejected
+    the broker's.
+    """
     code, text = error.code(), error.str()
     if code == KafkaError._TRANSPORT:
         return _CERTIFICATE_ALERT.search(text) is not None
-    return code in _NOT_LET_IN and _UNANSWERED_HANDSHAKE.search(text) is None
+    return code in _REJECTED_LOGIN and _UNANSWERED_HANDSHAKE.search(text) is None
 
 
 def says_missing(error: KafkaError) -> bool:
-    """Whether a broker has answered that an offset does not exist."""
+    """Return whether a broker has answered that an offset does not exist."""
     return error.code() in _MISSING
 
 
-def nobody_answers(error: KafkaError) -> bool:
-    """Whether a request got no answer from any broker: a wrong address, one that is not
-    there, one that speaks otherwise.
+def is_unanswered(error: KafkaError) -> bool:
+    """Return whether no broker answered a request: the address is wrong, no broker listens there,
+    or it expects another security protocol.
     """
     return error.code() in _UNANSWERED
 
 
 def no_answer(error: KafkaError, settings: KafkaSettings, timeout_s: float) -> Unavailable:
-    """For people, who know an address and not the names of librdkafka's errors."""
+    """Return the error for ``is_unanswered``, in words for people, who know an address and not the
+    names of librdkafka's errors.
+    """
     return Unavailable(
         f"no Kafka broker answers at {settings.address} within {timeout_s:g} s: check the address"
         f" and that it runs; with TLS or passwords set {settings.security_variable}"
@@ -206,22 +217,22 @@ def no_answer(error: KafkaError, settings: KafkaSettings, timeout_s: float) -> U
     )
 
 
-def follows_another(error: KafkaError) -> bool:
-    """Whether a record failed only because another one had: that one's error is the one to
-    tell and to judge by.
+def is_consequential(error: KafkaError) -> bool:
+    """Return whether a record failed only because another one had failed. The other one's error is
+    then the one to report and to judge by.
     """
     return error.code() in _FOLLOWING
 
 
-def names_nobody(error: KafkaError) -> bool:
-    """Whether the address has a host name that does not resolve."""
+def is_unresolved(error: KafkaError) -> bool:
+    """Return whether the address has a host name that does not resolve."""
     return bool(error.code() == KafkaError._RESOLVE)
 
 
 def ends_reading(error: KafkaError) -> bool:
-    """Whether a reader that met ``error`` must tell its caller; anything else is passing
-    trouble that librdkafka works on itself.
+    """Return whether a reader must raise ``error``. All other errors are temporary, and librdkafka
+    retries by itself.
     """
     code = error.code()
-    lasts = code in _MISSING or code in _BROKEN_DATA or code in _FOR_GOOD
-    return error.fatal() or lasts or not_let_in(error)
+    lasts = code in _MISSING or code in _BROKEN_DATA or code in _PERMANENT
+    return error.fatal() or lasts or is_login_rejected(error)

@@ -1,4 +1,4 @@
-"""``ports.EventLog`` over a real Kafka."""
+"""Kafka cluster as an event log: the implementation of ``ports.EventLog``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from anabranch.adapters.kafka.writer import KafkaLogWriter
 
 
 class KafkaEventLog:
-    """A Kafka cluster. Every reader and writer has connections of its own.
+    """Kafka cluster. Every reader and writer has connections of its own.
 
-    A new idempotent client cannot write for half a second: it looks for a broker to have a producer
-    id from, has no connection yet, and looks again after 500 ms. Who must not wait for that opens
-    writers ahead.
+    A new idempotent producer cannot write for half a second: it asks a broker for a producer id,
+    has no connection yet, and asks again after 500 ms. A caller that must not wait for this opens
+    writers ahead (``open_ahead``).
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class KafkaEventLog:
         transaction_timeout_ms: int = 60_000,
         security: Mapping[str, str] | KafkaSecurity | None = None,
     ) -> None:
-        """``address`` is ``host:port``, or several with commas; the rest as in ``KafkaSettings``.
-        Nothing is contacted yet.
+        """Check the settings. Nothing is contacted yet.
 
-        ``security`` None: as the environment says (``adapters.kafka.security``).
+        ``address`` is ``host:port``, or several with commas; the other arguments are those of
+        ``KafkaSettings``. ``security`` None: the environment's (``adapters.kafka.security``).
 
         Raises:
-            ConfigurationError: an empty address, a security option that is none, or something wrong
-                in the environment.
+            ConfigurationError: an empty address, an unknown security option, or a mistake in the
+                environment.
         """
         security = security_from_environment() if security is None else security
         self._security = security if isinstance(security, KafkaSecurity) else None
@@ -55,7 +55,8 @@ class KafkaEventLog:
         self.settings()  # mistakes are reported now
 
     def settings(self) -> KafkaSettings:
-        """Of a client that is made now: a password's file is read anew for each.
+        """Return the settings of a client that is created now. Password files are read anew for
+        each, so that a changed password takes effect.
 
         Raises:
             ConfigurationError: a file of the security settings cannot be read any more.
@@ -79,11 +80,15 @@ class KafkaEventLog:
         follows: bool = False,
         ranges: bool = False,
     ) -> KafkaLogReader:
-        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and
-        ``timestamps`` reading is faster.
+        """Return a new reader.
 
-        ``follows``: as in ``ports.EventLog``; sent elsewhere all the same, it begins to read there
-            up to half a second later. ``ranges``: as there.
+        Args:
+            committed: Hide the records of aborted and open transactions.
+            headers: Read headers; reading without is faster.
+            timestamps: Read timestamps; reading without is faster.
+            follows: As in ``ports.EventLog``. Assigned to another position all the same, the reader
+                starts to read there up to half a second later.
+            ranges: As in ``ports.EventLog``.
         """
         return KafkaLogReader(
             self.settings,
@@ -95,21 +100,24 @@ class KafkaEventLog:
         )
 
     def writer(self) -> KafkaLogWriter:
-        """A new idempotent writer, acks=all; one that was opened ahead, if there is one."""
+        """Return a new idempotent writer with acks=all, or one that was opened ahead."""
         try:
             return self._ahead.popleft()
         except IndexError:
             return KafkaLogWriter(self.settings())
 
     def open_ahead(self, writers: int) -> None:
-        """See the port. They log now what they have to report of their connections."""
+        """Open writers ahead, see the port. Those that are open already log what has happened to
+        their connections.
+        """
         for writer in list(self._ahead):
             writer.serve()
         while len(self._ahead) < writers:
             self._ahead.append(KafkaLogWriter(self.settings()))
 
     def transactional_writer(self, transactional_id: str) -> KafkaTransactionalWriter:
-        """A new transactional writer; fences older ones of the id before it returns.
+        """Return a new transactional writer. Older ones of the id are fenced before this
+        returns.
 
         Raises:
             Unavailable: the broker did not answer.
@@ -117,5 +125,5 @@ class KafkaEventLog:
         return KafkaTransactionalWriter(self.settings(), transactional_id)
 
     def admin(self) -> KafkaLogAdmin:
-        """Topics."""
+        """Return an administrator of topics."""
         return KafkaLogAdmin(self.settings())

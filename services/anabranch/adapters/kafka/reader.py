@@ -1,4 +1,10 @@
-"""``ports.LogReader`` over a real Kafka."""
+"""Reader of Kafka partitions: the implementation of ``ports.LogReader``.
+
+Theory of operation. librdkafka fetches in threads of its own and hands records over by ``poll`` and
+``consume``. Three of its oddities shape this module: after an assignment it still reports old
+positions and old errors for a moment; an error of one partition arrives among the records of all;
+and it may stop fetching a partition for ever, without an error (``_check_idle``).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +19,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from anabranch.adapters.kafka.client_log import LOGGER
 from anabranch.adapters.kafka.end_offsets import EndOffsets
 from anabranch.adapters.kafka.errors import (
-    Doing,
+    Request,
     ends_reading,
-    names_nobody,
+    is_unresolved,
     says_missing,
     translated,
 )
@@ -24,38 +30,43 @@ from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
 _RECORDS_PER_CALL: Final = 2_048
-"""Records taken from librdkafka at a time: their wrappers stay in the processor's cache until they
-are unpacked. 8 192 at a time took a tenth longer per record, 50 000 nearly twice as long.
+"""Records taken from librdkafka at a time. Their wrappers stay in the processor's cache until they
+are unpacked: 8 192 at a time took a tenth longer per record, 50 000 nearly twice as long.
 """
 
 _ELECTING: Final = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NO_OFFSET}  # noqa: SLF001
 )
-"""Passes by itself: a partition without a leader for a moment, as every new one is."""
+"""Errors of a partition that has no leader for a moment, as every new one. Temporary."""
 
 _ELECTION_PAUSE_S: Final = 0.05
+"""Pause before a question is repeated for a partition without a leader, in s."""
 
 _STALE_S: Final = 1.0
+"""Time since the assignment, in s, after which (together with _STALE_FETCHES) a position that
+equals the one from before it is taken for the new one: by then librdkafka has long processed the
+assignment. Without this, a partition that ends in hidden records would never seem read to its end.
+"""
 _STALE_FETCHES: Final = 10
-"""After so long, and so many fetches, a position that is the one from before the assignment was
-come to anew: by then librdkafka has long worked on the assignment, even where this process stood
-still. Else a partition that ends in what nobody is shown would never seem read to its end.
+"""Fetches since the assignment, for _STALE_S: a process that was paused has not given librdkafka
+that time.
 """
 
-_SILENCE_S: Final = 10.0
-"""After so long without a record the reader asks the broker whether there are any. If so twice in a
-row, or if no answer comes either time, and no record came in between, the client has stopped.
+_IDLE_S: Final = 10.0
+"""Time without a record, in s, after which the reader asks the broker whether there are any. If
+there are, or no answer comes, twice in a row and without a record in between, the client has
+stopped.
 """
 
-_SILENCE_ASK_MS: Final = 2 * FOLLOWER_WAIT_MS
-"""For so long at most the answer is waited for: who reads several logs in turn waits with it. The
-question stands behind a fetch that the broker may keep for half of it; one that is given up closes
-the connection.
+_IDLE_CHECK_MS: Final = 2 * FOLLOWER_WAIT_MS
+"""Timeout of that question, in ms. Short, since a caller that reads several logs in turn waits with
+it; but twice FOLLOWER_WAIT_MS, because the question queues behind a fetch that the broker may hold
+that long, and a timeout closes the connection.
 """
 
 
 class KafkaLogReader:
-    """Reads hand-assigned partitions. Not thread-safe."""
+    """Reader of hand-assigned partitions. Not thread-safe."""
 
     def __init__(
         self,
@@ -67,7 +78,9 @@ class KafkaLogReader:
         follows: bool = False,
         ranges: bool = False,
     ) -> None:
-        """Nothing is contacted yet. ``settings``: of a client that is made now."""
+        """Create the client. Nothing is contacted yet. ``settings``: returns the settings of a
+        client that is created now.
+        """
         self._options: Callable[[], Options] = lambda: settings().consumer(
             committed=committed, follows=follows, ranges=ranges
         )
@@ -75,47 +88,45 @@ class KafkaLogReader:
         self._timeout_s = settings().request_timeout_ms / 1000
         self._assigned: dict[TopicPartition, int] = {}
         self._known: set[TopicPartition] = set()
-        """Whatever was ever assigned: librdkafka may still know a position in it."""
+        """Partitions that were ever assigned: librdkafka may still know a position in them."""
         self._stale: dict[TopicPartition, int] = {}
-        """Position from before the last assignment: for a moment after it librdkafka still
-        gives that one.
+        """Position of each partition before the last assignment, which librdkafka still reports for
+        a moment after it.
         """
         self._assigned_s, self._fetches = 0.0, 0
-        """When that was, and the fetches since."""
-        self._heard_s = 0.0
-        """When a record came, or the reader asked the broker why none does."""
+        """Time of the last assignment, and the number of fetches since."""
+        self._active_s = 0.0
+        """Time of the last record, or of the last question to the broker why none comes."""
         self._behind: dict[TopicPartition, int] = {}
-        """Position of each partition that had more to read at the last question to the broker, or
-        of which no answer came.
+        """Position of each partition that had more to read at the last question, or for which no
+        answer came.
         """
         self._ended: set[TopicPartition] = set()
-        """Partitions of which an error ended the reading: what stands behind it is not handed
-        over.
-        """
+        """Partitions whose reading an error has ended: records after it are not handed over."""
         self._assign_again = False
-        """librdkafka has stopped fetching a partition because of what was true before the
-        assignment.
+        """Whether librdkafka has stopped fetching a partition because of an error that belongs to
+        the assignment before.
         """
         self._ends = EndOffsets()
         self._follows = follows
-        self._looker: Consumer | None = None
-        """See ``_asking``."""
+        self._questioner: Consumer | None = None
+        """Client for questions, see ``_question_client``."""
         self._one_topic, self._topic = False, ""
         self._failure: AnabranchError | None = None
         self._reached = False
         self._consumer: Consumer | None = self._new_consumer()
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets on. Replaces an earlier
-        assignment, also one that failed.
+        """Read exactly these partitions, from these offsets on. Replaces an earlier assignment,
+        also one that failed.
         """
         consumer = self._open()
         self._failure = None
         self._assign_again = False
-        self._stale = {at: self._given_position(at) for at in positions if at in self._known}
+        self._stale = {at: self._client_position(at) for at in positions if at in self._known}
         self._assigned = dict(positions)
         self._known |= positions.keys()
-        self._assigned_s = self._heard_s = time.monotonic()
+        self._assigned_s = self._active_s = time.monotonic()
         self._fetches = 0
         self._behind.clear()
         self._ended.clear()
@@ -126,24 +137,24 @@ class KafkaLogReader:
         )
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
-        only. One chunk per partition.
+        """Return available records, at most ``records_max``, as one chunk per partition; wait up to
+        ``wait_ms`` for the first record only.
 
         Raises:
             DataMissing: an assigned offset does not exist, or a record does not match its checksum.
-                Assign anew to go on.
+                Assign anew to continue.
             Unavailable: the broker rejects the request, or a topic does not exist.
         """
         consumer = self._open()
         if self._failure is not None:
             raise self._failure
         self._fetches += 1
-        # ``consume(n, timeout)`` would wait out its whole time-out unless n records came: so wait
-        # for one, then take what is there.
+        # ``consume(n, timeout)`` waits for its whole timeout unless n records arrive: so wait for
+        # one record, then take what is available.
         try:
             first = consumer.poll(wait_ms / 1000)
-        except KafkaException as error:  # only where the client as a whole has failed for good
-            self._failure = translated(error.args[0], Doing.FETCHING, "read")
+        except KafkaException as error:  # raised only when the client has failed permanently
+            self._failure = translated(error.args[0], Request.FETCHING, "read")
             raise self._failure from error
         chunks: dict[TopicPartition, Chunk] = {}
         taken = 0
@@ -159,49 +170,50 @@ class KafkaLogReader:
                 self._unpack(messages, chunks)
                 messages = []
             self._unpack(messages, chunks)
+        # librdkafka never resumes such a partition by itself.
         if self._assign_again and self._failure is None:
             self.assign(self._positions())
         if chunks:
             self._reached = True
-            self._heard_s = time.monotonic()
+            self._active_s = time.monotonic()
             self._behind.clear()
         elif self._failure is not None:
             raise self._failure
-        elif time.monotonic() - self._heard_s >= _SILENCE_S:
-            self._look_after_silence()
+        elif time.monotonic() - self._active_s >= _IDLE_S:
+            self._check_idle()
         return list(chunks.values())
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        """Return the next offset that ``fetch`` would return, after hidden records (aborted,
         control) too.
 
         Raises:
             LocalProtocolError: ``at`` is not assigned.
-            DataMissing, Unavailable: an error ended the reading of it, as ``fetch`` says from now
-            on.
+            DataMissing, Unavailable: an error has ended its reading; ``fetch`` raises it from now
+                on.
         """
         if at not in self._assigned:
             message = f"{at} is not assigned to this reader"
             raise LocalProtocolError(message)
         if at in self._ended and self._failure is not None:
             raise self._failure
-        given = self._given_position(at)
+        given = self._client_position(at)
         if given == self._stale.get(at) and (
             self._fetches < _STALE_FETCHES or time.monotonic() - self._assigned_s < _STALE_S
         ):
             return self._assigned[at]
         self._stale.pop(at, None)
-        return max(given, self._assigned[at])  # negative before the first record
+        return max(given, self._assigned[at])  # ``given`` is negative before the first record
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {at: self.position(at) for at in self._assigned}
 
-    def _given_position(self, at: TopicPartition) -> int:
+    def _client_position(self, at: TopicPartition) -> int:
         (answer,) = self._open().position([KafkaPartition(at.topic, at.partition)])
         return int(answer.offset)
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
-        """(first offset that exists, end offset), as the broker answers now. With committed
+        """Return (first offset that exists, end offset), as the broker answers now. With committed
         isolation the end is the last stable offset.
 
         Raises:
@@ -212,51 +224,51 @@ class KafkaLogReader:
         deadline = time.monotonic() + wait_s
         while True:
             try:
-                answer = self._asking().get_watermark_offsets(
+                answer = self._question_client().get_watermark_offsets(
                     KafkaPartition(at.topic, at.partition), timeout=wait_s, cached=False
                 )
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() in _ELECTING and time.monotonic() < deadline:
-                    time.sleep(_ELECTION_PAUSE_S)  # a partition is new, or its leader is moving
+                    time.sleep(_ELECTION_PAUSE_S)  # the partition is new, or its leader moves
                     continue
-                self._close_looker()
+                self._close_questioner()
                 raise translated(
-                    cause, Doing.ASKING, f"offsets of {at.topic}[{at.partition}]"
+                    cause, Request.ASKING, f"offsets of {at.topic}[{at.partition}]"
                 ) from error
             self._reached = True
             low, high = answer
             return int(low), int(high)
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a timestamp of ``time_ms`` or later; the end where
+        """Return the first offset whose record has a timestamp of ``time_ms`` or later; the end if
         there is none.
 
         Raises:
             Unavailable: no answer, or no such partition.
         """
         try:
-            (found,) = self._asking().offsets_for_times(
+            (found,) = self._question_client().offsets_for_times(
                 [KafkaPartition(at.topic, at.partition, time_ms)], timeout=self._timeout_s
             )
         except KafkaException as error:
-            self._close_looker()
+            self._close_questioner()
             raise translated(
-                error.args[0], Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
+                error.args[0], Request.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             ) from error
         if found.error is not None:
             raise translated(
-                found.error, Doing.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
+                found.error, Request.ASKING, f"offset of a time in {at.topic}[{at.partition}]"
             )
         return int(found.offset) if found.offset >= 0 else self.offsets(at)[1]
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``, one question to each leader; without those whose
-        leader does not answer within ``wait_ms``.
+        """Return the end offsets of ``places``, by one request to each leader. Partitions whose
+        leader does not answer within ``wait_ms`` are left out.
         """
-        found = self._ends_by(self._asking(), places, wait_ms)
+        found = self._ends_by(self._question_client(), places, wait_ms)
         if len(found) < len(places):
-            self._close_looker()
+            self._close_questioner()
         return found
 
     def _ends_by(
@@ -267,56 +279,58 @@ class KafkaLogReader:
         return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
-        """Number of partitions of ``topic`` now, with or without leaders; None: no such
+        """Return the number of partitions of ``topic`` now, with or without leaders; None: no such
         topic, or no answer within ``wait_ms``.
         """
         try:
-            answer = self._asking().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
+            answer = (
+                self._question_client().list_topics(topic, timeout=wait_ms / 1000).topics.get(topic)
+            )
         except KafkaException:
-            self._close_looker()
+            self._close_questioner()
             return None
         return len(answer.partitions) or None if answer is not None else None
 
     def close(self) -> None:
-        """Give back threads and sockets. Idempotent."""
-        self._close_looker()
+        """Close the clients with their threads and sockets. Idempotent."""
+        self._close_questioner()
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
-    def _asking(self) -> Consumer:
-        """The client that is asked where a log begins and ends.
+    def _question_client(self) -> Consumer:
+        """Return the client that asks where a log begins and ends.
 
-        A reader that follows has another one for it than it reads with: a broker answers the
-        requests of a connection in turn, and keeps the fetch of a follower for FOLLOWER_WAIT_MS.
+        For a follower it is another client than the one that reads: a broker answers the requests
+        of a connection in turn, and holds a follower's fetch for FOLLOWER_WAIT_MS.
         """
         reading = self._open()
         if not self._follows or not self._assigned:
             return reading
-        if self._looker is None:
-            self._looker = Consumer(self._options(), logger=LOGGER)
-        return self._looker
+        if self._questioner is None:
+            self._questioner = Consumer(self._options(), logger=LOGGER)
+        return self._questioner
 
-    def _close_looker(self) -> None:
-        """Where it has not answered, the next question makes a new one: it may have stopped
-        (``_look_after_silence``).
+    def _close_questioner(self) -> None:
+        """Close the client for questions after one without an answer, so that the next question
+        opens a new one: the client may have stopped (``_check_idle``).
         """
-        if self._looker is not None:
-            self._looker.close()
-            self._looker = None
+        if self._questioner is not None:
+            self._questioner.close()
+            self._questioner = None
 
-    def _look_after_silence(self) -> None:
-        """Make the client anew where it hands over nothing though there is more.
+    def _check_idle(self) -> None:
+        """Replace the client if it returns no records although there are some.
 
-        After the restart of a broker librdkafka sometimes never fetches an assigned partition
-        again, without an error (its issue 5153, open in 2.16). And where a broker that shuts down
-        names no broker in its last metadata, the client forgets the only one that it knew and asks
-        nobody any more (5301). Who only follows would stand still for ever, and nothing else would
-        tell. While the broker is away a new client does no harm.
+        After a broker restart librdkafka sometimes never fetches an assigned partition again,
+        without an error (its issue 5153, open in 2.16). And if a broker that shuts down names no
+        broker in its last metadata, the client forgets the only one that it knew and contacts none
+        any more (5301). A follower would stop for ever, and nothing else would show it. While the
+        broker is away, a new client does no harm.
         """
         before, self._behind = self._behind, {}
         positions = self._positions()
-        ends = self._ends_by(self._open(), positions, _SILENCE_ASK_MS)
+        ends = self._ends_by(self._open(), positions, _IDLE_CHECK_MS)
         self._behind = {
             at: position
             for at, position in positions.items()
@@ -329,16 +343,16 @@ class KafkaLogReader:
         ]
         if stopped:
             LOGGER.warning(
-                "no record came for %d s, and the broker has more or does not answer: %s;"
-                " the client is made anew",
-                2 * _SILENCE_S,
+                "no record came for %d s although the broker has more or does not answer: %s;"
+                " the client is replaced",
+                2 * _IDLE_S,
                 ", ".join(stopped),
             )
             old = self._open()
             self._consumer = self._new_consumer()
             self.assign(positions)
             old.close()
-        self._heard_s = time.monotonic()
+        self._active_s = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
         return Consumer({**self._options(), "error_cb": self._on_error}, logger=LOGGER)
@@ -350,16 +364,14 @@ class KafkaLogReader:
         return self._consumer
 
     def _unpack(self, messages: list[Message], chunks: dict[TopicPartition, Chunk]) -> None:
-        """Add ``messages`` to the chunks of their partitions. No Python code of ours runs for
-        a single record.
-        """
+        """Add ``messages`` to the chunks of their partitions. Runs no Python code per record."""
         good = messages
-        # Not ``count(None)``: a KafkaError that is compared with None leaves a Python error behind,
-        # which the next call trips over.
+        # Not ``count(None)``: comparing a KafkaError with None leaves a Python error set, with
+        # which the next call fails.
         if self._ended or any(map(Message.error, messages)):
             good = self._before_errors(messages)
-        # librdkafka hands over the records of one partition in one answer in one run, so there are
-        # few groups.
+        # librdkafka returns the records of one partition in one answer as one run, so there are few
+        # groups.
         for number, run in groupby(good, Message.partition):
             same = list(run)
             if self._one_topic:
@@ -390,18 +402,18 @@ class KafkaLogReader:
         )
 
     def _headers_of(self, at: TopicPartition, messages: list[Message]) -> list[Headers | None]:
-        """Those of each message; None: it has none, or one whose name is not UTF-8, which the
-        client cannot give.
+        """Return the headers of each message. None: it has none, or one whose name is not UTF-8,
+        which the client cannot return.
         """
         found: list[Headers | None] = []
         each = map(Message.headers, messages)
         unreadable = 0
         while len(found) < len(messages):
             try:
-                found.extend(each)  # what came before an error stays in the list
+                found.extend(each)  # headers before an error stay in the list
             except SystemError as error:
-                # Do not ask the client for such a message again: it would give a list with holes,
-                # over which the interpreter would fall.
+                # Never ask the client for such a message's headers again: it would return a list
+                # with unset entries, which crash the interpreter.
                 if not isinstance(error.__cause__, UnicodeDecodeError):
                     raise
                 found.append(None)
@@ -419,10 +431,11 @@ class KafkaLogReader:
         return found
 
     def _before_errors(self, messages: list[Message]) -> list[Message]:
-        """The records of each partition that stand before the first error that ends its reading.
+        """Return the records of each partition that precede the first error that ends its reading,
+        and note that error.
 
-        That error is raised when they were handed over. What is behind it is not: a caller would go
-        on from there, and never see what was broken.
+        ``fetch`` raises the error once these records were handed over. Later records are dropped: a
+        caller would continue after them and never notice the broken part.
         """
         good = []
         for message in messages:
@@ -433,25 +446,25 @@ class KafkaLogReader:
             if error is None:
                 if at not in self._ended:
                     good.append(message)
-            elif self._is_left_over(at, message):
+            elif self._is_of_earlier_assignment(at, message):
                 self._assign_again = True
             elif ends_reading(error):
                 self._ended.add(at)
                 if self._failure is None:
                     self._failure = translated(
                         error,
-                        Doing.FETCHING,
+                        Request.FETCHING,
                         f"read {at.topic}[{at.partition}] at {message.offset()}",
                     )
         return good
 
-    def _is_left_over(self, at: TopicPartition, message: Message) -> bool:
-        """Whether the error in ``message`` is about an earlier assignment, the answer to which came
-        while this one was made.
+    def _is_of_earlier_assignment(self, at: TopicPartition, message: Message) -> bool:
+        """Return whether the error in ``message`` belongs to the assignment before, whose answer
+        arrived while the current one was made.
 
-        librdkafka tells it all the same, and stops fetching the partition, which stands elsewhere
-        by now. It reports an offset that does not exist as the requested position, and requests
-        nothing below the assigned one.
+        librdkafka reports it all the same, and stops fetching the partition, although it is
+        assigned to another offset by now. It reports an offset that does not exist as the requested
+        position, and requests none below the assigned one.
         """
         error, offset = message.error(), message.offset()
         if error is None or not says_missing(error) or offset is None or offset < 0:
@@ -459,17 +472,17 @@ class KafkaLogReader:
         return at not in self._assigned or offset < self._assigned[at]
 
     def _on_error(self, error: KafkaError) -> None:
-        """Errors of the client as a whole; called from within ``poll``. A name that never
-        resolved is a bad address.
+        """Note an error of the client as a whole; called from within ``poll``. A host name that has
+        never resolved is a wrong address, not a broker that is away.
         """
-        never_found = names_nobody(error) and not self._reached
+        never_found = is_unresolved(error) and not self._reached
         if self._failure is None and (never_found or ends_reading(error)):
-            self._failure = translated(error, Doing.FETCHING, "reach the broker")
+            self._failure = translated(error, Request.FETCHING, "reach the broker")
 
 
 def _offsets(messages: list[Message]) -> Iterable[int]:
-    """Those of messages of one partition, which ascend: mostly without a hole, and then the first
-    and the last are enough.
+    """Return the offsets of messages of one partition, which ascend. Mostly they are dense, and
+    then the first and the last one are enough.
     """
     first, last = messages[0].offset(), messages[-1].offset()
     if first is not None and last is not None and last - first == len(messages) - 1:

@@ -1,11 +1,12 @@
-"""How to prove to a cluster who we are, by environment or file only:
-``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on. To another owner's cluster, which the pipeline file
-calls ``south``: ``ANABRANCH_CLUSTER_SOUTH_SECURITY_PROTOCOL`` and so on, nothing of the own one's.
+"""Security of connections to Kafka, from the environment or files only:
+``ANABRANCH_KAFKA_SECURITY_PROTOCOL`` and so on. For another owner's cluster, ``south`` in the
+pipeline file, the variables are ``ANABRANCH_CLUSTER_SOUTH_SECURITY_PROTOCOL`` and so on; those of
+the own cluster do not apply to it.
 
 Every client of this process, of the processes that Spark starts from it and of the commands of
-``anabranch`` gets the same: they inherit the environment. Nothing of it can be given on a command
-line, where others on the machine would see it. Executors of a Spark cluster get the names of the
-files that hold the secrets, never a secret.
+``anabranch`` has the same security: they inherit the environment. None of it can be given on a
+command line, where others on the machine would see it. Executors of a Spark cluster receive the
+names of the files that hold the secrets, never a secret.
 """
 
 from __future__ import annotations
@@ -22,34 +23,39 @@ from anabranch.pipeline.addresses import variables_of
 from anabranch.protocol.errors import ConfigurationError
 
 PREFIX: Final = "ANABRANCH_KAFKA_"
+"""Prefix of the variables for the own cluster."""
 _TLS: Final = ("ssl_ca", "ssl_certificate", "ssl_key", "ssl_key_password", "ssl_key_password_file")
 _SASL: Final = ("sasl_username", "sasl_password", "sasl_password_file")
 
 
 class KafkaSecurity(BaseSettings):
-    """Encryption and identity. Without any of it: plain text, which is for one machine only."""
+    """Encryption and identity of a client. Without any, connections are plain text, which is for a
+    single machine only.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
     )
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_SSL"] = "PLAINTEXT"
-    """SASL without TLS is not offered: whoever listens could go on from there."""
+    """Protocol of connections. SASL without TLS is not available: an eavesdropper could take over
+    the connection.
+    """
     sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
     sasl_username: str | None = None
     sasl_password: SecretStr | None = None
     sasl_password_file: Path | None = None
     ssl_ca: Path | None = None
-    """PEM file of the authorities that may vouch for a broker; None: those of the system."""
+    """PEM file of the authorities that sign brokers' certificates; None: those of the system."""
     ssl_certificate: Path | None = None
-    """PEM file of our own certificate and its chain, for mTLS."""
+    """PEM file of the client's certificate and its chain, for mTLS."""
     ssl_key: Path | None = None
     ssl_key_password: SecretStr | None = None
     ssl_key_password_file: Path | None = None
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        """Reject what would quietly be less secure than it was meant."""
+        """Reject settings that would silently be less secure than intended."""
         tls, sasl = self.security_protocol != "PLAINTEXT", self.security_protocol == "SASL_SSL"
         variable = self.variable
         protocol = variable("security_protocol")
@@ -75,14 +81,15 @@ class KafkaSecurity(BaseSettings):
         return self
 
     def variable(self, name: str) -> str:
-        """Of the environment, from which the field ``name`` comes."""
+        """Return the environment variable of the field ``name``."""
         return f"{self.model_config.get('env_prefix', '')}{name.upper()}"
 
     def shown_environment(self) -> dict[str, str]:
-        """The variables that say the same elsewhere, where others may read them on the way.
+        """Return the variables that give another process the same security, for places where others
+        may read them on the way.
 
         Raises:
-            ConfigurationError: one is a secret.
+            ConfigurationError: a variable holds a secret itself.
         """
         found = {}
         for name in sorted(self.model_fields_set):
@@ -97,7 +104,7 @@ class KafkaSecurity(BaseSettings):
         return found
 
     def options(self) -> dict[str, str]:
-        """The client's options; files of secrets are read now.
+        """Return the client's options. Files of secrets are read now.
 
         Raises:
             ConfigurationError: a file cannot be read, or a secret is given twice or empty.
@@ -119,7 +126,8 @@ class KafkaSecurity(BaseSettings):
             kept_secret(self.ssl_key, self.variable("ssl_key"))
         options = {
             "security.protocol": self.security_protocol,
-            # A certificate that nobody checks, or of another host, protects from nobody.
+            # Both are defaults, set explicitly: an unchecked certificate, or that of another host,
+            # gives no protection.
             "enable.ssl.certificate.verification": "true",
             "ssl.endpoint.identification.algorithm": "https",
             **{option: str(path) for option, path in files.items() if path is not None},
@@ -141,7 +149,8 @@ class KafkaSecurity(BaseSettings):
         return options
 
     def tls(self) -> ssl.SSLContext | None:
-        """For a connection that the client library does not make; None: in plain text.
+        """Return the TLS context for a connection that librdkafka does not open; None:
+        plain text.
 
         Raises:
             ConfigurationError: a file cannot be read or is not what it should be.
@@ -166,11 +175,11 @@ class KafkaSecurity(BaseSettings):
 
 
 def security_from_environment(cluster: str = "") -> KafkaSecurity:
-    """What the environment says. ``cluster``: of another owner's, as the pipeline file names it;
-    empty: of the own one.
+    """Return the security that the environment sets. ``cluster``: another owner's cluster by its
+    name in the pipeline file; empty: the own one.
 
     Raises:
-        ConfigurationError: it says something wrong; the text names the variable, never a secret.
+        ConfigurationError: a variable is wrong; the text names the variable, never a secret.
     """
     if not cluster:
         return from_environment(KafkaSecurity)
@@ -182,7 +191,8 @@ def security_from_environment(cluster: str = "") -> KafkaSecurity:
 
 
 def reject_security_for(what: str) -> None:
-    """For a broker that has none.
+    """Check that the environment sets no security, for a broker that has none. ``what``: reason,
+    for the message.
 
     Raises:
         ConfigurationError: the environment asks for encryption or identity.

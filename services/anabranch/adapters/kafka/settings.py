@@ -1,6 +1,6 @@
-"""Every option that the Kafka clients are given, explicit and in one place.
+"""Options of the Kafka clients, all of them explicit and in this module.
 
-Sizes are bytes unless a name says otherwise. Options that decide about safety are set even where
+Sizes are in bytes unless a name says otherwise. Options that safety depends on are set even where
 today's default is the same.
 """
 
@@ -16,56 +16,63 @@ from anabranch.protocol.limits import MIB, RECORD_BYTES_ON_BROKER_MAX
 Options = dict[str, str | int | float | bool]
 
 _FETCH_BYTES_MAX: Final = 16 * MIB
+"""``fetch.max.bytes``: maximum size of an answer to a fetch."""
 _FETCH_PARTITION_BYTES: Final = 2 * MIB
-"""Of one partition in one answer. A larger record comes all the same, alone; more only makes
-the answers slow to unpack.
+"""``max.partition.fetch.bytes``: share of one partition in an answer. A larger record is sent all
+the same, alone; a larger share only makes answers slow to unpack.
 """
 _RANGE_PARTITION_BYTES: Final = 256 * 1024
-"""The same for a reader of ranges: about as much is fetched beyond each, and in vain where
-others read on.
+"""``max.partition.fetch.bytes`` of readers of ranges. About this much is fetched beyond each range,
+and wasted where the next range is elsewhere.
 """
 _LOCAL_QUEUE_KIB: Final = 64 * 1024
+"""``queued.max.messages.kbytes``: fetched records that wait in the client, in KiB."""
 _RANGE_QUEUE_KIB: Final = 4 * 1024
+"""``queued.max.messages.kbytes`` of readers of ranges, in KiB."""
 _RESPONSE_HEAD_BYTES: Final = 64 * 1024
+"""Allowance for the head of an answer beside its records."""
 FOLLOWER_WAIT_MS: Final = 500
-"""So long a broker keeps the fetch of a reader that follows, if there is nothing to answer. It
-answers the requests of a connection in turn, so questions go by another one.
+"""``fetch.wait.max.ms`` of followers: how long the broker may hold a fetch when no data is
+available. A broker answers the requests of a connection in turn, so a follower's questions go by
+another connection.
 """
 _SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.", "enable.ssl.", "https.")
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach a cluster and how long to wait for it.
+    """Address of a cluster, timeouts for its requests, and security options.
 
-    ``security`` are client options of librdkafka that start with ``security.``, ``sasl.`` or
-    ``ssl.``; nothing else may be changed by it.
+    ``security`` holds client options of librdkafka that start with ``security.``, ``sasl.`` or
+    ``ssl.``; it cannot change any other option.
     """
 
     address: str
-    """``host:port``, or several with commas."""
+    """Brokers as ``host:port``, or several with commas."""
     client_id: str = "anabranch"
     delivery_timeout_ms: int = 30_000
-    """A record that the broker did not acknowledge by then has an unknown outcome."""
+    """Time after which a record without the broker's acknowledgement has an unknown
+    outcome, in ms.
+    """
     request_timeout_ms: int = 10_000
-    """For questions: offsets, topics, settings."""
+    """Timeout of requests for offsets, topics and settings, in ms."""
     transaction_timeout_ms: int = 60_000
-    """The broker aborts a transaction that is open longer: bounds how long a dead writer can
-    hold committed readers back.
+    """Time after which the broker aborts an open transaction, in ms. Bounds how long a dead writer
+    can block committed readers.
     """
     topic_appears_ms: int = 5_000
-    """How long readers and writers wait for a topic they do not know: a topic just made needs
-    a moment to be known by all brokers.
+    """Time for which readers and writers wait for an unknown topic, in ms: it takes a moment until
+    all brokers know a new topic.
     """
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
     security_variable: str = "ANABRANCH_KAFKA_SECURITY_PROTOCOL"
-    """For people: what turns security on for this cluster."""
+    """Environment variable that turns security on for this cluster, for messages."""
 
     def __post_init__(self) -> None:
-        """Reject what cannot be meant.
+        """Reject an empty address and options that do not concern security.
 
         Raises:
-            ConfigurationError: no address, or an option in ``security`` that has nothing to do with
+            ConfigurationError: no address, or an option in ``security`` that does not concern
                 security.
         """
         if not self.address.strip():
@@ -86,37 +93,38 @@ class KafkaSettings:
             "socket.keepalive.enable": True,
             "socket.nagle.disable": True,
             "socket.connection.setup.timeout.ms": 5_000,
-            # A broker that comes back is found again within a second; the default is ten.
+            # Reconnects to a restarted broker within a second; the default is ten.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "retry.backoff.ms": 100,
             "allow.auto.create.topics": False,
             "log.connection.close": False,
-            "enable.metrics.push": False,  # what the client measures of itself stays here
+            "enable.metrics.push": False,  # the client must not send its own metrics to brokers
             **self.security,
         }
 
     def consumer(self, *, committed: bool, follows: bool = False, ranges: bool = False) -> Options:
-        """A reader of hand-assigned partitions that never joins a group and never commits.
+        """Return the options of a reader of hand-assigned partitions, which never joins a group and
+        never commits.
 
-        ``follows``: it stays where it is. ``ranges``: it reads one stretch here and another there,
-            so what it fetches ahead is mostly for nothing.
+        ``follows``: the reader stays at the end of its partitions. ``ranges``: it reads one range
+        here and another there, so that most of what it fetches ahead is wasted.
         """
         return {
             **self._connection(),
             "group.id": f"{self.client_id}.unused",  # librdkafka demands one; nothing joins it
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            # a missing offset is missing data, never "go on elsewhere"
+            # A missing offset is missing data: reading must fail, never continue elsewhere.
             "auto.offset.reset": "error",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "check.crcs": True,
             "enable.partition.eof": False,
             "topic.metadata.propagation.max.ms": self.topic_appears_ms,
             "fetch.min.bytes": 1,
-            # The broker answers at once when there are records; a reader that is sent elsewhere
-            # waits for its last empty answer first. One that stays need not ask so often: the empty
-            # answers of some twenty readers took a tenth of a core.
+            # The broker answers at once when there are records. A reader that is assigned to
+            # another position first waits for the empty answer to its last fetch, so only a
+            # follower waits long: the empty answers of some twenty readers took a tenth of a core.
             "fetch.wait.max.ms": FOLLOWER_WAIT_MS if follows else 10 if ranges else 100,
             "fetch.max.bytes": _FETCH_BYTES_MAX,
             "max.partition.fetch.bytes": (
@@ -128,14 +136,16 @@ class KafkaSettings:
             ),
             "queued.max.messages.kbytes": _RANGE_QUEUE_KIB if ranges else _LOCAL_QUEUE_KIB,
             "queued.min.messages": 200_000,
-            # How long a full local queue pauses fetching: the default of a second starves a fast
-            # reader, and a small queue is soon empty.
+            # Pause of fetching while the local queue is full: the default of a second starves a
+            # fast reader, and a small queue is soon empty.
             "fetch.queue.backoff.ms": 2 if ranges else 20,
             "fetch.error.backoff.ms": 100,
         }
 
     def producer(self) -> Options:
-        """An idempotent writer: no duplicates and no reordering by retries within its life."""
+        """Return the options of an idempotent writer: its retries neither duplicate nor reorder
+        records while it lives.
+        """
         return {
             **self._connection(),
             "acks": "all",
@@ -155,9 +165,11 @@ class KafkaSettings:
         }
 
     def transactional_producer(self, transactional_id: str) -> Options:
-        """As ``producer``, with transactions and fencing by ``transactional_id``."""
-        # A record must fail before its transaction does, else the transaction's fate decides about
-        # records still in flight.
+        """Return the options of a writer with transactions, fenced by ``transactional_id``;
+        otherwise as ``producer``.
+        """
+        # A record must time out before its transaction does; otherwise the broker's abort decides
+        # about records still in flight.
         timeout_ms = min(self.delivery_timeout_ms, self.transaction_timeout_ms)
         return {
             **self.producer(),
@@ -168,5 +180,5 @@ class KafkaSettings:
         }
 
     def administrator(self) -> Options:
-        """For topics."""
+        """Return the options of an administrator of topics."""
         return {**self._connection(), "request.timeout.ms": self.request_timeout_ms}

@@ -1,9 +1,9 @@
-"""``ports.TransactionalWriter`` over a real Kafka.
+"""Transactional writer: the implementation of ``ports.TransactionalWriter``.
 
-librdkafka speaks the old transaction protocol (without KIP-890): a commit or abort that timed out
-may still arrive, and may then hit a *later* transaction of the same producer epoch. So after any
-call whose outcome is not certain this writer is unusable. The caller opens a new one: that raises
-the epoch, which makes the old commit or abort harmless, and reads back what became of its records.
+librdkafka uses the old transaction protocol (without KIP-890): a commit or abort that timed out may
+still arrive, and may then end a *later* transaction of the same producer epoch. So after any call
+whose outcome is uncertain this writer is unusable. The caller opens a new one, which raises the
+epoch and so makes the old commit or abort harmless, and reads back what has become of its records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from anabranch.adapters.kafka.errors import Doing, translated
+from anabranch.adapters.kafka.errors import Request, translated
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.adapters.kafka.writer import KafkaLogWriter
 from anabranch.ports import Delivered, Headers, TopicPartition
@@ -27,19 +27,20 @@ from anabranch.protocol.errors import (
 )
 
 _SERVE_EVERY: Final = 2_000
-"""Records of ``send_many`` between two looks at delivery reports."""
+"""Records of ``send_many`` between two calls that serve delivery reports."""
 _FULL_WAIT_S: Final = 0.1
+"""Wait for space in a full queue, in s, before the record is offered again."""
 
 Reports = dict[KafkaError | None, Message]
-"""Of one partition: the last report of each kind; key None: delivered."""
+"""Delivery reports of one partition: the last one of each kind; key None: delivered."""
 
 
 class KafkaTransactionalWriter(KafkaLogWriter):
-    """A producer with a transactional id. Not thread-safe."""
+    """Producer with a transactional id. Not thread-safe."""
 
     def __init__(self, settings: KafkaSettings, transactional_id: str) -> None:
-        """Fences older writers of ``transactional_id`` and aborts what they left open, before it
-        returns.
+        """Fence older writers of ``transactional_id`` and abort their open transactions, before
+        this returns.
 
         Raises:
             Unavailable: the broker did not answer in time or rejected it; nothing was written.
@@ -51,12 +52,12 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._reports: dict[TopicPartition, Reports] = {}
         producer = self._usable()
         try:
-            self._settled(
+            self._finish(
                 lambda: producer.init_transactions(settings.request_timeout_ms / 1000),
                 f"fail over {transactional_id}",
             )
         except OutcomeUnknown as error:
-            # Nothing was sent under this id yet: whether the epoch was raised makes no difference
+            # This writer has sent nothing yet, so whether the epoch was raised makes no difference
             # to the caller.
             self.close()
             raise Unavailable(str(error)) from error
@@ -72,7 +73,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
             message = f"transaction of {self._transactional_id} begun twice"
             raise LocalProtocolError(message)
         producer = self._usable()
-        self._settled(producer.begin_transaction, "begin")
+        self._finish(producer.begin_transaction, "begin")
         self._begun = True
 
     def send_many(
@@ -83,16 +84,14 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         keys: Sequence[bytes | None],
         headers: Sequence[Headers],
     ) -> None:
-        """Queue many records of one topic, given as parallel lists. Of them ``commit`` names only
-        the last in each partition.
+        """Queue many records of one topic, given as parallel lists. ``commit`` reports only the
+        last of them in each partition.
 
-        Much cheaper than ``send`` for each: the delivery callback is a dictionary's own method, so
-        no report runs any Python, and the client finds arguments by position sooner than by name.
-
-        Raises:
-            OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
+        Much cheaper than one ``send`` for each: the delivery callback is a dictionary's own method,
+        so that reports run no Python code, and arguments are passed by position, which the client
+        parses faster.
         """
-        self._must_be_begun("send")
+        self._check_begun("send")
         producer = self._usable()
         produce = producer.produce
         report = {
@@ -125,15 +124,16 @@ class KafkaTransactionalWriter(KafkaLogWriter):
             self._serve(lambda: producer.poll(0))
 
     def commit(self) -> list[Delivered]:
-        """Flush and commit; the places of the records in the order of sending.
+        """Flush and commit; return the positions of the records in the order of sending.
 
         Raises:
             Fenced: a newer writer exists; the transaction was aborted by it.
             OutcomeUnknown: the transaction may be committed, aborted or torn: open a new writer and
                 read back.
-            Unavailable: a record was rejected, nothing is committed: call ``abort`` and go on.
+            Unavailable: a record was rejected and nothing is committed: call ``abort`` and
+                continue.
         """
-        self._must_be_begun("commit")
+        self._check_begun("commit")
         delivered = self.flush()
         for at, found in self._reports.items():
             last = found.get(None)
@@ -141,20 +141,21 @@ class KafkaTransactionalWriter(KafkaLogWriter):
                 delivered.append(Delivered(at, last.offset()))
         self._reports = {}
         producer = self._usable()
-        self._settled(lambda: producer.commit_transaction(self._timeout_s), "commit")
+        self._finish(lambda: producer.commit_transaction(self._timeout_s), "commit")
         self._begun = False
         return delivered
 
     def abort(self) -> None:
-        """Make what was sent since ``begin`` invisible to committed readers.
+        """Abort the transaction: committed readers never see its records.
 
         Raises:
             Fenced, OutcomeUnknown: open a new writer; that aborts too.
         """
-        self._must_be_begun("abort")
+        self._check_begun("abort")
         producer = self._usable()
-        # Reports of records that are thrown away say nothing any more: purged ones come as errors.
-        self._settled(lambda: producer.abort_transaction(self._timeout_s), "abort")
+        # Reports of aborted records do not matter; those of purged ones arrive as errors. So they
+        # are served and dropped here, before the next transaction counts its failures.
+        self._finish(lambda: producer.abort_transaction(self._timeout_s), "abort")
         self._serve(lambda: producer.flush(0))
         self._places = []
         self._partitions = {}
@@ -163,8 +164,8 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         self._begun = False
 
     def close(self) -> None:
-        """As for any writer, after an open transaction was aborted. Where its outcome is open
-        already, the next writer of the id settles it.
+        """Close the writer after aborting an open transaction. Where the outcome of that is
+        uncertain already, the next writer of the id settles it.
         """
         if self._begun and self._broken is None and self._producer is not None:
             with contextlib.suppress(AnabranchError):
@@ -172,19 +173,16 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         super().close()
 
     def _drain(self, producer: Producer) -> None:
-        """Wait for all reports, then count the failures among those of ``send_many`` as
-        failures.
-        """
+        """Wait for all reports, then add the failures in those of ``send_many``."""
         super()._drain(producer)
         for found in self._reports.values():
             self._failures += [error for error in found if error is not None]
 
     def _drop_useless(self, producer: Producer) -> None:
-        """Once a record has failed its transaction can only be aborted: what is still queued is
-        dropped.
+        """Drop queued records once one has failed: their transaction can only be aborted.
 
-        The client does so itself, but once: what is queued at that very moment stays, is never
-        sent, and fails with its delivery time-out.
+        The client does this itself, but only once: records that are queued at that very moment
+        stay, are never sent, and fail with the delivery timeout.
         """
         if len(producer) and (
             self._failures
@@ -195,20 +193,20 @@ class KafkaTransactionalWriter(KafkaLogWriter):
     def _other_topics(self) -> set[str]:
         return {at.topic for at in self._reports}
 
-    def _must_be_begun(self, what: str) -> None:
+    def _check_begun(self, what: str) -> None:
         self._usable()
         if not self._begun:
             message = f"{what} without begin on {self._transactional_id}"
             raise LocalProtocolError(message)
 
-    def _settled(self, call: Callable[[], object], what: str) -> None:
-        """Do ``call``; any end of it that is not certain makes this writer unusable."""
+    def _finish(self, call: Callable[[], object], what: str) -> None:
+        """Run ``call``. Any uncertain outcome makes this writer unusable."""
         try:
             call()
         except KafkaException as error:
             cause: KafkaError = error.args[0]
             found = translated(
-                self._fatal or cause, Doing.TRANSACTION, f"{what} of {self._transactional_id}"
+                self._fatal or cause, Request.TRANSACTION, f"{what} of {self._transactional_id}"
             )
             if isinstance(found, (Fenced, OutcomeUnknown)):
                 self._broken = found

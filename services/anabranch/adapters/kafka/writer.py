@@ -1,4 +1,4 @@
-"""``ports.LogWriter`` over a real Kafka."""
+"""Idempotent writer: the implementation of ``ports.LogWriter``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from anabranch.adapters.kafka.client_log import LOGGER
-from anabranch.adapters.kafka.errors import Doing, follows_another, translated
+from anabranch.adapters.kafka.errors import Request, is_consequential, translated
 from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import (
@@ -21,20 +21,23 @@ from anabranch.protocol.errors import (
 )
 
 _SERVE_EVERY: Final = 1_000
-"""Records between two looks at delivery reports: serving them for each record costs more than
+"""Records between two calls that serve delivery reports: serving after each record costs more than
 sending it.
 """
 _FULL_WAIT_S: Final = 0.1
-_LOOK_S: Final = 0.5
-"""How long ``flush`` waits before it looks again whether what is still queued can be of any use."""
+"""Wait for space in a full queue, in s, before the record is offered again."""
+_DROP_CHECK_S: Final = 0.5
+"""Interval, in s, at which ``flush`` checks whether queued records have become useless."""
 _GRACE_S: Final = 5.0
-"""Librdkafka fails every record at its delivery time-out; this much later flush gives up on
-librdkafka.
+"""Time after the delivery timeout, in s, before ``flush`` gives up on librdkafka, which fails every
+record at that timeout.
 """
 
 
 class _Partition:
-    """Delivery reports of one partition since the last flush: they come in the order of sending."""
+    """Delivery reports of one partition since the last flush. They arrive in the order of
+    sending.
+    """
 
     __slots__ = ("offsets", "report")
 
@@ -46,7 +49,9 @@ class _Partition:
 def _reporter(
     offsets: list[int], failures: list[KafkaError]
 ) -> Callable[[KafkaError | None, Message], None]:
-    """The delivery callback of a partition: called for every record, so it does next to nothing."""
+    """Return the delivery callback of a partition. It runs for every record, so it does next to
+    nothing.
+    """
     add = offsets.append
 
     def report(error: KafkaError | None, message: Message) -> None:
@@ -59,10 +64,12 @@ def _reporter(
 
 
 class KafkaLogWriter:
-    """An idempotent producer. Not thread-safe."""
+    """Idempotent producer. Not thread-safe."""
 
     def __init__(self, settings: KafkaSettings, options: Options | None = None) -> None:
-        """Nothing is contacted yet. ``options`` replace those of a plain producer."""
+        """Create the client. Nothing is contacted yet. ``options`` replace those of a plain
+        producer.
+        """
         chosen: Mapping[str, object] = settings.producer() if options is None else options
         self._give_up_s = settings.delivery_timeout_ms / 1000 + _GRACE_S
         self._sent: list[_Partition] = []
@@ -81,8 +88,8 @@ class KafkaLogWriter:
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> None:
-        """Queue one record. Blocks while the queue is full (backpressure). ``flush`` raises what is
-        wrong with it.
+        """Queue one record. Blocks while the queue is full (backpressure). Errors of the record
+        itself are raised by ``flush``.
 
         Raises:
             OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
@@ -113,20 +120,21 @@ class KafkaLogWriter:
             self._serve(lambda: producer.poll(0))
 
     def serve(self) -> None:
-        """Let the client log what it has to say. Nothing is sent, or waited for."""
+        """Let the client log the state of its connections. Sends nothing and does not wait."""
         producer = self._producer
         if producer is not None:
             self._serve(lambda: producer.poll(0))
 
     def flush(self) -> list[Delivered]:
-        """Wait for everything queued since the last flush; its places in the order of sending.
+        """Wait for everything queued since the last flush; return its positions in the order of
+        sending.
 
         Raises:
             OutcomeUnknown: at least one record may or may not be in the log; the writer must be
                 closed and a new one opened.
             Fenced: a newer writer with the same transactional id exists.
-            Unavailable: at least one record is certainly not in the log, and every other one is;
-                RecordTooLarge: for its size alone.
+            Unavailable: at least one record is certainly not in the log, and no outcome is unknown;
+                RecordTooLarge: only because of its size.
         """
         producer = self._usable()
         self._drain(producer)
@@ -141,12 +149,15 @@ class KafkaLogWriter:
         self._places, self._partitions = [], {}
         self._failures.clear()
         if failures or self._fatal is not None:
-            raise self._failed(failures, {at.topic for at in partitions} | self._other_topics())
+            raise self._worst_failure(
+                failures, {at.topic for at in partitions} | self._other_topics()
+            )
         following = {at: iter(partition.offsets) for at, partition in partitions.items()}
         return [Delivered(at, next(following[at])) for at in places]
 
     def settled(self) -> bool:
-        """Whether every record that was queued has its report, or the client has failed for good.
+        """Return whether every queued record has its report, or the client has failed
+        permanently.
 
         Raises:
             OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
@@ -157,27 +168,30 @@ class KafkaLogWriter:
         return self._fatal is not None or not len(producer)
 
     def _drain(self, producer: Producer) -> None:
-        """Wait for a report of every record, or for the end of patience."""
+        """Wait for the report of every record, at most until librdkafka has missed its own
+        timeout.
+        """
         deadline = time.monotonic() + self._give_up_s
         while len(producer) and self._fatal is None and time.monotonic() < deadline:
-            self._serve(lambda: producer.flush(_LOOK_S))
+            self._serve(lambda: producer.flush(_DROP_CHECK_S))
             self._drop_useless(producer)
 
     def _drop_useless(self, producer: Producer) -> None:
-        """Drop from the queue what nobody needs any more: of records that stand for
-        themselves, nothing.
+        """Drop queued records that have become useless. Without a transaction each record counts by
+        itself, so none is dropped.
         """
 
     def close(self) -> None:
-        """Give up what is queued. Idempotent."""
+        """Drop queued records and close the client. Idempotent."""
         if self._producer is not None:
             producer, self._producer = self._producer, None
             self._discard(producer)
 
     def _discard(self, producer: Producer) -> None:
-        """Drop what is queued or under way. With the last reference librdkafka's threads end.
+        """Drop records that are queued or under way. librdkafka's threads end with the last
+        reference to the client.
 
-        Not by the client's ``close``: that waits without any limit until every record has its
+        Does not call the client's ``close``, which waits without limit until every record has its
         report.
         """
         producer.purge(in_queue=True, in_flight=True)
@@ -192,17 +206,17 @@ class KafkaLogWriter:
         return self._producer
 
     def _other_topics(self) -> set[str]:
-        """Topics of records that were not sent one by one."""
+        """Return the topics of records that were not sent one by one."""
         return set()
 
-    def _failed(self, failures: list[KafkaError], topics: set[str]) -> AnabranchError:
-        """The worst of what went wrong: being fenced, then not knowing, then certainly not
-        written, then too large.
+    def _worst_failure(self, failures: list[KafkaError], topics: set[str]) -> AnabranchError:
+        """Return the worst failure: fenced before unknown outcome, before certainly not written,
+        before too large.
         """
         causes = failures if self._fatal is None else [self._fatal, *failures]
-        causes = [cause for cause in causes if not follows_another(cause)] or causes
+        causes = [cause for cause in causes if not is_consequential(cause)] or causes
         what = f"send to {', '.join(sorted(topics))}, {len(failures)} records failed"
-        errors = [translated(cause, Doing.SENDING, what) for cause in causes]
+        errors = [translated(cause, Request.SENDING, what) for cause in causes]
         for kind in (Fenced, OutcomeUnknown):
             for error in errors:
                 if isinstance(error, kind):
@@ -211,16 +225,16 @@ class KafkaLogWriter:
         return next((error for error in errors if not isinstance(error, RecordTooLarge)), errors[0])
 
     def _serve(self, call: Callable[[], object]) -> None:
-        """Do ``call``, which serves librdkafka's callbacks: it raises where the client as a
-        whole has failed for good.
+        """Run ``call``, which serves librdkafka's callbacks. It raises when the client has failed
+        permanently, which is noted.
         """
         try:
             call()
         except KafkaException as error:
             self._fatal = error.args[0]
         except SystemError as error:
-            # The client raises a fatal error before it calls the delivery callbacks that wait; one
-            # written in C stumbles over that.
+            # The client sets a fatal error before it calls waiting delivery callbacks; a callback
+            # written in C then fails with SystemError.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._fatal = error.__cause__.args[0]

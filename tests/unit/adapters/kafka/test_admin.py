@@ -1,4 +1,6 @@
-"""What an administrator makes of a broker's metadata. No broker runs: the client is replaced."""
+"""Interpretation of a broker's metadata by the administrator of topics. No broker runs: a fake
+client answers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def topic(*leaders: int, error: KafkaError | None = None) -> TopicMetadata:
 
 
 class Client:
-    """In place of librdkafka's: answers with ``topics``."""
+    """Fake of librdkafka's client that answers with ``topics``."""
 
     def __init__(self, **topics: TopicMetadata) -> None:
         self.topics = topics

@@ -1,4 +1,6 @@
-"""What the Kafka client logs: a lost connection is a warning, anything else stays what it is."""
+"""Log levels of the Kafka client's lines: a lost connection is a warning, other errors stay
+errors.
+"""
 
 from __future__ import annotations
 

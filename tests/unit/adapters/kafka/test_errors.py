@@ -1,11 +1,13 @@
-"""The table of errors: what may have happened decides, not what the library calls it."""
+"""Table of errors: an error is judged by what may have happened, not by the library's name
+for it.
+"""
 
 from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError
 
-from anabranch.adapters.kafka.errors import Doing, ends_reading, follows_another, translated
+from anabranch.adapters.kafka.errors import Request, ends_reading, is_consequential, translated
 from anabranch.protocol.errors import (
     AnabranchError,
     DataMissing,
@@ -15,13 +17,13 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 
-S = Doing.SENDING
-T = Doing.TRANSACTION
-F = Doing.FETCHING
-A = Doing.ASKING
+S = Request.SENDING
+T = Request.TRANSACTION
+F = Request.FETCHING
+A = Request.ASKING
 
-TABLE: list[tuple[int, Doing, type[AnabranchError]]] = [
-    # code, doing, what it becomes
+TABLE: list[tuple[int, Request, type[AnabranchError]]] = [
+    # code, during, what it becomes
     (KafkaError._FENCED, T, Fenced),
     (KafkaError._FENCED, S, Fenced),
     (KafkaError.PRODUCER_FENCED, T, Fenced),
@@ -59,19 +61,21 @@ TABLE: list[tuple[int, Doing, type[AnabranchError]]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "doing", "kind"), TABLE)
-def test_table(code: int, doing: Doing, kind: type[AnabranchError]) -> None:
-    error = translated(KafkaError(code, "why"), doing, "send 3 records")
+@pytest.mark.parametrize(("code", "during", "kind"), TABLE)
+def test_table(code: int, during: Request, kind: type[AnabranchError]) -> None:
+    error = translated(KafkaError(code, "why"), during, "send 3 records")
     assert type(error) is kind
     assert "send 3 records" in str(error)
     assert "why" in str(error)
 
 
-@pytest.mark.parametrize("doing", [S, T])
-def test_a_fatal_error_leaves_the_outcome_open(doing: Doing) -> None:
-    """Also where the code alone would be harmless: the client can no longer tell."""
+@pytest.mark.parametrize("during", [S, T])
+def test_a_fatal_error_leaves_the_outcome_open(during: Request) -> None:
+    """Even where the code alone would be harmless: after a fatal error the client can no longer
+    tell.
+    """
     assert (
-        type(translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "why", fatal=True), doing, "x"))
+        type(translated(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "why", fatal=True), during, "x"))
         is OutcomeUnknown
     )
 
@@ -88,8 +92,8 @@ def test_every_code_becomes_an_error_of_the_project_and_no_write_is_certain_by_d
         if name.isupper() and isinstance(value := getattr(KafkaError, name), int)
     ]
     assert len(codes) > 150
-    for doing in Doing:
-        kinds = {type(translated(KafkaError(code), doing, "x")) for code in codes}
+    for during in Request:
+        kinds = {type(translated(KafkaError(code), during, "x")) for code in codes}
         assert kinds <= {Fenced, OutcomeUnknown, RecordTooLarge, Unavailable, DataMissing}
     certain = {
         code for code in codes if isinstance(translated(KafkaError(code), S, "x"), Unavailable)
@@ -157,7 +161,7 @@ def test_a_connection_that_ends_before_any_password_is_passing_trouble(
 
 @pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._STATE])
 def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> None:
-    assert follows_another(KafkaError(code))
+    assert is_consequential(KafkaError(code))
 
 
 @pytest.mark.parametrize(
@@ -170,4 +174,4 @@ def test_what_fails_because_of_another_record_is_not_the_cause(code: int) -> Non
     ],
 )
 def test_what_may_be_a_cause_is_reported(code: int) -> None:
-    assert not follows_another(KafkaError(code))
+    assert not is_consequential(KafkaError(code))

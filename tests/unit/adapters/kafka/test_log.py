@@ -1,5 +1,5 @@
-"""Writers that are opened ahead, and what is told of a cluster that is away. Nobody answers: a
-client that is made asks again and again.
+"""Writers that are opened ahead, and their log lines while the cluster is away: no broker answers,
+and the client retries.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.up.tcp_ports import free_port
 
 
 class Writer:
-    """In place of a client."""
+    """Fake of a producer."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.served = 0

@@ -1,5 +1,5 @@
-"""What the reader makes of what the client hands it: errors among records, headers that
-cannot be given, positions from before.
+"""Treatment of the client's answers by the reader: errors among records, headers that cannot be
+read, positions from before an assignment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PASSING = KafkaError._TRANSPORT
 
 @dataclass
 class Message:
-    """As the client's."""
+    """Fake of the client's message."""
 
     at: TopicPartition
     place: int
@@ -72,8 +72,8 @@ class Message:
 
 @dataclass
 class Consumer:
-    """As the client's: hands out what is queued, and says the positions and ends that the
-    test sets.
+    """Fake of the client: returns queued messages, and the positions and end offsets that the test
+    sets.
     """
 
     queue: list[Message] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Consumer:
 
 @dataclass
 class Time:
-    """The clock of the reader."""
+    """Clock of the reader."""
 
     now_s: float = 100.0
 
@@ -296,8 +296,8 @@ class TestPosition:
         assert reader.position(A) == 1
 
 
-class TestSilence:
-    """Nothing comes: because there is nothing, or because the client has stopped."""
+class TestIdle:
+    """A reader without records: because there are none, or because the client has stopped."""
 
     @pytest.fixture
     def waiting(self, consumer: Consumer, reader: KafkaLogReader, time: Time) -> Callable[[], int]:
@@ -391,7 +391,7 @@ class TestSilence:
 
 
 class TestQuestions:
-    """Where a log begins and ends is asked by a client of its own while the reader follows."""
+    """A reader that follows asks by another client where a log begins and ends."""
 
     @pytest.fixture
     def clients(self, time: Time, monkeypatch: pytest.MonkeyPatch) -> list[Consumer]:

@@ -1,4 +1,4 @@
-"""What the clients are told, where a wrong value would lose or invent data."""
+"""Options of the clients of which a wrong value would lose or invent data."""
 
 from __future__ import annotations
 
