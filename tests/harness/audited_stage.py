@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 
-from anabranch.adapters.disk.kept_numbers import NumbersFile
+from anabranch.adapters.disk.audit_nonces import NonceFile
 from anabranch.adapters.key_files import write_key
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.auditor.service import AuditorService
@@ -367,7 +367,7 @@ class AuditedStage:
             context,
             federation,
             self.book.keys["auditor"],
-            NumbersFile(self.numbers_file),
+            NonceFile(self.numbers_file),
             start_engine or self.start_engine,
         )
         made.start()

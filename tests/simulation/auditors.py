@@ -41,7 +41,7 @@ class NumbersDisk:
 
 
 class SimulatedNumbers:
-    """``ports.KeptNumbers`` of one process: what it has read when it began, and has written since;
+    """``ports.AuditNonces`` of one process: what it has read when it began, and has written since;
     a file is written whole.
     """
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from anabranch.ports import Clock, Disks, Entropy, EventLog, Index, KeptNumbers, SchemaRegistry
+    from anabranch.ports import AuditNonces, Clock, Disks, Entropy, EventLog, Index, SchemaRegistry
 
 _WRITERS_AHEAD: Final = 3
 """A process starts with one for what it makes, one for its boundary log, one for its heartbeats."""
@@ -77,15 +77,15 @@ def replica_disks(
     return ReplicaDisks(folder, crash_point=crash_point, stored=stored_replicas(store, pipeline))
 
 
-def kept_numbers(path: Path) -> KeptNumbers:
+def audit_nonces(path: Path) -> AuditNonces:
     """What the auditor keeps in the file ``path``.
 
     Raises:
         ConfigurationError: it cannot be read.
     """
-    from anabranch.adapters.disk.kept_numbers import NumbersFile
+    from anabranch.adapters.disk.audit_nonces import NonceFile
 
-    return NumbersFile(path)
+    return NonceFile(path)
 
 
 def schema_registry(url: str) -> SchemaRegistry:

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from anabranch.adapters.connect import connect, kept_numbers
+from anabranch.adapters.connect import audit_nonces, connect
 from anabranch.adapters.spark.starting import start_engine
 from anabranch.auditor.service import build
 from anabranch.runtime.service import main
 
-main("auditor", partial(build, start_engine=start_engine, kept_numbers=kept_numbers), connect)
+main("auditor", partial(build, start_engine=start_engine, audit_nonces=audit_nonces), connect)

@@ -23,7 +23,7 @@ from anabranch.auditor.sold_stage import GONE, SoldStageLogs, UnableError
 from anabranch.codec import federation_records
 from anabranch.pipeline.shape import known_horizon_buckets
 from anabranch.pipeline.topic_names import FederationTopics
-from anabranch.ports import Engine, KeptNumbers, LogWriter, TopicPartition
+from anabranch.ports import AuditNonces, Engine, LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
@@ -52,9 +52,9 @@ def build(
     settings: ServiceSettings,
     context: ServiceContext,
     start_engine: StartEngine,
-    kept_numbers: Callable[[Path], KeptNumbers],
+    audit_nonces: Callable[[Path], AuditNonces],
 ) -> AuditorService:
-    """The auditor of the stages that the owner of the pipeline file sells. ``kept_numbers``: what
+    """The auditor of the stages that the owner of the pipeline file sells. ``audit_nonces``: what
     there is in a file.
 
     Raises:
@@ -73,7 +73,7 @@ def build(
             " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
         )
     path = Path(settings.state_dir) / "auditor" / f"{context.pipeline.name}.numbers.json"
-    return AuditorService(context, federation, key, kept_numbers(path), start_engine)
+    return AuditorService(context, federation, key, audit_nonces(path), start_engine)
 
 
 class AuditorService:
@@ -84,7 +84,7 @@ class AuditorService:
         context: ServiceContext,
         federation: Federation,
         key: SigningKey,
-        numbers: KeptNumbers,
+        numbers: AuditNonces,
         start_engine: StartEngine,
     ) -> None:
         """Nothing is contacted yet. ``start_engine``: called when something is to be computed."""

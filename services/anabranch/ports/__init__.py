@@ -1,14 +1,14 @@
-"""What the services need from the outside, as types. The adapters implement them;
+"""Interfaces to everything outside a service, as types. The adapters implement them;
 ``adapters.memory`` does so in memory.
 
-Words. A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of
-records with offsets. An offset names a record; ``offset_next`` is that of the next one to read.
-Every implementation passes the one suite in ``tests/conformance``.
+A *log* is a Kafka cluster: named topics of partitions, each an append-only sequence of records with
+offsets. An offset identifies a record; ``offset_next`` is that of the next one to read. Every
+implementation passes the same tests in ``tests/conformance``.
 """
 
 from __future__ import annotations
 
-from anabranch.ports.disk import Checkpoints, Disks, KeptNumbers, ReplicaDisk
+from anabranch.ports.disk import AuditNonces, Checkpoints, Disks, ReplicaDisk
 from anabranch.ports.engine import (
     BatchDone,
     BatchStart,
@@ -35,6 +35,7 @@ from anabranch.ports.threads import Condition, Event, Thread, Threads, Turn
 from anabranch.ports.time_and_chance import Clock, Entropy
 
 __all__ = [
+    "AuditNonces",
     "BatchDone",
     "BatchStart",
     "Checkpoints",
@@ -49,7 +50,6 @@ __all__ = [
     "EventLog",
     "Headers",
     "Index",
-    "KeptNumbers",
     "LogAdmin",
     "LogReader",
     "LogWriter",

@@ -1,4 +1,4 @@
-"""What runs the query of a stage: Spark, or a stand-in for tests."""
+"""Engine that runs the queries of stages: Spark, or a simulated one in tests."""
 
 from __future__ import annotations
 
@@ -15,104 +15,110 @@ if TYPE_CHECKING:
 
 
 class BatchStart(Protocol):
-    """A batch that is about to run."""
+    """Batch that is about to run."""
 
     @property
     def kind(self) -> BoundaryKind:
-        """Stable, or a branch's."""
+        """Kind of its records: stable, or of a branch."""
 
     @property
     def before(self) -> QueryPosition:
-        """Where the batch before ended."""
+        """Position at which the batch before ended."""
 
     @property
     def after(self) -> QueryPosition:
-        """Where this one ends."""
+        """Position at which this batch ends."""
 
     @property
     def rows(self) -> int:
-        """Rows that it reads."""
+        """Number of rows that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """What a batch did, for status and metrics."""
+    """Result of a batch, for status and metrics."""
 
     batch: int
     start: BatchStart
     rows_out: int
+    """Number of rows that it wrote."""
     seconds: float
+    """Duration of the batch, in s."""
 
 
 class QueryDriver(Protocol):
-    """Decides what a query runs, and records what it made. The engine calls it in threads of
-    its own, for one batch of a query at a time.
+    """Planner and recorder of a query's batches. The engine calls it in threads of its own, for one
+    batch of a query at a time.
     """
 
     def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
-        """Return what input ``name`` of ``query`` runs after the offset ``start``, or None: nothing
-        yet. Every further call returns the same offset.
+        """Return the end of the next batch for input ``name`` of ``query``, which starts at the
+        offset ``start``; None: there is no batch yet. Further calls for the same batch return the
+        same offset.
 
-        ``source``: number of the engine's source that asks. A function may use an input twice; the
-        engine then has a source for each use, which differ by this number and take the same plan.
+        ``source``: number of the engine's source that calls. A function may use an input twice; the
+        engine then has one source for each use, which differ in this number and follow the same
+        plan.
         """
 
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
     ) -> BatchStart:
-        """A batch is in the query's log and about to run, or to run again after a crash."""
+        """Note that a batch is in the query's log and about to run, perhaps again after a crash;
+        return it.
+        """
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """Its results are written as ``parts``. The engine commits the batch when this has
-        returned, and not before.
+        """Record the batch, whose results are written as ``parts``. The engine commits the batch
+        after this has returned, never before: a crash in between runs the batch again.
         """
 
 
 class RunningQuery(Protocol):
-    """A query that was started."""
+    """Query that was started."""
 
     def ended(self, wait_ms: int) -> bool:
-        """Whether it ended by itself; waits up to ``wait_ms`` for that.
+        """Return whether the query has ended by itself; wait up to ``wait_ms`` for it.
 
         Raises:
-            Exception: what it died of: the driver's own error, StageFunctionError where the stage's
-                function failed, DataMissing where input is gone, else what the engine raised.
+            Exception: the error that ended the query: the driver's own, StageFunctionError if the
+                stage's function failed, DataMissing if input is gone, otherwise the engine's.
         """
 
     def stop(self) -> None:
-        """Wait a while for the end of the batch that runs, then stop within it, which is
-        safe. Idempotent, and raises nothing.
+        """Wait a while for the running batch to end, then stop the query within the batch, which is
+        safe: it runs again. Idempotent, and never raises.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOutput:
-    """Who writes the results of a query."""
+    """Identity under which a query writes its results."""
 
     replica: str
     epoch: int
     only: frozenset[int] | None = None
-    """Of the results only those of these buckets are written: a query that begins long before
-    what is wanted makes more. None: all.
+    """Buckets whose results are written; None: all. A query that starts long before the wanted
+    buckets computes others too.
     """
     is_written: bool = True
-    """Else no block is written, and the parts say rows and digests alone."""
+    """Whether blocks are written. Otherwise the parts state only rows and digests."""
 
 
 class PreparedStage(Protocol):
-    """A stage's function, built and judged for one replica; its queries can be started."""
+    """Function of a stage, built and analysed for one replica, whose queries can be started."""
 
     @property
     def traits(self) -> PlanTraits:
-        """What its plan allows."""
+        """Traits of its plan, which decide how buckets may be batched."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that it gives: the columns, then the time as int64 ms."""
+        """Schema of its results: the columns, then the event time as int64 ms."""
 
     @property
     def fingerprint(self) -> str:
-        """Of everything that its results depend on besides the input."""
+        """Hash of everything that its results depend on besides the input."""
 
     def start(
         self,
@@ -122,60 +128,64 @@ class PreparedStage(Protocol):
         place: str | None,
         done: Callable[[BatchDone], None],
     ) -> RunningQuery:
-        """Run the function in batches for ever.
+        """Start a query that runs the function in batches without end.
 
-        For each in this order: ask the driver for a plan, until all inputs have one; log it;
-        ``begin``; read exactly what it names; run under the plan's own boundary as the watermark;
-        write blocks; ``finish``; commit. ``done`` gets it, before or after the commit. A plan
-        that is logged and not committed is run again, without a question, when a query is started
-        in the same place.
+        Each batch runs in this order: ask the driver for a plan until all inputs have one; log it;
+        ``begin``; read exactly what it names; run with the plan's own boundary as the watermark;
+        write blocks; ``finish``; commit. ``done`` receives the batch before or after the commit. A
+        plan that is logged but not committed runs again, without asking the driver, when a query is
+        started in the same place.
 
         Args:
-            query: Its name; no other query of the replica has it while it runs.
-            driver: Says what it runs.
-            output: As whom it writes.
-            place: Of its checkpoint, the directory of its timeline; None: one of its own, which
-                ends with it.
-            done: Gets each batch that is recorded.
+            query: Name of the query, unique among the replica's running ones.
+            driver: Planner and recorder of the batches.
+            output: Identity under which the query writes.
+            place: Directory of its checkpoint, named by its timeline; None: a temporary one, which
+                ends with the query.
+            done: Receives each recorded batch.
         """
 
     def close(self) -> None:
-        """Forget it, after its queries have stopped. Idempotent."""
+        """Free its resources, after its queries have stopped. Idempotent."""
 
 
 class Engine(Protocol):
-    """Runs stages' functions over planned batches, with state and checkpoints. Thread-safe."""
+    """Runner of stages' functions over planned batches, with state and checkpoints. Thread-safe."""
 
     rows_max: int
-    """Rows from which on a batch takes no further bucket."""
+    """Number of rows from which a batch takes no further bucket."""
     pace_ms: int
-    """Least time between the starts of two batches of a query."""
+    """Minimum time between the starts of two batches of a query, in ms."""
     waiting_for: str | None
-    """What it cannot run any query without, for people, as the last ``check`` found; None: it has
-    all that it needs.
+    """Resource without which it cannot run any query, for people, as of the last ``check``; None:
+    nothing is missing.
     """
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> PreparedStage:
-        """Build and judge the function of ``stage`` for the replica ``label``. ``schemas``: of the
-        rows of each input.
+        """Build and analyse the function of ``stage`` for the replica ``label``. ``schemas``:
+        schema of the rows of each input.
 
         Raises:
             StageFunctionError: the function raised, or its result cannot be run.
-            ConfigurationError: it cannot be imported.
+            ConfigurationError: the function cannot be imported.
         """
 
     def check(self) -> None:
-        """Raises EngineEnded where the engine has ended, and all queries with it."""
+        """Check that the engine runs.
+
+        Raises:
+            EngineEnded: the engine has ended, and all queries with it.
+        """
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """End the engine. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartingEngine:
-    """One that has begun to start."""
+    """Engine that is starting."""
 
     wait: Callable[[], Engine]
-    """Until it has started; raises why it has not."""
+    """Wait until it has started and return it; raises the error of a failed start."""
     has_failed: Callable[[], bool] = lambda: False
-    """Whether ``wait`` would raise at once."""
+    """Return whether the start has failed, so that ``wait`` would raise at once."""

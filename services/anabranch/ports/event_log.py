@@ -1,4 +1,4 @@
-"""A Kafka cluster, or one in memory: readers, writers, topics."""
+"""Event log: readers, writers and topics of a Kafka cluster, or of one in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import NamedTuple, Protocol
 from anabranch.codec.catalog import TopicSettings
 
 Headers = Sequence[tuple[str, bytes | None]]
-"""Of one record, in its order; a name may come twice. Kafka knows headers without a value."""
+"""Headers of one record, in their order. A name may occur twice; Kafka allows headers without a
+value.
+"""
 
 
 class TopicPartition(NamedTuple):
@@ -21,11 +23,12 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive records of one partition as parallel lists: cheap for many small records.
+    """Consecutive records of one partition as parallel lists, which is cheap for many small
+    records.
 
-    ``headers[i]`` is ``()`` for all where the reader was opened without headers; ``timestamps_ms``
-    are the broker's record timestamps, -1 for all where the reader was opened without. Offsets
-    ascend but need not be dense (compaction, transactions).
+    ``headers[i]`` is ``()`` for all records if the reader was opened without headers.
+    ``timestamps_ms`` are the record timestamps, -1 for all records if the reader was opened without
+    timestamps. Offsets ascend but may have gaps (compaction, transactions).
     """
 
     at: TopicPartition
@@ -37,77 +40,77 @@ class Chunk:
 
     @property
     def offset_next(self) -> int:
-        """Where reading goes on after this chunk."""
+        """Offset at which reading continues after this chunk."""
         return self.offsets[-1] + 1
 
 
 class LogReader(Protocol):
-    """Reads partitions that are assigned by hand; never a consumer group, never committed
+    """Reader of partitions that are assigned by hand, never by a consumer group, without committed
     offsets. Not thread-safe.
     """
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets on. Replaces an earlier assignment."""
+        """Read exactly these partitions, from these offsets on. Replaces an earlier assignment."""
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
-        only. One chunk per partition.
+        """Return available records, at most ``records_max``, as one chunk per partition; wait up to
+        ``wait_ms`` for the first record only.
 
         Raises:
             DataMissing: an assigned offset is below the partition's start, or above its end (the
                 log was cut).
-            Unavailable: the broker cannot be reached *for good* (bad address, authentication);
-                passing trouble is an empty answer.
+            Unavailable: the broker cannot be reached *permanently* (wrong address,
+                authentication); temporary failures give an empty answer.
         """
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        """Return the next offset that ``fetch`` would return, after hidden records (aborted,
         control) too.
 
         Raises:
-            DataMissing, Unavailable: reading of this partition has ended, and ``fetch`` says so
-            from now on.
+            DataMissing, Unavailable: reading of this partition has ended; ``fetch`` raises the same
+                from now on.
         """
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:
-        """(first offset that exists, end offset), as the broker answers now. With committed
+        """Return (first offset that exists, end offset), as the broker answers now. With committed
         isolation the end is the last stable offset.
 
         Raises:
-            Unavailable: no answer within ``wait_ms``, or the adapter's time-out.
+            Unavailable: no answer within ``wait_ms``; None: the adapter's timeout.
         """
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a broker's timestamp of ``time_ms`` or later, as the
-        broker answers now; the end where there is none.
+        """Return the first offset whose record has a timestamp of ``time_ms`` or later, as the
+        broker answers now; the end if there is none.
 
         Raises:
             Unavailable: no answer within the adapter's time-out, or no such partition.
         """
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``, as by ``offsets`` but in one request; without
-        those of which no answer came within ``wait_ms``.
+        """Return the end offsets of ``places``, as ``offsets`` does but in one request. Partitions
+        without an answer within ``wait_ms`` are left out.
         """
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
-        """Number of partitions of ``topic`` now; None: no such topic, or no answer within
-        ``wait_ms``.
+        """Return the number of partitions of ``topic`` now; None: no such topic, or no answer
+        within ``wait_ms``.
         """
 
     def close(self) -> None:
-        """Give back threads and sockets. Idempotent."""
+        """Release threads and sockets. Idempotent."""
 
 
 class Delivered(NamedTuple):
-    """Where a sent record came to stand."""
+    """Position of a sent record in the log."""
 
     at: TopicPartition
     offset: int
 
 
 class LogWriter(Protocol):
-    """Sends records; order within a partition is kept. Not thread-safe."""
+    """Sender of records, in order within a partition. Not thread-safe."""
 
     def send(
         self,
@@ -120,7 +123,8 @@ class LogWriter(Protocol):
         """Queue one record. Blocks while the queue is full (backpressure)."""
 
     def flush(self) -> list[Delivered]:
-        """Wait for everything queued since the last flush; its places in the order of sending.
+        """Wait for everything queued since the last flush; return its positions in the order of
+        sending.
 
         Raises:
             OutcomeUnknown: at least one record may or may not be in the log; the writer must be
@@ -130,17 +134,17 @@ class LogWriter(Protocol):
         """
 
     def settled(self) -> bool:
-        """Whether it is known what became of everything queued, so that ``flush`` need not
+        """Return whether the outcome of everything queued is known, so that ``flush`` would not
         wait. Never waits itself.
         """
 
     def close(self) -> None:
-        """Give up what is queued. Idempotent."""
+        """Drop queued records and close the writer. Idempotent."""
 
 
 class TransactionalWriter(LogWriter, Protocol):
-    """A writer whose records become visible together. Opening one fences every older one with
-    the same id.
+    """Writer whose records become visible together. Opening one fences every older one with the
+    same id.
     """
 
     def begin(self) -> None:
@@ -148,7 +152,7 @@ class TransactionalWriter(LogWriter, Protocol):
 
         Raises:
             Fenced: a newer writer with the same transactional id exists (any call may raise it).
-            OutcomeUnknown: close this writer and open a new one, read back, go on (any call may
+            OutcomeUnknown: close this writer, open a new one, read back, continue (any call may
                 raise it).
         """
 
@@ -160,59 +164,67 @@ class TransactionalWriter(LogWriter, Protocol):
         keys: Sequence[bytes | None],
         headers: Sequence[Headers],
     ) -> None:
-        """Queue many records of one topic, given as parallel lists. Of them ``commit`` need
-        name only the last in each partition.
+        """Queue many records of one topic, given as parallel lists. ``commit`` may report only the
+        last of them in each partition.
         """
 
     def commit(self) -> list[Delivered]:
-        """Flush and commit. On OutcomeUnknown the transaction may be committed, aborted, or
-        (old brokers) torn: read back.
+        """Flush and commit; return the positions of the records.
+
+        Raises:
+            OutcomeUnknown: the transaction may be committed, aborted, or (old brokers) torn: read
+                back.
         """
 
     def abort(self) -> None:
-        """Make what was sent since ``begin`` invisible to committed readers."""
+        """Abort the transaction: committed readers never see its records."""
 
 
 class LogAdmin(Protocol):
-    """Topics."""
+    """Administrator of topics."""
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing (safe to race). Returns the differences of existing ones,
-        as sentences.
+        """Create the missing ones of ``topics`` (safe to race). Return how existing ones differ
+        from the wanted settings, as sentences.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request.
         """
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
-        """Number of partitions of each topic that exists; missing topics are left out."""
+        """Return the number of partitions of each topic that exists; missing topics are
+        left out.
+        """
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the identity of each topic that exists; missing topics are left out.
 
-        A topic that is deleted and created again under its name has another identity: offsets and
-        epochs of the former one mean nothing in it.
+        A topic that is deleted and created again under the same name has another identity: offsets
+        and epochs of the former one mean nothing in it.
 
         Raises:
             Unavailable: the broker did not answer.
         """
 
     def named(self, prefix: str) -> list[str]:
-        """The topics whose names begin with ``prefix``, of those that this principal may see."""
+        """Return the topics whose names begin with ``prefix``, of those that this principal may
+        see.
+        """
 
     def settings(self, topic: str) -> dict[str, str]:
-        """The topic's configuration as the broker applies it."""
+        """Return the topic's configuration as the broker applies it."""
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions; it has as many, or more: nothing happens.
+        """Add partitions to a topic until it has ``partitions``. Nothing happens if it has as many
+        already.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request.
         """
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Delete the records below these offsets, for good and for everybody. Below a partition's
-        start: nothing happens.
+        """Delete the records below these offsets permanently, for all readers. An offset below a
+        partition's start is ignored.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request, such as an offset beyond
@@ -220,19 +232,19 @@ class LogAdmin(Protocol):
         """
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete these topics with all that is in them, and wait until the cluster has forgotten
-        them. One that is not there: nothing happens.
+        """Delete these topics with all their records, and wait until the cluster no longer lists
+        them. A topic that does not exist is ignored.
 
         Raises:
             Unavailable: the broker did not answer or rejected the request; some may be gone.
         """
 
     def close(self) -> None:
-        """Idempotent."""
+        """Release the connection. Idempotent."""
 
 
 class EventLog(Protocol):
-    """A Kafka cluster, or one in memory."""
+    """Kafka cluster, or one in memory."""
 
     def reader(
         self,
@@ -243,24 +255,30 @@ class EventLog(Protocol):
         follows: bool = False,
         ranges: bool = False,
     ) -> LogReader:
-        """A new reader. ``committed``: hides aborted and open transactions. Without ``headers`` and
-        ``timestamps`` reading is cheaper.
+        """Return a new reader.
 
-        ``follows``: it stays with its first assignment and mostly waits at the end, which then
-        costs the broker less. ``ranges``: it reads one stretch here and another there, and does not
-        fetch far ahead.
+        Args:
+            committed: Hide the records of aborted and open transactions.
+            headers: Read headers; reading without is cheaper.
+            timestamps: Read timestamps; reading without is cheaper.
+            follows: The reader keeps its first assignment and mostly waits at the end, which then
+                costs the broker less.
+            ranges: The reader reads one range here and another there, so it does not fetch far
+                ahead.
         """
 
     def writer(self) -> LogWriter:
-        """A new idempotent writer, acks=all; one that was opened ahead, if there is one."""
+        """Return a new idempotent writer with acks=all, or one that was opened ahead."""
 
     def open_ahead(self, writers: int) -> None:
-        """Have so many open for the next calls of ``writer``. Does not wait. To be called again now
-        and then for as long as they are not used.
+        """Open ``writers`` writers for later calls of ``writer``. Does not wait. To be called again
+        from time to time while they are unused.
         """
 
     def transactional_writer(self, transactional_id: str) -> TransactionalWriter:
-        """A new transactional writer; fences older ones of the id before it returns."""
+        """Return a new transactional writer. Older ones of the id are fenced before this
+        returns.
+        """
 
     def admin(self) -> LogAdmin:
-        """Topics."""
+        """Return an administrator of topics."""

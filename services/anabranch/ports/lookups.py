@@ -1,4 +1,4 @@
-"""What is asked of others and kept by them: the index in Redis, the schema registry."""
+"""Lookups in other servers: the index in Redis, and the schema registry."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol
 
 
 class Index(Protocol):
-    """Quick look-ups, never the truth: every method may find nothing, and every caller must do
+    """Fast lookups, never the truth: every method may find nothing, and every caller must do
     without (docs/adr/0004).
 
-    All methods raise Unavailable when the index cannot be reached within a fraction of a second.
+    All methods raise Unavailable if the index cannot be reached within a fraction of a second.
     """
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
         """Replace the hash at ``key`` as a whole."""
 
     def get(self, key: str) -> dict[str, str]:
-        """The hash at ``key``; empty if there is none."""
+        """Return the hash at ``key``; empty if there is none."""
 
     def delete(self, key: str) -> None:
-        """Forget ``key``."""
+        """Delete ``key``."""
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys that start with ``prefix``, sorted."""
+        """Return the keys that start with ``prefix``, sorted."""
 
     def rank(self, key: str, member: str, score: float) -> None:
         """Add or move ``member`` in the sorted set at ``key``."""
@@ -31,31 +31,33 @@ class Index(Protocol):
     def ranked(
         self, key: str, low: float, high: float, *, count_max: int = 1_000
     ) -> list[tuple[str, float]]:
-        """Members with ``low <= score <= high``, ascending."""
+        """Return the members with ``low <= score <= high``, ascending by score."""
 
     def unrank_below(self, key: str, score: float) -> int:
-        """Remove members with a score below ``score``; how many."""
+        """Remove members with a score below ``score``; return their number."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection. Idempotent."""
 
 
 class SchemaRegistry(Protocol):
-    """Schemas of records by id, kept by somebody else. What it says of an id never changes."""
+    """Registry of record schemas by id, kept by others. The schema of an id never changes."""
 
     def schema(self, schema_id: int) -> str:
-        """The Avro schema under ``schema_id``, as text.
+        """Return the Avro schema of ``schema_id``, as text.
 
         Raises:
-            UnknownSchema: there is none now.
-            ConfigurationError: it does not stand for itself, or is not Avro; the text says which.
+            UnknownSchema: the registry has none at present.
+            ConfigurationError: the schema refers to others, or is not Avro; the text says which.
             Unavailable: no answer.
         """
 
     def register(self, subject: str, schema: str) -> int:
-        """The id of an Avro schema under ``subject``; the same for the same schema, whoever asks.
+        """Register an Avro schema under ``subject`` and return its id. Equal schemas get the same
+        id.
 
         Raises:
-            ConfigurationError: the registry rejects it, as by the subject's compatibility rule.
+            ConfigurationError: the registry rejects the schema, for example by the subject's
+                compatibility rule.
             Unavailable: no answer.
         """

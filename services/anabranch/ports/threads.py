@@ -1,4 +1,4 @@
-"""Threads of one process, and what they wait for each other with."""
+"""Threads of one process, and the locks and events by which they wait for each other."""
 
 from __future__ import annotations
 

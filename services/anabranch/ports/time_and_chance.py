@@ -6,20 +6,22 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, as an argument."""
+    """Source of time, passed as an argument so that tests can control it."""
 
     def now_ms(self) -> int:
-        """Wall clock: for lag, heartbeats and the `max_ahead` guard."""
+        """Return the wall clock, in ms since 1970: for lag, heartbeats and the
+        ``max_ahead`` guard.
+        """
 
     def monotonic_ms(self) -> int:
-        """For waits and time-outs."""
+        """Return a clock in ms that never runs backwards: for waits and timeouts."""
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Wait."""
+        """Wait for ``duration_ms``."""
 
 
 class Entropy(Protocol):
-    """Randomness, as an argument."""
+    """Source of randomness, passed as an argument so that tests can control it."""
 
     def token(self) -> str:
-        """16 lower-case hexadecimal digits."""
+        """Return a random token of 16 lower-case hexadecimal digits."""

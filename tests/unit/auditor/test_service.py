@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.disk.kept_numbers import NumbersFile
+from anabranch.adapters.disk.audit_nonces import NonceFile
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
@@ -289,14 +289,14 @@ def test_what_it_needs(world: AuditedStage, monkeypatch: pytest.MonkeyPatch) -> 
     )
     monkeypatch.delenv(f"{VARIABLE}_FILE", raising=False)
     with pytest.raises(ConfigurationError, match="name the key of auditor"):
-        build(context.settings, context, world.start_engine, NumbersFile)
+        build(context.settings, context, world.start_engine, NonceFile)
     write_key(world.book.keys["south"], world.folder / "south.key")
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "south.key"))
     with pytest.raises(ConfigurationError, match="is a key of south"):
-        build(context.settings, context, world.start_engine, NumbersFile)
+        build(context.settings, context, world.start_engine, NonceFile)
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "auditor.key"))
     assert (
-        build(context.settings, context, world.start_engine, NumbersFile).status.state == "starting"
+        build(context.settings, context, world.start_engine, NonceFile).status.state == "starting"
     )
     federation = world.pipeline.federation
     assert federation is not None
@@ -305,4 +305,4 @@ def test_what_it_needs(world: AuditedStage, monkeypatch: pytest.MonkeyPatch) -> 
     )
     context = outputs.context(world.log, alone, world.clock, SeededEntropy(1), "auditor", "x")
     with pytest.raises(ConfigurationError, match="nobody audits"):
-        build(context.settings, context, world.start_engine, NumbersFile)
+        build(context.settings, context, world.start_engine, NonceFile)

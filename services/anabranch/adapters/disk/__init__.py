@@ -1,1 +1,1 @@
-"""Checkpoints on a disk: copied by hard links, made durable file by file."""
+"""Checkpoints and other state on a local disk: copied by hard links, made durable file by file."""

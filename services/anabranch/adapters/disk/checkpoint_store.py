@@ -1,28 +1,28 @@
-"""Copies of checkpoints in a store that other machines reach: a shared folder or S3.
+"""Store of checkpoints that other machines can read: a shared folder or S3.
 
 ::
 
     <url>/<pipeline>/<stage>.<replica>/life-<life>/
-        <timeline>-<number>.pack  the files of a checkpoint, in a row
-        <timeline>-<number>.json  where they are; written last
+        <timeline>-<number>.pack  the files of a checkpoint, one after the other
+        <timeline>-<number>.json  manifest: the files' positions; written last
 
-A replica that has no checkpoint on its machine goes on from the newest one here: its own, or a
-peer's (``protocol.log.timeline``, TI4). Spark never changes a finished file, so that a process
-writes each once, those of one checkpoint into one pack. It reuses packs of its own only: a process
-that was replaced and still runs removes nothing that a newer one refers to.
+A replica without a checkpoint on its machine starts from the newest one in the store: its own, or a
+peer's (``protocol.log.timeline``, TI4). Spark never changes a finished file, so a process writes
+each file once, all new files of one checkpoint into one pack. It refers to packs of its own only:
+so a process that was replaced and still runs removes no pack that a newer one refers to.
 
-Spark writes some files at their final names, and a hard link follows them: a file that changes
-while it is read is left out of the checkpoint. No committed batch refers to it yet, since Spark
-names a file in a commit or a snapshot of the state only after the file is whole.
+Spark writes some files at their final names, and a hard link shares the file with it. So a file
+that changes while it is read is left out of the checkpoint. No committed batch refers to it yet:
+Spark names a file in a commit or in a snapshot of the state only after the file is whole.
 
-A life is that of the stage's log (``runtime.stream_life``): epochs of another life mean nothing in
-this one, so that its checkpoints are never found, and go with the next save.
+A life is that of the stage's log (``runtime.stream_life``). Epochs of another life mean nothing in
+this one, so its checkpoints are never found, and the next save removes them.
 
 Names sort as (epoch, timeline, number): the newest checkpoint is that of the newest process, and
-only what is below a name is ever removed (TI2).
+only names below the saved one are ever removed (TI2).
 
-After a crash: a pack without a checkpoint is removed by the next process; a checkpoint that cannot
-be read is passed over, and the one before it, which stays until there are two newer ones, counts.
+After a crash: the next process removes a pack without a manifest. A checkpoint that cannot be read
+is skipped in favour of the one before it, which stays until there are two newer ones.
 """
 
 from __future__ import annotations
@@ -46,24 +46,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 STORE_URL_EXAMPLES: Final = "file:///mnt/checkpoints or s3://BUCKET/FOLDER?region=eu-central-1"
+"""Examples of a store's address, for messages."""
 _MANIFEST_BYTES_MAX: Final = 64 << 20
-"""More than a million files of a checkpoint take."""
+"""Maximum size of a manifest, in bytes. A checkpoint of more than a million files fits."""
 _MANIFESTS_RETAINED: Final = 2
 """Number of readable checkpoints that a save leaves, its own included, whichever process wrote
-them: one that is being read, or is needed because the newest is damaged, stays.
+them. More than one, because another process may be reading the one before, or need it if the newest
+is damaged.
 """
 _READ_BYTES: Final = 1 << 20
 _DEAD_SHARE_MAX: Final = 0.5
-"""Of the bytes in packs: beyond it the next checkpoint is written whole, and the old packs go."""
+"""Maximum share of unused bytes in packs. Above it the next checkpoint is written whole, and the
+old packs are removed.
+"""
 _CONNECT_TIMEOUT_S: Final = 10
 _REQUEST_TIMEOUT_S: Final = 60
-"""A request moves at most a part of a pack, of 10 MB."""
+"""Timeout of a request, in s. A request transfers at most a part of a pack, of 10 MB."""
 _NAME = re.compile(r"(?P<timeline>[0-9]{12}-[0-9]{6}(-[0-9a-f]{16})?)-[0-9]{9}\.(json|pack)\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the bytes of one file are."""
+    """Position of one file's bytes."""
 
     pack: str
     offset: int
@@ -73,22 +77,23 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """What a checkpoint in the store says of itself."""
+    """Manifest of a checkpoint in the store."""
 
     name: str
     timeline: Mapping[str, object]
-    """Its timeline file."""
+    """Fields of its timeline file."""
     directory: str
-    """Where it lay; some of its files name it."""
+    """Directory that it was copied from. Some of its files name that directory."""
     files: Mapping[str, _Place]
 
 
 def open_store(url: str) -> fs.FileSystem:
-    """The store at ``url``, whose folder or bucket exists. Nothing is contacted yet. Credentials of
-    S3 come by AWS's own variables or files.
+    """Open the store at ``url``, whose folder or bucket must exist. Nothing is contacted yet.
+
+    Credentials of S3 come from AWS's own variables or files.
 
     Raises:
-        ConfigurationError: it is no such address.
+        ConfigurationError: ``url`` is not the address of a store.
     """
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -115,16 +120,16 @@ def open_store(url: str) -> fs.FileSystem:
                 ),
             )
     raise ConfigurationError(
-        f"{wrong}: give {STORE_URL_EXAMPLES} (another server than Amazon's:"
+        f"{wrong}: give {STORE_URL_EXAMPLES} (for another server than Amazon's add"
         " endpoint=http://HOST:PORT)"
     )
 
 
 def stored_replicas(url: str, pipeline: str) -> Callable[[str, str], StoredReplica]:
-    """Return a look-up in the store at ``url``: ``STAGE.REPLICA`` and life -> its checkpoints.
+    """Return a lookup in the store at ``url``: from ``STAGE.REPLICA`` and life to the checkpoints.
 
     Raises:
-        ConfigurationError: it is no such address.
+        ConfigurationError: ``url`` is not the address of a store.
     """
     store = open_store(url)
     return lambda place, life: StoredReplica(store, f"{pipeline}/{place}", life)
@@ -134,38 +139,38 @@ def is_stored(url: str, pipeline: str) -> bool:
     """Return whether the store at ``url`` has anything of ``pipeline``.
 
     Raises:
-        ConfigurationError: it is no such address.
-        Unavailable: the store does not answer, or denies it.
+        ConfigurationError: ``url`` is not the address of a store.
+        Unavailable: the store does not answer, or denies access.
     """
     try:
         store = open_store(url)
-        _see(store)
+        _check_root(store)
         return bool(store.get_file_info(pipeline).type == fs.FileType.Directory)
     except OSError as error:
-        raise _away(pipeline, "read", error) from error
+        raise _unavailable(pipeline, "read", error) from error
 
 
 def delete_stored(url: str, pipeline: str) -> None:
-    """Delete all checkpoints of ``pipeline`` in the store at ``url``, whatever their life.
+    """Delete all checkpoints of ``pipeline`` in the store at ``url``, of every life.
 
     Raises:
-        ConfigurationError: it is no such address.
-        Unavailable: the store does not answer, or denies it; some may be deleted.
+        ConfigurationError: ``url`` is not the address of a store.
+        Unavailable: the store does not answer, or denies access; some may be deleted.
     """
     try:
         open_store(url).delete_dir(pipeline)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _away(pipeline, "written", error) from error
+        raise _unavailable(pipeline, "written", error) from error
 
 
 class StoredReplica:
-    """The checkpoints of one replica in the store, for one process."""
+    """Checkpoints of one replica in the store, as one process reads and writes them."""
 
     def __init__(self, store: fs.FileSystem, place: str, life: str = "") -> None:
-        """``place``: ``PIPELINE/STAGE.REPLICA``. ``life``: of the stage's log; empty: the place has
-        no other.
+        """Prepare access. ``place``: ``PIPELINE/STAGE.REPLICA``. ``life``: life of the stage's log;
+        empty: the log has no lives.
         """
         self._store = store
         self._place, self._life = place, life_folder(life)
@@ -174,23 +179,25 @@ class StoredReplica:
         self._written: dict[_FileKey, _Place] = {}
         """Places of the files that this process has packed whole."""
         self._packs: dict[str, int] = {}
-        """Of this process, with their bytes."""
+        """Packs of this process, with their sizes in bytes."""
         self._packs_of: dict[str, frozenset[str]] = {}
-        """Manifest -> its packs, of the retained checkpoints, whichever process wrote them."""
+        """Manifest -> its packs, for the retained checkpoints, whichever process wrote them."""
 
     def save(self, timeline: Mapping[str, object], snapshot: Path, directory: Path) -> None:
-        """Store what is in ``snapshot``, which nobody changes, as a checkpoint of ``timeline``,
-        whole or not at all. ``directory``: of which it is a copy.
+        """Store the content of ``snapshot``, which must not change, as a checkpoint of
+        ``timeline``, whole or not at all. ``directory``: the directory that ``snapshot`` is a copy
+        of.
 
         Raises:
-            Unavailable: the store is away, full, or denies it.
+            Unavailable: the store is away, full, or denies access.
         """
         self._number += 1
         name = f"{timeline['name']}-{self._number:09d}"
         try:
-            _see(self._store)
+            _check_root(self._store)
             if self._store.base_fs.type_name == "local":
                 self._store.create_dir(self._folder, recursive=True)
+            # The pack before the manifest: a reader that finds a manifest finds all its bytes.
             files = self._write_files(name, snapshot)
             manifest = {
                 "format": FORMAT,
@@ -202,45 +209,45 @@ class StoredReplica:
             self._packs_of[f"{name}.json"] = frozenset(file.pack for file in files.values())
             self._clean(f"{name}.json")
         except OSError as error:
-            raise self._away("written", error) from error
+            raise self._unavailable("written", error) from error
 
     def names(self) -> list[str]:
-        """The names of the checkpoints, the newest first.
+        """Return the names of the checkpoints, the newest first.
 
         Raises:
-            Unavailable: the store does not answer, or denies it.
+            Unavailable: the store does not answer, or denies access.
         """
         try:
-            _see(self._store)
+            _check_root(self._store)
             return sorted((_stem(name) for name in self._listed(".json")), reverse=True)
         except OSError as error:
-            raise self._away("read", error) from error
+            raise self._unavailable("read", error) from error
 
     def find(self, name: str) -> StoredCheckpoint | None:
-        """One of ``names``; None: it is gone by now, or damaged.
+        """Return one of ``names``; None: it was removed meanwhile, or is damaged.
 
         Raises:
-            Unavailable: the store does not answer, or denies it.
+            Unavailable: the store does not answer, or denies access.
         """
         try:
             return self._read_manifest(f"{name}.json")
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._away("read", error) from error
+            raise self._unavailable("read", error) from error
 
     def read(self, checkpoint: StoredCheckpoint, target: Path, earlier: Path | None = None) -> bool:
-        """Write the files of ``checkpoint`` below ``target``, which is made. False: a file is gone
-        from the store, or damaged.
+        """Write the files of ``checkpoint`` below ``target``, which is created. Return False if a
+        file is damaged, or no longer in the store.
 
         Args:
-            checkpoint: From ``find``.
-            target: The folder.
-            earlier: One with some of the files, by the same names, from which they are linked where
-                they are the same.
+            checkpoint: A result of ``find``.
+            target: The folder to create.
+            earlier: A folder with some of the files under the same names; equal ones are linked
+                from it instead of read.
 
         Raises:
-            Unavailable: the store does not answer, or denies it.
+            Unavailable: the store does not answer, or denies access.
         """
         by_pack: dict[str, list[tuple[str, _Place]]] = {}
         for path, place in checkpoint.files.items():
@@ -248,18 +255,18 @@ class StoredReplica:
         target.mkdir(parents=True)
         try:
             for pack, files in by_pack.items():
-                rest = [each for each in files if not _linked(earlier, target, *each)]
+                rest = [each for each in files if not _link_if_same(earlier, target, *each)]
                 if rest and not self._unpack(pack, rest, target):
                     return False
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise self._away("read", error) from error
+            raise self._unavailable("read", error) from error
         return True
 
     def _write_files(self, name: str, snapshot: Path) -> dict[str, _Place]:
-        """Write the files of ``snapshot`` that are in no pack yet, as one pack. Return the place of
-        each file, without those that changed while they were read.
+        """Write those files of ``snapshot`` that are in no pack yet, as one pack. Return the place
+        of each file, without files that changed while they were read.
         """
         found = {str(path.relative_to(snapshot)): path for path in _files(snapshot)}
         keys = {relative: _file_key(relative, path.stat()) for relative, path in found.items()}
@@ -285,9 +292,9 @@ class StoredReplica:
         return {key.relative: place for key, place in known.items()}
 
     def _clean(self, name: str) -> None:
-        """Remove what is below ``name`` and in none of the checkpoints that stay."""
+        """Remove files with names below ``name`` that no retained checkpoint uses."""
         listed = [each for each in self._listed("") if _stem(each) <= _stem(name)]
-        # Its own first, even where a newer process has removed it: its packs are reused.
+        # The own checkpoint first, even if a newer process has removed it: its packs are reused.
         retained = {name: self._packs_of[name]}
         others = {each for each in listed if each.endswith(".json")} - {name}
         for manifest in sorted(others, reverse=True):
@@ -305,7 +312,7 @@ class StoredReplica:
         self._clean_former_lives()
 
     def _clean_former_lives(self) -> None:
-        """Remove what the replica stored in other lives of its stage's log."""
+        """Remove the checkpoints that the replica stored in other lives of its stage's log."""
         if not self._life:
             return
         selector = fs.FileSelector(self._place, allow_not_found=True)
@@ -314,8 +321,8 @@ class StoredReplica:
                 self._store.delete_dir(f"{self._place}/{info.base_name}")
 
     def _packs_named(self, manifest: str) -> frozenset[str] | None:
-        """Return the packs of a checkpoint of another process. None: it cannot be read, or another
-        process removed it.
+        """Return the packs of another process's checkpoint; None: it cannot be read, or a process
+        has removed it.
         """
         try:
             checkpoint = self._read_manifest(manifest)
@@ -336,8 +343,8 @@ class StoredReplica:
         self._make_durable(name)
 
     def _make_durable(self, name: str) -> None:
-        """Let a file of a shared folder survive a loss of power, as what S3 acknowledged does:
-        inputs are trimmed on the word of the store.
+        """Make a file of a shared folder survive a loss of power, as everything survives that S3
+        acknowledged. Inputs are trimmed once a checkpoint counts as stored, so it must not vanish.
         """
         if self._store.base_fs.type_name == "local":
             root = Path(self._store.base_path)
@@ -347,7 +354,9 @@ class StoredReplica:
                 sync_folder(root / folder)
 
     def _read_manifest(self, name: str) -> StoredCheckpoint | None:
-        """None: it is damaged, or of another format."""
+        """Return the checkpoint that a manifest describes; None: it is damaged, or has another
+        format.
+        """
         path = f"{self._folder}/{name}"
         if self._store.get_file_info(path).size > _MANIFEST_BYTES_MAX:
             return None
@@ -390,26 +399,26 @@ class StoredReplica:
                     return False
         return True
 
-    def _away(self, what: str, error: OSError) -> Unavailable:
-        return _away(self._folder, what, error)
+    def _unavailable(self, what: str, error: OSError) -> Unavailable:
+        return _unavailable(self._folder, what, error)
 
 
-def _see(store: fs.FileSystem) -> None:
-    """Check that the folder or bucket of ``store`` exists: that of a mount that is missing is
-    empty, or does not exist, and nothing may be written below it.
+def _check_root(store: fs.FileSystem) -> None:
+    """Check that the folder or bucket of ``store`` exists. The folder of a missing mount is empty
+    or does not exist; what is written below it would go to the machine's own disk.
     """
     root = store.base_path.rstrip("/")
     if store.base_fs.type_name != "local":
         root = root.partition("/")[0]
     if store.base_fs.get_file_info(root).type != fs.FileType.Directory:
-        raise FileNotFoundError(f"{root} is not there, or is no folder")
+        raise FileNotFoundError(f"{root} does not exist, or is no folder")
 
 
-def _away(folder: str, what: str, error: OSError) -> Unavailable:
+def _unavailable(folder: str, what: str, error: OSError) -> Unavailable:
     first = headline(str(error))
     return Unavailable(
-        f"the checkpoint store cannot be {what} at {folder}: {first}: see that it is"
-        " reached, has space and grants the node's user what it needs"
+        f"the checkpoint store cannot be {what} at {folder}: {first}: check that it is"
+        " mounted or reachable, has space, and grants the node's user access"
     )
 
 
@@ -420,8 +429,8 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 class _FileKey(NamedTuple):
-    """Identity of what a file held at one moment: Spark gives no two files one name, and a file
-    that is still being written changes its size or time.
+    """Identity of a file's content at one moment. Spark never reuses a name, and writing a file
+    changes its size or time.
     """
 
     relative: str
@@ -435,13 +444,13 @@ def _file_key(relative: str, facts: os.stat_result) -> _FileKey:
 
 
 def _append_file(stream: BinaryIO, relative: str, path: Path) -> tuple[_FileKey | None, str, int]:
-    """Append a file to a pack. Return its key, the SHA-256 and the number of the bytes appended; no
-    key where the file changed meanwhile, so that these bytes are not what it will hold.
+    """Append a file to a pack. Return its key, and the SHA-256 and number of the appended bytes. No
+    key is returned if the file changed meanwhile: the bytes are then not its final content.
     """
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
-        # Looked up before the first byte is read: a key looked up afterwards would be that of the
-        # finished file, for bytes of an unfinished one.
+        # The key is taken before the first byte is read: one taken afterwards could be that of the
+        # finished file although the bytes are of the unfinished one.
         key = _file_key(relative, os.fstat(file.fileno()))
         while piece := file.read(_READ_BYTES):
             stream.write(piece)
@@ -451,8 +460,10 @@ def _append_file(stream: BinaryIO, relative: str, path: Path) -> tuple[_FileKey 
     return (key if key == after and size == key.size else None), digest.hexdigest(), size
 
 
-def _linked(earlier: Path | None, target: Path, relative: str, place: _Place) -> bool:
-    """Whether the file is in ``earlier``, and was linked."""
+def _link_if_same(earlier: Path | None, target: Path, relative: str, place: _Place) -> bool:
+    """Link the file from ``earlier`` if it is there with the same content; return whether it was
+    linked.
+    """
     if earlier is None or not (earlier / relative).is_file():
         return False
     with (earlier / relative).open("rb") as file:
@@ -464,8 +475,8 @@ def _linked(earlier: Path | None, target: Path, relative: str, place: _Place) ->
 
 
 def _is_good(path: str, place: _Place) -> bool:
-    """Whether a file of that name stays below the folder into which it is written, and its place
-    can be one.
+    """Return whether a file name stays below the folder that it is written into, and its place is
+    valid. A manifest comes from another machine, so neither is certain.
     """
     parts = PurePosixPath(path)
     return (

@@ -3,23 +3,23 @@
 ::
 
     <root>/life-<life>/
-        timelines/<name>.json  the stable timeline's directory; <name> carries the epoch (rule 8)
+        timelines/<name>.json  names the stable timeline's directory; <name> has the epoch (rule 8)
         checkpoints/<name>/    Spark's checkpoint
-        copying-<name>/        a copy that is not finished; removed at the next start
-        storing-<name>/        what is being written to the store; likewise
-        stored/<peer>/         as this folder: what the store has of a peer
+        copying-<name>/        an unfinished copy; removed at the next start
+        storing-<name>/        a snapshot being written to the store; removed likewise
+        stored/<peer>/         a folder like this one: a peer's checkpoint from the store
 
-A life is that of the stage's log (``runtime.stream_life``): where the log's topic is made anew its
-offsets, which epochs are, begin again, so that what an earlier life left is neither newer nor older
-than what is here. It is never found, on this disk or a peer's, and goes with the next start.
+A life is that of the stage's log (``runtime.stream_life``). Where the log's topic is created again
+its offsets, which are the epochs, start again. So what an earlier life left is neither newer nor
+older than what is here: it is never found, on this disk or a peer's, and the next start removes it.
 
 Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written.
 Where there is a store (``adapters.disk.checkpoint_store``), a folder without a checkpoint gets the
-one that is stored of the replica: it is as one that a loss of power took batches from (TI6).
-A copy is durable as far as what it is made from is; Spark syncs nothing, so that ``sync`` makes the
-rest durable, which takes as long as the disk does.
+replica's stored one, which then counts as one that lost its last batches in a loss of power (TI6).
+A copy is only as durable as its source. Spark syncs nothing, so ``sync`` makes the rest durable,
+which takes as long as the disk does.
 
-Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is being made or
+Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is being created or
     removed; ``timelines/`` as many files.
 """
 
@@ -52,14 +52,15 @@ if TYPE_CHECKING:
     from anabranch.adapters.disk.checkpoint_store import StoredReplica
 
 _TRIES: Final = 20
-_LOOKS: Final = 2
-"""A directory that was removed is removed again by so many syncs. Spark's maintenance of the state,
-which comes every 20 s, may write a snapshot there once more, after the query has stopped.
+"""Number of attempts to copy a checkpoint that its process changes meanwhile."""
+_REMOVALS: Final = 2
+"""Number of syncs that remove a removed directory again. Spark's maintenance of the state, which
+runs every 20 s, may write one more snapshot there after the query has stopped.
 """
 
 
 class ReplicaDisk:
-    """The folder of one replica."""
+    """Folder of one replica: the implementation of ``ports.ReplicaDisk``."""
 
     def __init__(
         self,
@@ -70,19 +71,18 @@ class ReplicaDisk:
         stored: Callable[[str, str], StoredReplica] | None = None,
         life: str = "",
     ) -> None:
-        """``peers``: the folders of the stage's other replicas, which need not be there.
-        ``stored``: what the store has of the replica whose folder has that name, and of that life;
-            None: there is no store.
-        ``life``: of the stage's log; empty: there is no other.
+        """Create the folders that are missing.
+
+        ``peers``: folders of the stage's other replicas, which need not exist. ``stored``: lookup
+        in the store, by the name of a replica's folder and life; None: there is no store. ``life``:
+        life of the stage's log; empty: the log has no lives.
         """
         self._place, self._life = root, life
         self._root = root = root / life_folder(life)
         self._stored = stored
         self._own_stored = None if stored is None else stored(self._place.name, life)
         self._from_store: dict[str, str] = {}
-        """Of peers that have no checkpoint within reach, the name of what was read from the
-        store.
-        """
+        """Peer without a checkpoint on this machine -> name of the one read from the store."""
         self._peer_places = {replica: place.name for replica, place in (peers or {}).items()}
         self._peers = {
             replica: place / life_folder(life) for replica, place in (peers or {}).items()
@@ -91,18 +91,18 @@ class ReplicaDisk:
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
         self._removed: dict[str, int] = {}
-        """Of directories that were removed, how many syncs still look for them."""
+        """Removed directory -> number of syncs that will remove it again."""
         self._removing: set[str] = set()
-        """Directories that a thread removes now: who makes one of that name waits, and nobody else.
-        """
+        """Directories that a thread is removing. Only the creation of one of that name waits."""
         self._changed = threading.Condition()
-        """Guards both, for moments only: nobody has it while a directory is removed."""
+        """Guards both, and is held for moments only, never while a directory is removed."""
         for folder in (self._timelines, self._checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
     def newest(self) -> Timeline | None:
-        """The timeline that the newest file names; None: a new replica, or one that has lost
-        its disk, or what it names, and of which the store has nothing.
+        """Return the timeline that the newest file names, restored from the store if there is none
+        here. None: a new replica, or one that has lost its disk or the directory, and of which the
+        store has nothing.
 
         Raises:
             Unavailable: there is none here, and the store does not answer.
@@ -114,12 +114,12 @@ class ReplicaDisk:
         return found
 
     def directory(self, name: str) -> Path:
-        """The checkpoint directory of a timeline."""
+        """Return the checkpoint directory of a timeline."""
         return self._checkpoints / name
 
     def copy(self, source: str, target: str) -> None:
-        """Make ``target``'s directory a copy of ``source``'s, whole or not at all, and as durable;
-        replaces an earlier copy.
+        """Make ``target``'s directory a copy of ``source``'s, whole or not at all, and as durable
+        as the source. Replaces an earlier copy.
 
         Raises:
             Unavailable: the source kept changing.
@@ -127,7 +127,8 @@ class ReplicaDisk:
         self._copy(self.directory(source), target)
 
     def peers(self) -> list[tuple[str, Timeline]]:
-        """The peers that have a checkpoint here, or in the store.
+        """Return the peers that have a checkpoint on this machine or in the store, each with its
+        newest timeline.
 
         Raises:
             Unavailable: there is no checkpoint here at all, and the store does not answer.
@@ -137,7 +138,7 @@ class ReplicaDisk:
             try:
                 for replica, timeline in here.items():
                     if timeline is None:
-                        here[replica] = self._read_stored(replica)
+                        here[replica] = self._fetch_stored(replica)
                     else:
                         self._from_store.pop(replica, None)
             except Unavailable:
@@ -145,8 +146,10 @@ class ReplicaDisk:
                     raise
         return [(replica, timeline) for replica, timeline in sorted(here.items()) if timeline]
 
-    def _read_stored(self, replica: str) -> Timeline | None:
-        """The newest checkpoint of a peer in the store, which is in the folder for it then."""
+    def _fetch_stored(self, replica: str) -> Timeline | None:
+        """Copy the newest checkpoint of a peer from the store into the folder for it, unless it is
+        there; return its timeline.
+        """
         assert self._stored is not None, "there is a store"  # noqa: S101
         root = self._stored_root(replica)
         stored = self._stored(self._peer_places[replica], self._life)
@@ -169,11 +172,13 @@ class ReplicaDisk:
         return self._stored_root(replica) if replica in self._from_store else self._peers[replica]
 
     def peer_commit(self, replica: str, name: str) -> int:
-        """As ``last_commit``, on a peer's disk."""
+        """Return the last committed batch in a peer's directory; -1: none."""
         return last_commit(self._peer_root(replica) / "checkpoints" / name)
 
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
-        """As ``copy``. False: it vanished, or kept changing, or is not readable."""
+        """Make ``target`` a copy of a peer's directory; return False if that vanished, kept
+        changing, or is not readable.
+        """
         try:
             self._copy(self._peer_root(replica) / "checkpoints" / source, target)
         except (Unavailable, OSError):
@@ -181,7 +186,7 @@ class ReplicaDisk:
         return True
 
     def _copy(self, source: Path, target: str) -> None:
-        self._makes(target)
+        self._forget_removal(target)
         partial = self._root / f"copying-{target}"
         _link_tree(source, partial)
         _move_paths(partial, source, self.directory(target))
@@ -190,20 +195,21 @@ class ReplicaDisk:
         _install(partial, self.directory(target))
 
     def store(self, name: str) -> bool:
-        """Write what is in the directory to the store, if there is one; whether another machine
-        could go on from it now.
+        """Write the directory to the store, if there is one. Return whether another machine could
+        start from it now.
 
-        False: it is not the newest timeline's any more, so it may have become a branch meanwhile
-            (``protocol.log.timeline``).
+        False: it is no longer the newest timeline's, so it may have become a branch meanwhile
+        (``protocol.log.timeline``).
 
         Raises:
-            Unavailable: the store is away, full, or denies it.
+            Unavailable: the store is away, full, or denies access.
         """
         if self._own_stored is None:
             return True
         snapshot = self._root / f"storing-{name}"
         _link_tree(self.directory(name), snapshot)
         try:
+            # After the snapshot, not before: what it shows was stable if the timeline still is.
             timeline = _newest(self._root)
             if timeline is None or timeline.name != name:
                 return False
@@ -213,12 +219,12 @@ class ReplicaDisk:
         return True
 
     def create(self, name: str) -> None:
-        """An empty directory for a replica that starts from nothing.
+        """Create an empty directory for a replica that starts from nothing.
 
-        What is there is a copy that was given up: its batches are not those of the timeline, so a
-        loss of power must not bring it back.
+        An existing one is an abandoned copy, with batches that are not those of the timeline. Its
+        removal is synced, so that a loss of power cannot bring it back.
         """
-        self._makes(name)
+        self._forget_removal(name)
         directory = self.directory(name)
         if directory.exists():
             shutil.rmtree(directory)
@@ -227,33 +233,33 @@ class ReplicaDisk:
         sync_folder(self._checkpoints)
 
     def last_commit(self, name: str) -> int:
-        """The last batch that Spark committed in the directory; -1: none."""
+        """Return the last batch that Spark committed in the directory; -1: none."""
         return last_commit(self.directory(name))
 
     def batches(self, name: str) -> Sequence[int]:
-        """The batches that have a commit, newest first."""
+        """Return the committed batches that the directory has, newest first."""
         return checkpoint_files.committed_batches(self.directory(name))
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
-        """The first of ``batches`` from which Spark can go on."""
+        """Return the first of ``batches`` from which Spark can continue; None: none."""
         return checkpoint_files.first_whole(self.directory(name), batches)
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
-        """Forget what came after ``batch``."""
+        """Remove from a copy what came after ``batch``."""
         checkpoint_files.cut_back(self.directory(name), batch, keep_plan=keep_plan)
         for folder in (self.directory(name) / "commits", self.directory(name) / "offsets"):
             if folder.exists():
                 sync_folder(folder)
 
     def bucket(self, name: str, batch: int) -> int:
-        """The last bucket that was read with ``batch``."""
+        """Return the last bucket that ``batch`` has read."""
         return checkpoint_files.last_bucket(self.directory(name), batch)
 
     def within_reach(self) -> int:
-        """The last bucket of the checkpoint on this machine from which a failover would go on now:
-        the own one, else the furthest of a peer; 0: there is none.
+        """Return the last bucket of the checkpoint on this machine from which a failover would
+        continue now: its own one, otherwise the most advanced of a peer; 0: there is none.
 
-        Another process may run in it: nothing is changed.
+        Changes nothing, since another process may be running in it.
         """
         own = _newest(self._root)
         places = (
@@ -270,18 +276,18 @@ class ReplicaDisk:
         )
 
     def remove(self, name: str) -> None:
-        """Remove one directory, and its timeline file if it is not the newest."""
+        """Remove one directory, and its timeline file unless it is the newest."""
         if name != newest(path.stem for path in self._timelines.glob("*.json")):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
-        self._remove_directory(name, _LOOKS)
+        self._remove_directory(name, _REMOVALS)
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
         _write_timeline(self._timelines, timeline.name, asdict(timeline))
 
     def sync(self, name: str) -> None:
-        """Spark does not: without this a loss of power takes the last batches of a checkpoint with
-        it.
+        """Make the directory durable. Spark does not: without this a loss of power takes the last
+        batches of a checkpoint with it.
 
         Raises:
             FileNotFoundError: a newer process has removed the directory.
@@ -290,13 +296,15 @@ class ReplicaDisk:
             self._remove_directory(removed)
         self._synced.sync(self.directory(name))
 
-    def _remove_directory(self, name: str, looks: int | None = None) -> None:
-        """``looks``: so many syncs look for it afterwards; None: this is one of them."""
+    def _remove_directory(self, name: str, removals: int | None = None) -> None:
+        """Remove a directory. ``removals``: number of later syncs that remove it again; None: this
+        call is one of those.
+        """
         with self._changed:
             self._changed.wait_for(lambda: name not in self._removing)
-            left = self._removed.pop(name, 0) - 1 if looks is None else looks
+            left = self._removed.pop(name, 0) - 1 if removals is None else removals
             if left < 0:
-                return  # it is made anew
+                return  # it was created again meanwhile
             self._removing.add(name)
         try:
             shutil.rmtree(self.directory(name), ignore_errors=True)
@@ -307,14 +315,14 @@ class ReplicaDisk:
                     self._removed[name] = left
                 self._changed.notify_all()
 
-    def _makes(self, name: str) -> None:
-        """A directory that is made is not removed any more."""
+    def _forget_removal(self, name: str) -> None:
+        """Stop removing a directory that is about to be created; wait for a removal that runs."""
         with self._changed:
             self._changed.wait_for(lambda: name not in self._removing)
             self._removed.pop(name, None)
 
     def clean(self, epoch: int, number: int = 0) -> None:
-        """Remove what is below timeline ``number`` of ``epoch`` (``protocol.log.timeline``,
+        """Remove what is older than timeline ``number`` of ``epoch`` (``protocol.log.timeline``,
         TI2), and what other lives left.
         """
         if self._life:
@@ -335,8 +343,8 @@ class ReplicaDisk:
 
 
 class ReplicaDisks:
-    """``ports.Disks``: a folder for each process, ``<folder>/STAGE.PROCESS``, and in it one for
-    each life of the stage's log.
+    """Disks of a node's processes, the implementation of ``ports.Disks``: a folder for each
+    process, ``<folder>/STAGE.PROCESS``, with one folder in it for each life of the stage's log.
     """
 
     def __init__(
@@ -346,7 +354,7 @@ class ReplicaDisks:
         crash_point: Callable[[str], None] = lambda _: None,
         stored: Callable[[str, str], StoredReplica] | None = None,
     ) -> None:
-        """``stored``: as for ``ReplicaDisk``."""
+        """Keep the settings. ``stored``: as for ``ReplicaDisk``."""
         self._folder = folder
         self._crash_point = crash_point
         self._stored = stored
@@ -354,7 +362,7 @@ class ReplicaDisks:
     def of(
         self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> ReplicaDisk:
-        """See the port."""
+        """Open the disk of one process, see the port."""
         return ReplicaDisk(
             self._folder / f"{stage}.{process}",
             {other: self._folder / f"{stage}.{other}" for other in others},
@@ -365,8 +373,8 @@ class ReplicaDisks:
 
 
 def _restore(stored: StoredReplica, root: Path, earlier: Path | None = None) -> str | None:
-    """Make the newest checkpoint of the store that is whole the newest of ``root``, durably; its
-    name there. None: there is none. ``earlier``: a directory that has some of its files.
+    """Make the newest whole checkpoint of the store the newest of ``root``, durably; return its
+    name in the store. None: there is none. ``earlier``: a directory that has some of its files.
     """
     for name in stored.names():
         checkpoint = stored.find(name)
@@ -386,7 +394,7 @@ def _restore(stored: StoredReplica, root: Path, earlier: Path | None = None) -> 
 
 
 def _link_tree(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of ``source``, as it is at one moment as far as its files go.
+    """Make ``target`` a copy of ``source`` by hard links, each file as it is at one moment.
 
     Raises:
         Unavailable: the source kept changing.
@@ -394,9 +402,9 @@ def _link_tree(source: Path, target: Path) -> None:
     for _ in range(_TRIES):
         shutil.rmtree(target, ignore_errors=True)
         try:
-            shutil.copytree(source, target, copy_function=_link)
+            shutil.copytree(source, target, copy_function=_link_or_copy)
         except (FileNotFoundError, shutil.Error):
-            # its process is alive and purges: a file vanished under the copy
+            # The source's process is alive and purges old files: one vanished during the copy.
             continue
         return
     message = f"checkpoint {source} kept changing while it was copied"
@@ -404,7 +412,8 @@ def _link_tree(source: Path, target: Path) -> None:
 
 
 def _install(partial: Path, directory: Path) -> None:
-    """Give a finished copy its name, durably, in place of what has it."""
+    """Move a finished copy to its final name, durably, replacing an earlier directory."""
+    # The names in the copy before its own: after a loss of power a directory of that name is whole.
     sync_folders(partial)
     shutil.rmtree(directory, ignore_errors=True)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -418,10 +427,10 @@ def _write_timeline(folder: Path, name: str, fields: Mapping[str, object]) -> No
 
 
 def _newest(root: Path) -> Timeline | None:
-    """The timeline that the newest file in ``root`` names, if both the file and the directory are
-    there and can be read.
+    """Return the timeline that the newest file in ``root`` names, if both the file and its
+    directory are readable.
 
-    Never an older one: its directory may be a branch by now.
+    Never falls back to an older file: its directory may be a branch by now.
     """
     name = newest(path.stem for path in (root / "timelines").glob("*.json"))
     if name is None or not (root / "checkpoints" / name).is_dir():
@@ -440,21 +449,21 @@ def _newest(root: Path) -> Timeline | None:
 
 
 def _new_query_id(copy: Path) -> None:
-    """Spark stops the query that runs when another one starts with its id: the copy of a
-    running query's checkpoint needs its own.
+    """Give the copy a query id of its own. Spark stops a running query when another one starts with
+    its id, and the original of the copy may be running.
     """
     path = copy / "metadata"
     if path.exists():
         try:
             fields = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            fields = {}  # damaged; Spark wants nothing from it but the id
+            fields = {}  # damaged; Spark needs nothing from it but the id
         replace_file(path, json.dumps(fields | {"id": str(uuid.uuid4())}).encode())
         (copy / ".metadata.crc").unlink(missing_ok=True)
 
 
 def last_commit(checkpoint: Path) -> int:
-    """The last batch that Spark committed in ``checkpoint``; -1: none."""
+    """Return the last batch that Spark committed in ``checkpoint``; -1: none."""
     try:
         names = [path.name for path in (checkpoint / "commits").iterdir()]
     except FileNotFoundError:
@@ -462,19 +471,19 @@ def last_commit(checkpoint: Path) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def _link(source: str, target: str) -> str:
+def _link_or_copy(source: str, target: str) -> str:
     try:
         os.link(source, target)
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise
-        shutil.copy2(source, target)  # another file system
+        shutil.copy2(source, target)  # no hard links across file systems
     return target
 
 
 def _move_paths(copy: Path, old: Path, new: Path) -> None:
-    """TransformWithState notes the absolute path of its schema files: without this the copy
-    breaks when the original goes.
+    """Replace the old directory by the new one in the copy's files. TransformWithState stores the
+    absolute path of its schema files; without this the copy breaks when the original is removed.
     """
     for path in copy.glob("state/*/_metadata/**/*"):
         if path.is_file() and not path.name.startswith("."):

@@ -1,7 +1,7 @@
-"""Makes directory trees durable, file by file.
+"""Durable writes of files and folders: what they return from survives a loss of power.
 
-Not by ``sync``: that writes what every program of the machine has left to write, and where a broker
-shares the disk these are gigabytes.
+Every file is synced by itself. ``sync`` would write the unwritten data of all programs of the
+machine, which is gigabytes where a broker shares the disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """What is in ``folder``, by name, survives a loss of power: not what its files hold."""
+    """Make the names in ``folder`` durable; not the content of its files."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -20,20 +20,20 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_folders(root: Path) -> None:
-    """As ``sync_folder``, of ``root`` and every folder below it."""
+    """Make the names in ``root`` and in every folder below it durable."""
     for folder, _, _ in os.walk(root):
         sync_folder(Path(folder))
 
 
 def sync_file(path: Path) -> None:
-    """Let what the file at ``path`` holds survive a loss of power: not its name."""
+    """Make the content of the file at ``path`` durable; not its name."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write the file at ``path`` anew, durably but for its name; of a hard link the other
-    names keep what was there. ``mode``: its rights, as far as the process's mask lets them.
+    """Replace the file at ``path`` by a new one, durably except for its name. Other hard links to
+    the old file keep its content. ``mode``: permissions, which the process's umask restricts.
     """
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -44,9 +44,10 @@ def replace_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def put_file(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write the file at ``path``, whole and durably or not at all; also where several processes do
-    it at the same time. ``mode``: as of ``replace_file``.
+    """Write the file at ``path`` whole and durably, or not at all, even if several processes do so
+    at once. ``mode``: as in ``replace_file``.
     """
+    # Content first, then the name, then the folder: a crash leaves either the old file or the new.
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     replace_file(draft, content, mode)
     draft.replace(path)
@@ -54,16 +55,16 @@ def put_file(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 class SyncedTree:
-    """A tree of files that never change once they have their names. Remembers which were
-    synced, so that each is once.
+    """Tree of files that never change once they have their final names. Remembers which files were
+    synced, so that each is synced once.
     """
 
     def __init__(self) -> None:
         self._synced: frozenset[tuple[int, int, int]] = frozenset()
 
     def sync(self, root: Path) -> None:
-        """What is in the tree now survives a loss of power. A file that is removed meanwhile need
-        not.
+        """Make everything that is in the tree now durable. A file that is removed meanwhile is
+        ignored.
 
         Raises:
             FileNotFoundError: there is no such tree.

@@ -1,11 +1,11 @@
-"""Of which format is a state directory?
+"""Format of a state directory, which its file ``format.json`` states.
 
-``format.json`` says it. A directory of another format is rejected before anything in it is read or
-changed: its checkpoints would be taken for damaged ones, or for state that means something else.
+A directory of another format is rejected before anything in it is read or changed. Otherwise its
+checkpoints would be taken for damaged ones, or for state with another meaning.
 
 Invariants:
-    SD1 ``format.json`` is there, whole and durable, before any checkpoint is. So a directory that
-        has checkpoints without it is of a version that did not write it.
+    SD1 ``format.json`` is whole and durable before any checkpoint exists. So a directory that has
+        checkpoints without it was written by a version that did not know the file.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from anabranch.adapters.disk.durable import put_file
 from anabranch.protocol.errors import ConfigurationError
 
 FILE_NAME: Final = "format.json"
-# Of what this version writes. It changes with the layout of the directory, and with whatever a
-# checkpoint holds that an older or a newer version reads otherwise.
+# Format that this version writes. Raise it when the layout of the directory changes, or when older
+# and newer versions would read the content of a checkpoint differently.
 FORMAT: Final = 1
 _STATE: Final = "processing"
-"""The folder with the checkpoints. Besides it there are logs for people, and the data of embedded
+"""Folder with the checkpoints. The files beside it are logs for people, and the data of embedded
 servers, which have formats of their own.
 """
 
 
 def claim(state_dir: Path) -> None:
-    """See that ``state_dir`` is of this version's format; make it, where there is no state yet.
+    """Check that ``state_dir`` has this version's format; mark it so if it has no state yet.
 
-    Processes that share the directory may do it at the same time.
+    Several processes that share the directory may do this at once.
 
     Raises:
-        ConfigurationError: it is of another format. Nothing in it is changed.
+        ConfigurationError: the directory has another format. Nothing in it is changed.
     """
     path = state_dir / FILE_NAME
     found = _format_of(path)
@@ -42,9 +42,9 @@ def claim(state_dir: Path) -> None:
     if found is not None or (state_dir / _STATE).exists():
         raise ConfigurationError(
             f"{state_dir} holds the state of another version of anabranch (format"
-            f" {'none' if found is None else found}, this version has {FORMAT}): go on with the"
-            " version that wrote it; or name another directory with --state-dir, and replicas begin"
-            " with a peer's checkpoint or with their input; or begin anew with `anabranch reset`,"
+            f" {'none' if found is None else found}, this version has {FORMAT}): run the version"
+            " that wrote it; or name another directory with --state-dir, and replicas start from a"
+            " peer's checkpoint or from their input; or start over with `anabranch reset`,"
             " which deletes what the pipeline has made"
         )
     state_dir.mkdir(parents=True, exist_ok=True)
@@ -52,14 +52,14 @@ def claim(state_dir: Path) -> None:
 
 
 def life_folder(life: str) -> str:
-    """Return the name of the folder of what belongs to one life of a stage's log; empty: there are
-    no lives.
-    """
+    """Return the name of the folder for one life of a stage's log; empty if there are no lives."""
     return f"life-{life}" if life else ""
 
 
 def _format_of(path: Path) -> int | str | None:
-    """What the file says; None: there is none."""
+    """Return the format that the file states, or a word where it states none; None: there is no
+    file.
+    """
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -1,3 +1,3 @@
-"""The ports in memory: for tests, simulation and trying things out. They pass the same
-conformance suite as the real ones.
+"""Implementations of the ports in memory, for tests, simulation and experiments. They pass the same
+conformance tests as the real ones.
 """

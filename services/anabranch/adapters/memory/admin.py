@@ -1,4 +1,4 @@
-"""``ports.LogAdmin`` over the cluster in memory."""
+"""Administration of topics in memory: an implementation of ``ports.LogAdmin``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ _DEFAULTS: Final = {
 
 
 class LocalLogAdmin:
-    """Topics in memory."""
+    """Administrator of the topics of a ``LocalEventLog``."""
 
     def __init__(self, log: LocalEventLog) -> None:
         self._log = log
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:
-        """Create those that are missing; the differences of existing ones, as sentences."""
+        """Create the missing ones of ``topics``; return how existing ones differ from the wanted
+        settings, as sentences.
+        """
         sentences: list[str] = []
         with self._log.changed:
             for topic in topics:
@@ -50,7 +52,9 @@ class LocalLogAdmin:
         return sentences
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
-        """Number of partitions of each topic that exists; missing topics are left out."""
+        """Return the number of partitions of each topic that exists; missing topics are
+        left out.
+        """
         with self._log.changed:
             return {
                 topic: len(self._log.topics[topic][1])
@@ -66,12 +70,12 @@ class LocalLogAdmin:
             }
 
     def named(self, prefix: str) -> list[str]:
-        """The topics whose names begin with ``prefix``."""
+        """Return the topics whose names begin with ``prefix``."""
         with self._log.changed:
             return sorted(topic for topic in self._log.topics if topic.startswith(prefix))
 
     def settings(self, topic: str) -> dict[str, str]:
-        """The topic's configuration; of the defaults only those that this project looks at.
+        """Return the topic's configuration; of the defaults only those that this project reads.
 
         Raises:
             Unavailable: no such topic.
@@ -80,15 +84,15 @@ class LocalLogAdmin:
             return self._settings(topic)
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give a topic so many partitions, unless it has more.
+        """Add partitions to a topic until it has ``partitions``.
 
         Raises:
             Unavailable: no such topic.
         """
         with self._log.changed:
             self._settings(topic)
-            _, there = self._log.topics[topic]
-            there += [Partition() for _ in range(len(there), partitions)]
+            _, existing = self._log.topics[topic]
+            existing += [Partition() for _ in range(len(existing), partitions)]
 
     def delete_before(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Delete the records below these offsets.
@@ -107,13 +111,13 @@ class LocalLogAdmin:
                 partition.trim(offset)
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete these topics with all that is in them."""
+        """Delete these topics with all their records."""
         with self._log.changed:
             for topic in topics:
                 self._log.topics.pop(topic, None)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Do nothing: there is no connection."""
 
     def _settings(self, topic: str) -> dict[str, str]:
         if topic not in self._log.topics:

@@ -1,4 +1,4 @@
-"""Time and randomness that a test decides about."""
+"""Clock and randomness that tests control."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import threading
 
 
 class VirtualClock:
-    """A clock that moves only by ``advance`` and by sleeping: a sleep ends at once and has
-    taken its time. Thread-safe.
+    """Clock that moves only by ``advance`` and by sleeping: a sleep returns at once, and its time
+    has passed. Thread-safe.
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        """``now_ms`` is the wall clock's start; the monotonic clock starts at 0."""
+        """Set the wall clock to ``now_ms``; the monotonic clock starts at 0."""
         self._lock = threading.Lock()
         self._monotonic_ms = 0
         self._wall_offset_ms = now_ms
 
     def now_ms(self) -> int:
-        """The wall clock."""
+        """Return the wall clock, in ms since 1970."""
         with self._lock:
             return self._wall_offset_ms + self._monotonic_ms
 
     def monotonic_ms(self) -> int:
-        """Milliseconds passed since this clock was made."""
+        """Return the time since this clock was created, in ms."""
         with self._lock:
             return self._monotonic_ms
 
     def sleep_ms(self, duration_ms: int) -> None:
-        """Let ``duration_ms`` pass, for everyone."""
+        """Let ``duration_ms`` pass, for all users of the clock."""
         self.advance(max(duration_ms, 0))
 
     def advance(self, duration_ms: int) -> None:
@@ -46,14 +46,14 @@ class VirtualClock:
 
 
 class SeededEntropy:
-    """Tokens that are the same for the same seed. Thread-safe."""
+    """Source of tokens that are the same for the same seed. Thread-safe."""
 
     def __init__(self, seed: int) -> None:
-        """``seed``: any number."""
+        """Start the sequence of ``seed``, any number."""
         self._random = random.Random(seed)  # noqa: S311 - repeatable is what is wanted
         self._lock = threading.Lock()
 
     def token(self) -> str:
-        """16 lower-case hexadecimal digits."""
+        """Return the next token, 16 lower-case hexadecimal digits."""
         with self._lock:
             return f"{self._random.getrandbits(64):016x}"

@@ -1,4 +1,4 @@
-"""What can be made to fail in the cluster in memory, once each."""
+"""Faults that a test can plan for the cluster in memory; each happens once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch.protocol.errors import AnabranchError
 
 
 class Operation(Enum):
-    """What can be made to fail."""
+    """Operation that can be made to fail."""
 
     FLUSH = "flush"
     BEGIN = "begin"
@@ -21,9 +21,12 @@ class Operation(Enum):
 
 @dataclass(slots=True)
 class Fault:
-    """One planned failure (``LocalEventLog.fail_next``)."""
+    """Planned failure (``LocalEventLog.fail_next``)."""
 
     operation: Operation
     error: type[AnabranchError]
+    """Type of the error that the operation raises."""
     applied: int | None
+    """Extent to which the operation takes effect nevertheless, as in ``fail_next``."""
     topic: str | None
+    """Topic whose operation fails; None: any."""

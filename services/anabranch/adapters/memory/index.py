@@ -1,4 +1,4 @@
-"""``ports.Index`` in memory."""
+"""Index in memory: an implementation of ``ports.Index``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LocalIndex:
     """Hashes and sorted sets in dictionaries. Thread-safe."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """``clock`` decides when keys expire; the system's by default."""
+        """Create an empty index. ``clock`` decides when keys expire; by default the system's."""
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._hashes: dict[str, tuple[dict[str, str], int | None]] = {}
@@ -23,17 +23,17 @@ class LocalIndex:
         self._cut = False
 
     def cut_off(self, cut: bool) -> None:
-        """Until called with False, every method raises Unavailable."""
+        """Make every method raise Unavailable, until called with False."""
         self._cut = cut
 
     def flush_all(self) -> None:
-        """Lose everything, as ``FLUSHALL`` or a restart of Redis does."""
+        """Delete everything, as ``FLUSHALL`` or a restart of Redis does."""
         with self._lock:
             self._hashes.clear()
             self._sets.clear()
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
-        """Replace the hash at ``key`` as a whole; without fields it is gone."""
+        """Replace the hash at ``key`` as a whole; without fields, delete it."""
         self._check()
         until_ms = None if expire_ms is None else self._clock.monotonic_ms() + expire_ms
         with self._lock:
@@ -44,21 +44,21 @@ class LocalIndex:
                 self._hashes.pop(key, None)
 
     def get(self, key: str) -> dict[str, str]:
-        """The hash at ``key``; empty if there is none."""
+        """Return the hash at ``key``; empty if there is none."""
         self._check()
         with self._lock:
             self._expire()
             return dict(self._hashes[key][0]) if key in self._hashes else {}
 
     def delete(self, key: str) -> None:
-        """Forget ``key``."""
+        """Delete ``key``."""
         self._check()
         with self._lock:
             self._hashes.pop(key, None)
             self._sets.pop(key, None)
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys that start with ``prefix``, sorted."""
+        """Return the keys that start with ``prefix``, sorted."""
         self._check()
         with self._lock:
             self._expire()
@@ -75,7 +75,7 @@ class LocalIndex:
     def ranked(
         self, key: str, low: float, high: float, *, count_max: int = 1_000
     ) -> list[tuple[str, float]]:
-        """Members with ``low <= score <= high``, ascending by (score, member)."""
+        """Return the members with ``low <= score <= high``, ascending by (score, member)."""
         self._check()
         with self._lock:
             found = [
@@ -86,7 +86,7 @@ class LocalIndex:
         return sorted(found, key=lambda pair: (pair[1], pair[0].encode()))[:count_max]
 
     def unrank_below(self, key: str, score: float) -> int:
-        """Remove members with a score below ``score``; how many."""
+        """Remove members with a score below ``score``; return their number."""
         self._check()
         with self._lock:
             members = self._sets.get(key, {})
@@ -98,7 +98,7 @@ class LocalIndex:
             return len(below)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the index: later calls are errors. Idempotent."""
         self._closed = True
 
     def _check(self) -> None:

@@ -1,8 +1,9 @@
-"""``ports.EventLog`` in memory: a Kafka cluster for tests, whose misbehaviour is chosen.
+"""Event log in memory, the implementation of ``ports.EventLog`` for tests: a Kafka cluster whose
+faults the test plans.
 
-What a writer sends reaches the log when it is flushed (or its transaction committed), so a writer
-that is dropped before has written nothing. ``fail_next`` makes one later operation end as a cut
-connection would end it.
+Records reach the log when they are flushed (or their transaction is committed), so a writer that is
+dropped before has written nothing. ``fail_next`` makes one later operation end as a lost connection
+would end it.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ __all__ = [
 
 
 class LocalEventLog:
-    """A cluster in memory. It and its admins are thread-safe; readers and writers are not, as
-    the port says.
+    """Cluster in memory. It and its administrators are thread-safe; readers and writers are not, as
+    the port states.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """``clock`` stamps records and times waits: with a ``VirtualClock`` an empty fetch
-        lets its wait pass at once.
+        """Create an empty cluster. ``clock`` gives records their timestamps and times waits: with a
+        ``VirtualClock`` an empty fetch lets its wait pass at once.
         """
         self.clock: Clock = clock or SystemClock()
         self.changed = threading.Condition(threading.RLock())
         self.topics: dict[str, tuple[TopicSettings, list[Partition]]] = {}
         self.topics_created = 0
-        """Number of topics created so far, which makes each identity unique."""
+        """Number of topics created so far. Makes each topic's identity unique."""
         self.topic_ids: dict[str, str] = {}
         """Topic -> identity of the last topic created under this name."""
         self.leaderless: set[TopicPartition] = set()
-        """Partitions without a leader at the moment: they exist, and nobody reads them."""
+        """Partitions without a leader at the moment: they exist but cannot be read."""
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
         self._faults: list[Fault] = []
@@ -63,24 +64,24 @@ class LocalEventLog:
         follows: bool = False,  # noqa: ARG002
         ranges: bool = False,  # noqa: ARG002
     ) -> LocalLogReader:
-        """A new reader."""
+        """Return a new reader."""
         return LocalLogReader(self, committed=committed, headers=headers, timestamps=timestamps)
 
     def writer(self) -> LocalLogWriter:
-        """A new writer."""
+        """Return a new writer."""
         return LocalLogWriter(self)
 
     def open_ahead(self, writers: int) -> None:
-        """See the port: these can write at once."""
+        """Do nothing: writers in memory can write at once."""
 
     def transactional_writer(self, transactional_id: str) -> LocalTransactionalWriter:
-        """A new transactional writer; fences older ones of the id and aborts what they left
-        open.
+        """Return a new transactional writer. Fences older ones of the id and aborts their open
+        transactions.
         """
         return LocalTransactionalWriter(self, transactional_id)
 
     def admin(self) -> LocalLogAdmin:
-        """Topics."""
+        """Return an administrator of topics."""
         return LocalLogAdmin(self)
 
     def fail_next(
@@ -93,9 +94,9 @@ class LocalEventLog:
     ) -> None:
         """Make the next ``operation`` (on ``topic``, if given) raise ``error``.
 
-        ``applied`` is how much of it happens nevertheless: for a flush the number of records that
-        reach the log (None: all), for a commit or abort 0 or not. Faults queue: each call spoils
-        one more operation.
+        ``applied`` is the extent to which it takes effect nevertheless: for a flush the number of
+        records that reach the log (None: all), for a commit or abort 0 or None (it happens). Faults
+        queue: each call makes one more operation fail.
         """
         with self.changed:
             self._faults.append(Fault(operation, error, applied, topic))
@@ -111,10 +112,10 @@ class LocalEventLog:
             self.partition(at).cut(offset)
 
     def partition(self, at: TopicPartition) -> Partition:
-        """The partition; the caller holds ``changed``.
+        """Return a partition. The caller holds ``changed``.
 
         Raises:
-            Unavailable: there is none.
+            Unavailable: there is no such partition.
         """
         found = self.topics.get(at.topic)
         if found is None or not 0 <= at.partition < len(found[1]):
@@ -123,7 +124,7 @@ class LocalEventLog:
         return found[1][at.partition]
 
     def fault(self, operation: Operation, topics: set[str]) -> Fault | None:
-        """The fault planned for this operation, taken off the list; the caller holds
+        """Remove and return the fault that is planned for this operation, if any. The caller holds
         ``changed``.
         """
         for fault in self._faults:
@@ -133,7 +134,9 @@ class LocalEventLog:
         return None
 
     def rejection(self, sent: Sent) -> Unavailable | None:
-        """Why a broker would reject this record, if it would; the caller holds ``changed``."""
+        """Return the error with which a broker would reject this record; None: it would accept it.
+        The caller holds ``changed``.
+        """
         try:
             self.partition(sent.at)
         except Unavailable as error:
@@ -156,7 +159,7 @@ class LocalEventLog:
         )
 
     def wait(self, duration_ms: int) -> None:
-        """Wait for a change, at most ``duration_ms``; the caller holds ``changed``."""
+        """Wait for a change, at most ``duration_ms``. The caller holds ``changed``."""
         if isinstance(self.clock, VirtualClock):
             self.clock.sleep_ms(duration_ms)
         else:

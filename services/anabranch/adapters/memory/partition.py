@@ -1,5 +1,5 @@
-"""One partition in memory, with what Kafka does about transactions: markers that take an
-offset, and a last stable offset.
+"""Partition in memory, with Kafka's treatment of transactions: markers that take an offset, and a
+last stable offset.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from anabranch.ports import Headers
 
 
 class Fate(Enum):
-    """What became of a transaction."""
+    """Outcome of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -20,8 +20,8 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction of one writer. Its records point here, so that deciding its fate
-    decides about them all.
+    """Transaction of one writer. Its records refer to it, so that its outcome applies to all of
+    them at once.
     """
 
     fate: Fate = Fate.OPEN
@@ -30,7 +30,9 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What stands at one offset. ``control``: a transaction's end marker, shown to nobody."""
+    """Content of one offset. ``control``: the marker that ends a transaction, which no
+    reader sees.
+    """
 
     value: bytes | None = None
     key: bytes | None = None
@@ -41,24 +43,23 @@ class Record:
 
 
 class Partition:
-    """Records from offset ``start`` to ``end``. The owner holds the lock."""
+    """Records from offset ``start`` to ``end``. The cluster's lock guards it."""
 
     __slots__ = ("_open", "_records", "start")
 
     def __init__(self) -> None:
         self.start = 0
         self._records: list[Record] = []
-        self._open: list[
-            tuple[int, Transaction]
-        ] = []  # transactions that have or had records here, with the offset of their first
+        self._open: list[tuple[int, Transaction]] = []
+        """Transactions that have or had records here, with the offset of their first record."""
 
     @property
     def end(self) -> int:
-        """The offset that the next record gets."""
+        """Offset of the next record."""
         return self.start + len(self._records)
 
     def append(self, record: Record) -> int:
-        """The record's offset."""
+        """Append a record and return its offset."""
         self._records.append(record)
         if record.transaction is not None and self not in record.transaction.partitions:
             record.transaction.partitions.append(self)
@@ -66,7 +67,9 @@ class Partition:
         return self.end - 1
 
     def readable_end(self, *, committed: bool) -> int:
-        """Where a reader stops: for a committed one at the first record of an open transaction."""
+        """Return the offset at which a reader stops: for a committed one the first record of an
+        open transaction.
+        """
         if not committed:
             return self.end
         self._open = [
@@ -77,24 +80,24 @@ class Partition:
         return min([self.end, *(first for first, _ in self._open)])
 
     def at(self, offset: int) -> Record:
-        """The record at ``offset``, which exists."""
+        """Return the record at ``offset``, which exists."""
         return self._records[offset - self.start]
 
     def trim(self, offset: int) -> None:
-        """Drop every record below ``offset``."""
+        """Delete every record below ``offset``."""
         count = min(max(offset - self.start, 0), len(self._records))
         del self._records[:count]
         self.start += count
 
     def cut(self, offset: int) -> None:
-        """Lose every record from ``offset`` on, as a broker does that lost its disk's last
-        writes.
+        """Delete every record from ``offset`` on, as a broker does that lost the last writes of its
+        disk.
         """
         del self._records[max(offset - self.start, 0) :]
 
 
 def settle(transaction: Transaction, fate: Fate) -> None:
-    """End ``transaction``: a marker in each of its partitions."""
+    """End ``transaction`` with a marker in each of its partitions."""
     transaction.fate = fate
     for partition in transaction.partitions:
         partition.append(Record(control=True))

@@ -1,4 +1,4 @@
-"""``ports.LogReader`` over the cluster in memory."""
+"""Reader of a log in memory: an implementation of ``ports.LogReader``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LocalLogReader:
-    """Reads hand-assigned partitions."""
+    """Reader of hand-assigned partitions. Not thread-safe."""
 
     def __init__(
         self, log: LocalEventLog, *, committed: bool, headers: bool, timestamps: bool = True
@@ -33,13 +33,13 @@ class LocalLogReader:
         self._closed = False
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read exactly these partitions from these offsets on. Replaces an earlier assignment."""
+        """Read exactly these partitions, from these offsets on. Replaces an earlier assignment."""
         self._check()
         self._positions = dict(positions)
 
     def fetch(self, records_max: int, wait_ms: int) -> list[Chunk]:
-        """What is there, at most ``records_max`` records; waits up to ``wait_ms`` for the first
-        only. One chunk per partition.
+        """Return available records, at most ``records_max``, as one chunk per partition; wait up to
+        ``wait_ms`` for the first record only.
 
         Raises:
             DataMissing: an assigned offset is below the partition's start, or above its end.
@@ -60,7 +60,7 @@ class LocalLogReader:
                 self._log.wait(left_ms)
 
     def position(self, at: TopicPartition) -> int:
-        """The next offset that ``fetch`` returns; past records that are not shown (aborted,
+        """Return the next offset that ``fetch`` would return, after hidden records (aborted,
         control) too.
         """
         self._check()
@@ -70,7 +70,7 @@ class LocalLogReader:
         return self._positions[at]
 
     def offsets(self, at: TopicPartition, wait_ms: int | None = None) -> tuple[int, int]:  # noqa: ARG002 - it answers at once
-        """(first offset that exists, end offset); with committed isolation the end is the
+        """Return (first offset that exists, end offset). With committed isolation the end is the
         last stable offset.
         """
         self._check()
@@ -86,8 +86,8 @@ class LocalLogReader:
             return partition.start, partition.readable_end(committed=self._committed)
 
     def offset_from(self, at: TopicPartition, time_ms: int) -> int:
-        """The first offset whose record has a timestamp of ``time_ms`` or later; the end
-        where there is none.
+        """Return the first offset whose record has a timestamp of ``time_ms`` or later; the end if
+        there is none.
         """
         start, end = self.offsets(at)
         with self._log.changed:
@@ -102,8 +102,8 @@ class LocalLogReader:
             )
 
     def ends(self, places: Collection[TopicPartition], wait_ms: int) -> dict[TopicPartition, int]:
-        """The end offsets of ``places``; without those that do not exist, or whose answer is
-        planned to fail.
+        """Return the end offsets of ``places``, without those that do not exist or for which a
+        fault is planned.
         """
         found: dict[TopicPartition, int] = {}
         for at in places:
@@ -112,8 +112,8 @@ class LocalLogReader:
         return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:  # noqa: ARG002 - it answers at once
-        """Number of partitions of ``topic``; None: no such topic, or the answer is planned to
-        fail.
+        """Return the number of partitions of ``topic``; None: no such topic, or a fault is
+        planned.
         """
         self._check()
         with self._log.changed:
@@ -125,7 +125,7 @@ class LocalLogReader:
             return len(self._log.topics[topic][1])
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader: later calls are errors. Idempotent."""
         self._closed = True
 
     def _check(self) -> None:
@@ -134,8 +134,8 @@ class LocalLogReader:
             raise LocalProtocolError(message)
 
     def _take(self, records_max: int) -> list[Chunk]:
-        """What can be read now, beginning with another partition each time so that a long one
-        does not starve the others.
+        """Return the records that can be read now. Starts at another partition each time, so that a
+        long one does not starve the others.
         """
         places = list(self._positions)
         self._turn += 1

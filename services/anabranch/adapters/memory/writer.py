@@ -1,4 +1,6 @@
-"""``ports.LogWriter`` and ``ports.TransactionalWriter`` over the cluster in memory."""
+"""Writers to a log in memory: implementations of ``ports.LogWriter`` and
+``ports.TransactionalWriter``.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sent:
-    """A record on its way."""
+    """Record that was sent and is not flushed yet."""
 
     at: TopicPartition
     record: Record
 
 
 class LocalLogWriter:
-    """Keeps what is sent until ``flush``."""
+    """Writer that holds records until ``flush``."""
 
     def __init__(self, log: LocalEventLog) -> None:
         self._log = log
@@ -58,10 +60,10 @@ class LocalLogWriter:
         self._sent.append(Sent(at, Record(value, key, tuple(headers), stamp_ms)))
 
     def flush(self) -> list[Delivered]:
-        """Append everything queued; the places in the order of sending.
+        """Append everything queued; return the positions in the order of sending.
 
         Raises:
-            OutcomeUnknown: a planned fault; this writer is of no more use.
+            OutcomeUnknown: a planned fault; this writer is unusable from now on.
             Unavailable: a record was rejected; the others are in the log.
         """
         self._check()
@@ -78,18 +80,18 @@ class LocalLogWriter:
             return delivered
 
     def settled(self) -> bool:
-        """Always: ``flush`` never waits."""
+        """Return True: ``flush`` never waits."""
         self._check()
         return True
 
     def close(self) -> None:
-        """Give up what is queued. Idempotent."""
+        """Drop queued records and close the writer. Idempotent."""
         self._closed = True
         self._sent = []
 
     def _append(self, sent: Sequence[Sent]) -> tuple[list[Delivered], Unavailable | None]:
-        """Append what a broker would take; the places, and a rejection, one for another
-        reason than its size before others.
+        """Append the records that a broker would accept. Return their positions and the first
+        rejection; one for another reason than size comes before others.
         """
         delivered: list[Delivered] = []
         first: Unavailable | None = None
@@ -117,10 +119,10 @@ class LocalLogWriter:
 
 
 class LocalTransactionalWriter(LocalLogWriter):
-    """A writer whose records become visible together."""
+    """Writer whose records become visible together."""
 
     def __init__(self, log: LocalEventLog, transactional_id: str) -> None:
-        """Fences older writers of the id and aborts what they left open."""
+        """Fence older writers of the id and abort their open transactions."""
         super().__init__(log)
         self._id = transactional_id
         self._transaction: Transaction | None = None
@@ -154,14 +156,14 @@ class LocalTransactionalWriter(LocalLogWriter):
             self.send(TopicPartition(topic, partition), value, key, head)
 
     def commit(self) -> list[Delivered]:
-        """Flush and commit; the places of the records in the order of sending."""
+        """Flush and commit; return the positions of the records in the order of sending."""
         transaction = self._begun("commit")
         delivered = self.flush()
         self._end(Operation.COMMIT, transaction, Fate.COMMITTED)
         return delivered
 
     def abort(self) -> None:
-        """Make what was sent since ``begin`` invisible to committed readers."""
+        """Abort the transaction: committed readers never see its records."""
         transaction = self._begun("abort")
         self._sent = []
         self._end(Operation.ABORT, transaction, Fate.ABORTED)
@@ -209,7 +211,7 @@ class LocalTransactionalWriter(LocalLogWriter):
             raise self._break(Fenced(message))
 
     def _fail(self, operation: Operation) -> None:
-        """Raise what is planned for ``operation`` before any of it happened."""
+        """Raise the error that is planned for ``operation``, before it has any effect."""
         fault = self._log.fault(operation, set())
         if fault is not None:
             raise self._break(fault.error(f"planned failure of {operation.value}"))

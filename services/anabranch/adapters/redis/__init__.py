@@ -1,1 +1,1 @@
-"""``ports.Index`` over a real Redis, by redis-py."""
+"""Index in a real Redis, by redis-py."""

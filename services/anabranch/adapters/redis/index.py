@@ -1,5 +1,6 @@
-"""``ports.Index`` over a real Redis. Only commands of Redis 6.2, so that Redis, Valkey and
-the embedded server all serve.
+"""Index in a real Redis: the implementation of ``ports.Index``.
+
+Uses only commands of Redis 6.2, so that Redis, Valkey and the embedded server all work.
 """
 
 from __future__ import annotations
@@ -19,25 +20,26 @@ from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, Un
 T = TypeVar("T")
 
 _SCAN_COUNT: Final = 1_000
+"""Hint for the number of keys that one step of SCAN examines."""
 
 
 class RedisIndex:
-    """The index of one pipeline. Thread-safe as far as redis-py's connection pool is."""
+    """Index of one pipeline. Thread-safe as far as redis-py's connection pool is."""
 
     def __init__(self, url: str, *, prefix: str = "", timeout_ms: int = 500) -> None:
-        """Nothing is contacted yet; the arguments are those of ``RedisSettings``; user, password
-        and TLS as the environment says.
+        """Check the settings. Nothing is contacted yet. The arguments are those of
+        ``RedisSettings``; user, password and TLS come from the environment.
 
         Raises:
-            ConfigurationError: ``url`` is not one of Redis, or something is wrong in the
-                environment.
+            ConfigurationError: ``url`` is no Redis URL, or the environment has a mistake.
         """
         self._settings = RedisSettings(url, prefix, timeout_ms)
         timeout_s = timeout_ms / 1000
         security: dict[str, Any] = security_from_environment().options(url)
         try:
-            # One more try at once, for a connection that died unnoticed (a restarted server); never
-            # after a time-out. All commands used here may be repeated.
+            # One retry at once, for a connection that died unnoticed (a restarted server); never
+            # after a timeout, which callers could not afford. All commands used here may be
+            # repeated.
             self._client: redis.Redis | None = redis.Redis.from_url(
                 url,
                 decode_responses=True,
@@ -53,8 +55,8 @@ class RedisIndex:
             raise ConfigurationError(message) from None  # the cause may repeat a password
 
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
-        """Replace the hash at ``key`` as a whole; without fields it is gone. Readers see the
-        old or the new one.
+        """Replace the hash at ``key`` as a whole; without fields, delete it. Readers see the old or
+        the new one.
         """
 
         def replace(client: Any) -> None:
@@ -69,18 +71,18 @@ class RedisIndex:
         self._ask(replace)
 
     def get(self, key: str) -> dict[str, str]:
-        """The hash at ``key``; empty if there is none."""
+        """Return the hash at ``key``; empty if there is none."""
         return self._ask(lambda client: dict(client.hgetall(self._full(key))))
 
     def delete(self, key: str) -> None:
-        """Forget ``key``."""
+        """Delete ``key``."""
         self._ask(lambda client: client.delete(self._full(key)))
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys that start with ``prefix``, sorted."""
+        """Return the keys that start with ``prefix``, sorted."""
         skip = len(self._settings.prefix)
         pattern = _literal(self._full(prefix)) + "*"
-        # A set: SCAN may show a key twice.
+        # A set: SCAN may return a key twice.
         return self._ask(
             lambda client: sorted(
                 {key[skip:] for key in client.scan_iter(match=pattern, count=_SCAN_COUNT)}
@@ -94,7 +96,7 @@ class RedisIndex:
     def ranked(
         self, key: str, low: float, high: float, *, count_max: int = 1_000
     ) -> list[tuple[str, float]]:
-        """Members with ``low <= score <= high``, ascending."""
+        """Return the members with ``low <= score <= high``, ascending by score."""
         return self._ask(
             lambda client: [
                 (str(member), float(score))
@@ -105,13 +107,13 @@ class RedisIndex:
         )
 
     def unrank_below(self, key: str, score: float) -> int:
-        """Remove members with a score below ``score``; how many."""
+        """Remove members with a score below ``score``; return their number."""
         return self._ask(
             lambda client: int(client.zremrangebyscore(self._full(key), "-inf", f"({score!r}"))
         )
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connections. Idempotent."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -120,8 +122,8 @@ class RedisIndex:
         return self._settings.prefix + key
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """``question`` of the server. The client is passed as ``Any``: its types are for both
-        its synchronous and asynchronous form.
+        """Call ``question`` with the client. It is passed as ``Any``: its types cover both its
+        synchronous and its asynchronous form.
         """
         if self._client is None:
             message = "the index was closed"
@@ -136,5 +138,5 @@ class RedisIndex:
 
 
 def _literal(text: str) -> str:
-    """``text`` as a pattern that matches only itself."""
+    """Return ``text`` as a pattern that matches only itself."""
     return "".join(f"\\{character}" if character in "*?[]\\^-" else character for character in text)

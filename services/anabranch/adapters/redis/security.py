@@ -1,4 +1,4 @@
-"""How to prove to Redis who we are, by environment or file only:
+"""Security of connections to Redis, from the environment or files only:
 ``ANABRANCH_REDIS_PASSWORD_FILE`` and so on.
 """
 
@@ -16,16 +16,17 @@ from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
 
 PREFIX: Final = "ANABRANCH_REDIS_"
+"""Prefix of the variables."""
 _TLS: Final = ("tls_ca", "tls_certificate", "tls_key")
 _QUERY: Final = frozenset({"db", "username", "password"})
-"""What a URL may say after ``?``. The client would take any option of its own there, and let it
-count before what is set here: one of them switches the check of certificates off, another names
-other authorities, a third lets an answer take for ever.
+"""Options that a URL may have after ``?``. The client accepts any of its own there and lets it
+override what is set here: one of them disables the check of certificates, another replaces the
+authorities, a third removes the timeout.
 """
 
 
 class RedisSecurity(BaseSettings):
-    """ACL user and TLS. What the URL says of user and password counts first."""
+    """ACL user and TLS. A user and password in the URL override those of the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -35,13 +36,13 @@ class RedisSecurity(BaseSettings):
     password: SecretStr | None = None
     password_file: Path | None = None
     tls_ca: Path | None = None
-    """PEM file of the authorities that may vouch for the server; None: those of the system."""
+    """PEM file of the authorities that sign the server's certificate; None: those of the system."""
     tls_certificate: Path | None = None
-    """PEM file of our own certificate, for a server that asks for one."""
+    """PEM file of the client's certificate, for a server that requires one."""
     tls_key: Path | None = None
 
     def options(self, url: str) -> dict[str, object]:
-        """Arguments of the client beside ``url``; files of secrets are read now.
+        """Return the arguments of the client beside ``url``. Files of secrets are read now.
 
         Raises:
             ConfigurationError: a file cannot be read, a secret is given twice or empty, TLS is set
@@ -51,7 +52,7 @@ class RedisSecurity(BaseSettings):
             if name not in _QUERY:
                 raise ConfigurationError(
                     f"the URL of the index has the option {name[:40]!r}: only"
-                    f" {', '.join(sorted(_QUERY))} may stand there; files of TLS are named by"
+                    f" {', '.join(sorted(_QUERY))} are allowed; name the files of TLS in"
                     f" {PREFIX}TLS_CA, {PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY"
                 )
         found: dict[str, object] = {}
@@ -90,16 +91,17 @@ class RedisSecurity(BaseSettings):
 
 
 def security_from_environment() -> RedisSecurity:
-    """What the environment says.
+    """Return the security that the environment sets.
 
     Raises:
-        ConfigurationError: it says something wrong; the text names the variable, never a secret.
+        ConfigurationError: a variable is wrong; the text names the variable, never a secret.
     """
     return from_environment(RedisSecurity)
 
 
 def reject_security_for(what: str) -> None:
-    """For a server that has none.
+    """Check that the environment sets no security, for a server that has none. ``what``: reason,
+    for the message.
 
     Raises:
         ConfigurationError: the environment names a user, a password or files of TLS.

@@ -1,1 +1,1 @@
-"""The operating system's clock and randomness."""
+"""Operating system: clocks, randomness, Java, downloaded jars, temporary files and the cache."""

@@ -1,5 +1,5 @@
-"""The folder for what is costly to get or to make, and can be had again: the broker's jars,
-archives of Java classes.
+"""Cache folder for what is expensive to download or compute and can be obtained again: the broker's
+jars, archives of Java classes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """``$ANABRANCH_CACHE`` or ``~/.cache/anabranch``; made when missing."""
+    """Return the cache folder, ``$ANABRANCH_CACHE`` or ``~/.cache/anabranch``; create it if it is
+    missing.
+    """
     named = os.environ.get("ANABRANCH_CACHE")
     path = Path(named) if named else Path.home() / ".cache" / "anabranch"
     path.mkdir(parents=True, exist_ok=True)
@@ -21,8 +23,8 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Processes that do the same to the cache wait here for each other; the lock ends with
-    its process.
+    """Hold an exclusive lock on ``path``, so that processes that fill the same part of the cache
+    run one after the other. The lock ends with its process.
     """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

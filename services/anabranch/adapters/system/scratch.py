@@ -1,11 +1,11 @@
-"""A folder for the temporary files of one process, which does not outlive it for long.
+"""Folder for the temporary files of one process, removed soon after the process ends.
 
-A process that is killed cannot remove what it wrote, and a node's Java unpacks 20 MB of libraries
-at each start. So each process has a folder of its own below one root, and a lock on it for as long
-as it lives. Whoever starts next below the same root removes the folders that nobody has locked any
-more: those of a process that is paused, or that was replaced and does not know it yet, stay.
+A killed process cannot remove its files, and a node's Java unpacks 20 MB of libraries at each
+start. So each process has a folder of its own below one root, and locks it while it lives. The next
+process that starts below the same root removes the folders that are no longer locked. Those of a
+process that is paused, or that was replaced and does not know it yet, stay.
 
-    root/NAME.lock   locked by the living process: made before its folder, removed after it
+    root/NAME.lock   locked by the living process; created before its folder, removed after it
     root/NAME/       its files
 """
 
@@ -23,27 +23,27 @@ from pathlib import Path
 from typing import Final
 
 SOCKET_PATH_BYTES_MAX: Final = 103
-"""Of the path of a socket: one byte more, and another system than Linux (107) could not bind
-it; a stage would end at its start.
+"""Maximum length of a socket's path, in bytes. Systems other than Linux (107) cannot bind a longer
+one, and a stage would end at its start.
 """
 
 _LOCK: Final = ".lock"
 _ELSEWHERE: Final = "elsewhere"
-"""Link in a process' folder to a second one with a short path. The link is made first, so
-that none is ever left without it.
+"""Link in a process's folder to a second folder with a short path. The link is created first, so
+that no second folder is ever left without one.
 """
 _PREFIX: Final = "anabranch-"
 _NAME_BYTES: Final = 4
 
 
 class Scratch:
-    """The folder of this process below ``root``; removed when the process ends in order, else
-    by the next one. Not thread-safe.
+    """Temporary folder of this process below ``root``. Removed at the orderly end of the process,
+    otherwise by the next process. Not thread-safe.
     """
 
     def __init__(self, root: Path) -> None:
-        """Remove what dead processes have left below ``root``, and make a folder that only
-        this user may look into.
+        """Remove the folders of dead processes below ``root``, and create one that only this user
+        can read.
         """
         root = root.resolve()
         root.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,8 @@ class Scratch:
         atexit.register(self.close)
 
     def socket_path(self, name: str) -> str:
-        """Where a socket may be: in this folder, else, since the path of a socket must be
-        short, in one among the system's temporary files.
+        """Return a path for a socket: in this folder, or, if that path would be too long, in a
+        second folder among the system's temporary files.
         """
         path = str(self.path / name)
         if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
@@ -64,13 +64,13 @@ class Scratch:
             link.symlink_to(
                 Path(tempfile.gettempdir()) / f"{_PREFIX}{secrets.token_hex(_NAME_BYTES)}"
             )
-            link.readlink().mkdir(mode=0o700)  # raises if it is another's
+            link.readlink().mkdir(mode=0o700)  # raises if the folder exists: it is another user's
         return str(link.readlink() / name)
 
     @contextmanager
     def for_children(self) -> Iterator[None]:
-        """Programs that are started meanwhile, and whatever they start later, keep their
-        temporary files here. So does this process meanwhile.
+        """Make programs that are started within this context, and their children, put temporary
+        files here. This process does so too meanwhile.
         """
         before, chosen = os.environ.get("TMPDIR"), tempfile.tempdir
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.path)
@@ -84,21 +84,20 @@ class Scratch:
                 os.environ["TMPDIR"] = before
 
     def close(self) -> None:
-        """Remove the folder. Idempotent. It is called at the end of the process: what Java
-        has unpacked here is needed until then.
+        """Remove the folder. Idempotent. Called at the end of the process: Java needs the libraries
+        that it has unpacked here until then.
         """
         atexit.unregister(self.close)
-        if (
-            self._descriptor >= 0 and self._pid == os.getpid()
-        ):  # not in a copy of the process that was made by a fork
+        # A forked child shares the lock and must leave the folder to its parent.
+        if self._descriptor >= 0 and self._pid == os.getpid():
             _remove(self.path)
             os.close(self._descriptor)
         self._descriptor = -1
 
 
 def sweep(root: Path) -> None:
-    """Remove what nobody below ``root`` has locked; also what an older version left there,
-    without locks.
+    """Remove everything below ``root`` that is not locked, including files without locks from older
+    versions.
     """
     for name in sorted({entry.name.removesuffix(_LOCK) for entry in root.iterdir()}):
         folder = root / name
@@ -108,28 +107,28 @@ def sweep(root: Path) -> None:
             _remove(folder)
             continue
         try:
-            if _taken(descriptor):
+            if _try_lock(descriptor):
                 _remove(folder)
         finally:
             os.close(descriptor)
 
 
 def _make(root: Path) -> tuple[int, Path]:
-    """(the descriptor that holds the lock, the folder)."""
+    """Create a locked folder; return the descriptor that holds the lock, and the folder."""
     while True:
         folder = root / secrets.token_hex(_NAME_BYTES)
         descriptor = os.open(_lock_of(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if _taken(descriptor) and _is_there(_lock_of(folder), descriptor):
+        if _try_lock(descriptor) and _is_same_file(_lock_of(folder), descriptor):
             folder.mkdir(mode=0o700)
             return descriptor, folder
-        os.close(descriptor)  # somebody who sweeps came between the file and its lock
+        os.close(descriptor)  # another process swept between creating the file and locking it
 
 
 def _lock_of(folder: Path) -> Path:
     return folder.with_name(folder.name + _LOCK)
 
 
-def _taken(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -137,8 +136,8 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether the open file is still the one of this name."""
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    """Return whether ``path`` still names the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
@@ -146,8 +145,8 @@ def _is_there(path: Path, descriptor: int) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """The folder, the one it links to, and then its lock, by which the next one would find
-    what could not be removed.
+    """Remove the folder, the one that it links to, and then its lock file. The lock goes last: the
+    next process finds by it what could not be removed.
     """
     link = folder / _ELSEWHERE
     if link.is_symlink() and link.readlink().name.startswith(_PREFIX):

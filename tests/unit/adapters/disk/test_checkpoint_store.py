@@ -1,4 +1,4 @@
-"""Checkpoints in a store that other machines reach, here a folder."""
+"""Checkpoints in a store that other machines can read, here a folder."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def machines(tmp_path: Path) -> Machines:
 
 
 class GrowsWhenRead:
-    """Pack that is written while Spark goes on to write `growing`."""
+    """Pack that is written while Spark still writes the file `growing`."""
 
     def __init__(self, pack: BinaryIO, growing: Path) -> None:
         self.pack, self.growing = pack, growing
@@ -167,7 +167,7 @@ def test_a_file_is_stored_once(machines: Machines) -> None:
 
 
 def test_packs_of_which_most_is_purged_are_written_anew(machines: Machines) -> None:
-    """Or the store would grow with the length of the stream."""
+    """Otherwise the store would grow with the length of the stream."""
     disk = machines.disk("a")
     begin(disk, batches=4)
     for batch in range(4, 40):
@@ -366,7 +366,7 @@ def test_a_store_that_denies_says_so_and_a_later_try_goes_on(machines: Machines)
     begin(disk)
     machines.store.rmdir()
     with pytest.raises(
-        Unavailable, match=r"cannot be written at p/s\.0: .*store is not there, or is no folder"
+        Unavailable, match=r"cannot be written at p/s\.0: .*store does not exist, or is no folder"
     ):
         disk.store(ONE)
     assert list((machines.folder / "a").glob("*/storing-*")) == []

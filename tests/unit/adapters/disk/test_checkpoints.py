@@ -40,8 +40,8 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 class Syncs:
-    """What is made durable, in its order, each with what ``look`` says then. Nothing asks for
-    more than that.
+    """Record of everything that is made durable, in order, each with the result of ``look`` at that
+    moment. Nothing more may be synced.
     """
 
     def __init__(
@@ -69,7 +69,9 @@ def test_a_new_replica_has_no_timeline(disk: ReplicaDisk) -> None:
 def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(
     disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Durably: a timeline file would name what a loss of power brought back."""
+    """The removal is durable: otherwise a timeline file could name what a loss of power brought
+    back.
+    """
     fill(disk.directory(ONE))
     done = Syncs(monkeypatch, lambda: disk.directory(ONE).exists())
     disk.create(ONE)
@@ -81,9 +83,7 @@ def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(
 def test_a_copy_has_its_name_when_what_it_is_made_of_is_durable(
     disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without a word to the rest of the machine, and without the files: they are as durable
-    as the source's.
-    """
+    """Syncs neither the rest of the machine nor the files, which are as durable as the source's."""
     spark_files.fill(disk.directory(ONE), 3)
     partial, target = tmp_path / "s.0" / f"copying-{TWO}", disk.directory(TWO)
     done = Syncs(monkeypatch, target.exists)
@@ -285,7 +285,9 @@ def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
 def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
     disk: ReplicaDisk,
 ) -> None:
-    """Spark's maintenance may write a snapshot there once more. One that is made anew stays."""
+    """Spark's maintenance may write one more snapshot there. A directory that is created again
+    stays.
+    """
     for name in (ONE, TWO, THREE):
         disk.create(name)
     disk.remove(ONE)
@@ -303,7 +305,7 @@ def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
 
 
 class SlowRemoval:
-    """A removal that takes until ``ends``."""
+    """Removal that lasts until ``ends``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.began, self.ends = threading.Event(), threading.Event()
@@ -318,7 +320,7 @@ class SlowRemoval:
 
 @pytest.fixture
 def slow_removal(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRemoval]:
-    """While it is used, a thread removes ONE."""
+    """Let a thread remove ONE for as long as the context lasts."""
     disk.create(ONE)
     slow = SlowRemoval(monkeypatch)
     removing = threading.Thread(target=disk.remove, args=(ONE,))
@@ -332,7 +334,7 @@ def slow_removal(disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_nobody_waits_while_another_directory_is_removed(
     disk: ReplicaDisk, slow_removal: SlowRemoval
 ) -> None:
-    """A fork copies a checkpoint while the branch before is taken away."""
+    """A fork copies a checkpoint while the earlier branch is removed."""
     forks = threading.Thread(target=disk.create, args=(TWO,), daemon=True)
     forks.start()
     forks.join(30)

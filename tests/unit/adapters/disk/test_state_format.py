@@ -1,4 +1,4 @@
-"""State directories of this version, and of others."""
+"""State directories of this version and of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_one_that_is_new_is_made_and_is_one_s_own_from_then_on(tmp_path: Path) -
 
 
 def test_one_that_holds_no_state_is_taken(tmp_path: Path) -> None:
-    """The log of `up --detach` is there before, and so may be an embedded broker's data."""
+    """The log of `up --detach` exists before the state does, and so may an embedded
+    broker's data.
+    """
     for name in ("kafka", "logs"):
         (tmp_path / name).mkdir()
     claim(tmp_path)

@@ -1,4 +1,4 @@
-"""Time and randomness that a test decides about."""
+"""Clock and randomness that tests control."""
 
 from __future__ import annotations
 

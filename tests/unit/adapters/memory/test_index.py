@@ -1,4 +1,4 @@
-"""Trouble that the index in memory can be told to have."""
+"""Faults of the index in memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The faults that the log in memory can be told to have; what it shares with Kafka is in
-tests/conformance.
-"""
+"""Faults of the log in memory. What it has in common with Kafka is tested in tests/conformance."""
 
 from __future__ import annotations
 

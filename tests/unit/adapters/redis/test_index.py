@@ -1,4 +1,4 @@
-"""Trouble with the real index: quick, and always ``Unavailable``."""
+"""Failures of a real index: reported quickly, and always as ``Unavailable``."""
 
 from __future__ import annotations
 

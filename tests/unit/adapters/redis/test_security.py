@@ -1,5 +1,5 @@
-"""What a URL of the index may say: nothing that makes a connection less safe than the
-environment wants it.
+"""Options in the URL of the index: none may make a connection less safe than the environment
+requires.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search for a Java, with programs in its place that answer as some Java does."""
+"""Search for a Java, with scripts in its place that answer as various Javas do."""
 
 from __future__ import annotations
 

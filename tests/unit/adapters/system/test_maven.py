@@ -1,4 +1,4 @@
-"""What is fetched, with a repository that is not there. From a real one: ``tests/integration``."""
+"""Downloads of jars from a fake repository; ``tests/integration`` uses a real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 @dataclass
 class Dependency:
-    """Of what is asked for: itself, and a ``shared`` one, of its own version."""
+    """Fake dependency of a requested artefact: itself, and a ``shared`` one of its own version."""
 
     groupId: str  # noqa: N815 - jgo's names
     artifactId: str  # noqa: N815
@@ -36,7 +36,7 @@ class Dependency:
 
 
 class Context:
-    """``jgo.maven.MavenContext``."""
+    """Fake of ``jgo.maven.MavenContext``."""
 
     is_there = True
 

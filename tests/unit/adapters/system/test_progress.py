@@ -1,4 +1,4 @@
-"""Steps go from one process to another as lines, if they are wanted."""
+"""Progress steps between processes: printed as lines, only if requested."""
 
 from __future__ import annotations
 

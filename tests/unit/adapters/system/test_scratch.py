@@ -1,4 +1,4 @@
-"""``adapters.system.scratch``: what dead processes left goes, what living ones have stays."""
+"""Temporary folders of processes: those of dead ones are removed, those of living ones stay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.stdin.read()
 
 
 class Owner:
-    """A process with a scratch folder."""
+    """Process with a scratch folder."""
 
     def __init__(self, root: Path, name_length: int = 1) -> None:
         command = [sys.executable, "-c", PROGRAM, str(root), str(name_length)]
@@ -103,11 +103,11 @@ def test_only_the_user_may_look_into_it(tmp_path: Path) -> None:
     mine.close()
 
 
-def test_somebody_who_sweeps_between_the_file_and_its_lock_takes_no_folder(
+def test_a_sweep_between_the_file_and_its_lock_takes_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock is then that of a file which nobody finds any more: another name is taken."""
-    taken, swept = module._taken, list[Path]()
+    """The lock is then on a file that no process finds any more, so another name is chosen."""
+    taken, swept = module._try_lock, list[Path]()
 
     def late(descriptor: int) -> bool:
         if not swept:
@@ -116,7 +116,7 @@ def test_somebody_who_sweeps_between_the_file_and_its_lock_takes_no_folder(
                 path.unlink()
         return taken(descriptor)
 
-    monkeypatch.setattr(module, "_taken", late)
+    monkeypatch.setattr(module, "_try_lock", late)
     mine = Scratch(tmp_path)
     assert [path.stem for path in swept] != [mine.path.name]
     assert names(tmp_path) == {mine.path.name, f"{mine.path.name}.lock"}
