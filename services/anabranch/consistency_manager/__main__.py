@@ -1,4 +1,4 @@
-"""``python -m anabranch.consistency_manager``: one per pipeline."""
+"""Program ``python -m anabranch.consistency_manager``, one per pipeline."""
 
 from __future__ import annotations
 

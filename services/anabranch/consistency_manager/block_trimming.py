@@ -1,8 +1,8 @@
-"""Deletes blocks that no reader needs (rule 18): trim points become offsets
-(``protocol.control.trimming``), offsets become deletions.
+"""Deletion of blocks that no reader needs (rule 18): turns trim points into offsets
+(``protocol.control.trimming``) and deletes the records below them.
 
-Deleted is only what a trim point in the control topic says, so that whoever looks there knows what
-may be gone. A deletion that did not come about is made up for by a later one.
+Only blocks below a trim point that is in the manager's topic are deleted, so that every reader of
+the topic knows what may be gone. A deletion that failed is repeated, by the next one at the latest.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LABELS: Final = ("pipeline",)
 
 
 class BlockTrimming:
-    """The block topics of all streams of a pipeline."""
+    """Trimmer of the block topics of all streams of a pipeline."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context, self._names = context, context.pipeline.topic_names
         self._streams = {stream: TrimOffsets() for stream in context.pipeline.streams()}
         self._done: dict[str, int] = {}
-        """Trim point of each stream up to which was deleted."""
+        """Trim point of each stream up to which blocks are deleted."""
         self._admin: LogAdmin | None = None
         self._retry_at_ms: dict[str, int] = {}
-        """When to try a stream again whose deletion failed."""
+        """Monotonic time of the next attempt for each stream whose deletion failed, in ms."""
         self._offsets = Gauge(
             "anabranch_trimmed_offsets",
             "Offsets deleted from block topics",
@@ -46,17 +46,19 @@ class BlockTrimming:
         )
         self._failures = Counter(
             "anabranch_trim_failures",
-            "Deletions that the log rejected or did not answer; each is made up for",
+            "Deletions that the log rejected or did not answer; each is repeated",
             _LABELS,
             registry=context.registry,
         ).labels(context.pipeline.name)
 
     def seen(self, stream: str, entry: LogEntry, outcome: Outcome) -> None:
-        """A record of a boundary log, right after the log state took it."""
+        """Note a record of a boundary log. Called right after the log state has accepted or
+        rejected it.
+        """
         self._streams[stream].seen(entry, outcome)
 
     def round(self, points: Mapping[str, int]) -> None:
-        """Delete what lies below ``points``, the trim points that stand in the control topic."""
+        """Delete the blocks below ``points``, the trim points that are in the manager's topic."""
         now_ms = self._context.clock.monotonic_ms()
         for stream, bucket in points.items():
             if bucket <= self._done.get(stream, 0) or now_ms < self._retry_at_ms.get(stream, 0):
@@ -64,10 +66,8 @@ class BlockTrimming:
             offsets = {
                 TopicPartition(self._names.blocks(stream, writer), partition): offset
                 for (writer, partition), offset in self._streams[stream].below(bucket).items()
-                if writer
-                in self._context.pipeline.stream_writers(
-                    stream
-                )  # a log snapshot may name blocks of one that there is no more
+                # A log snapshot may name blocks of a writer that the file no longer has.
+                if writer in self._context.pipeline.stream_writers(stream)
             }
             try:
                 if offsets:
@@ -78,15 +78,15 @@ class BlockTrimming:
                 )
                 self._failures.inc()
                 self._retry_at_ms[stream] = self._context.clock.monotonic_ms() + TRIM_EVERY_MS
-                # the others in the next round: a broker that does not answer is waited for once in
-                # each
+                # The other streams follow in the next round, so that each round waits at most once
+                # for a broker that does not answer.
                 return
             crash_point("manager.blocks_deleted")
             self._done[stream] = bucket
             self._offsets.labels(self._context.pipeline.name, stream).set(sum(offsets.values()))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection. Idempotent."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None

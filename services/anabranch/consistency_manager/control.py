@@ -1,5 +1,5 @@
-"""The manager's part in the control topics: it hears all heartbeats, and says who must end,
-and what may be trimmed.
+"""Control topics of the manager: reads the heartbeats of all processes, publishes trim points, and
+writes fences.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ if TYPE_CHECKING:
 
 _LABELS: Final = ("pipeline",)
 AUDIT_KEEP_MS: Final = 600_000
-"""So long an auditor has time to compute a bucket again: a node that starts again takes less."""
+"""Time for which blocks are kept for an auditor beside the stage's horizon, in ms. It must
+recompute a bucket within it, also when its node restarts, which takes less.
+"""
 
 
-class ControlRoom:
-    """Created with the manager; ``start`` reads the topics whole, so that nothing is written
-    twice.
+class ManagerControl:
+    """Reader of all control topics and writer of the manager's own. ``start`` reads the topics
+    whole, so that nothing is written twice.
     """
 
     def __init__(self, context: ServiceContext, image: IndexImage) -> None:
@@ -67,10 +69,10 @@ class ControlRoom:
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
-        """What was heard that a person should look at; whoever writes it takes it out."""
+        """Alarms that control records gave rise to. The caller removes those that it writes."""
         self._waiting_sources: set[str] = set()
-        """Sources that wait for their input, of which an alarm was raised."""
-        self._stated = Counter(
+        """Sources that wait for their input and for which an alarm was raised."""
+        self._records_written = Counter(
             "anabranch_control_records_written",
             "Trim points and fences that the manager wrote",
             (*_LABELS, "record"),
@@ -90,28 +92,28 @@ class ControlRoom:
         )
         self._rejected = 0
         self._points: dict[str, int] = {}
-        """Trim points that were read in the topic."""
+        """Newest trim point of each stream that was read in the manager's topic."""
 
     def start(self) -> None:
-        """Read the topics to their ends. A heartbeat that stands there may be of yesterday: whoever
-        is alive sends another one soon.
+        """Read the topics to their ends. Heartbeats found there may be old, so they do not count as
+        news: a living process soon sends another one.
 
         Raises:
             Unavailable: there is no such topic, or no answer.
         """
         self._reader = ControlReader(self._log, speakers(self._pipeline), from_beginning=True)
         for entry in self._reader.to_end():
-            self._take(entry, is_news=False)
+            self._apply(entry, is_news=False)
 
     def round(self, uptos: Mapping[str, int], state: str) -> int:
-        """Hear what there is, then say what follows; how many records were heard."""
-        assert self._reader is not None, "started"  # noqa: S101 - round is called after start
+        """Read new control records, then write what is due; return the number of records read."""
+        assert self._reader is not None, "round is called after start"  # noqa: S101
         entries = self._reader.poll()
         for entry in entries:
-            self._take(entry)
+            self._apply(entry)
         self.rejected.inc(self._reader.rejected - self._rejected)
         self._rejected = self._reader.rejected
-        self._say(uptos)
+        self._write_due(uptos)
         slowest = min(uptos.values(), default=0)
         self._heartbeats.send(
             Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0)
@@ -119,16 +121,16 @@ class ControlRoom:
         return len(entries)
 
     def trim_points(self) -> dict[str, int]:
-        """The newest trim point of each stream that stands in the topic."""
+        """Return the newest trim point of each stream that is in the topic."""
         return dict(self._points)
 
     def trim_point(self, stream: str) -> int:
-        """The newest one of ``stream`` that stands in the topic; 0: none."""
+        """Return the newest trim point of ``stream`` that is in the topic; 0: none."""
         return self._points.get(stream, 0)
 
     def fence(self, fence: Fence, log_state: LogState) -> bool:
-        """Have a process fenced; False if it was already. Written with the next round, and
-        until it could be. ``log_state``: of the stage.
+        """Queue a fence unless the process is fenced already; return whether it was queued. The
+        next round writes it; a failed write is repeated. ``log_state``: of the stage.
         """
         fence = replace(fence, life=self._life(fence.stage))
         is_new = self._fences.is_new(fence, log_state)
@@ -137,19 +139,22 @@ class ControlRoom:
         return is_new
 
     def _life(self, stream: str) -> str:
-        """The life of ``stream`` in which what is said of it counts."""
-        assert self._reader is not None, "started"  # noqa: S101 - nothing is said before
+        """Return the life of ``stream`` to which a record about it applies."""
+        assert self._reader is not None, "nothing is written before start"  # noqa: S101
         return self._reader.life(self._pipeline.topic_names.boundaries(stream))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close readers and writers. Idempotent."""
         if self._reader is not None:
             self._reader.close()
         self._writer.close()
         self._fence_writer.close()
         self._heartbeats.close()
 
-    def _take(self, entry: ControlRecord, *, is_news: bool = True) -> None:
+    def _apply(self, entry: ControlRecord, *, is_news: bool = True) -> None:
+        """Apply a control record. ``is_news``: whether it was written after the start, so that a
+        heartbeat in it shows a living process.
+        """
         monotonic_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         if isinstance(entry, Heartbeat):
             self._trimming.heard(entry, monotonic_ms)
@@ -160,9 +165,9 @@ class ControlRoom:
                 and entry.rejected
                 and (output := self._pipeline.deliveries().get(entry.name)) is not None
             ):
-                self.alarms.append(self._rejecting(output, wall_ms))
+                self.alarms.append(self._rejection_alarm(output, wall_ms))
             if is_news and entry.service == INGESTION_SERVICE:
-                self._heard_source(entry, wall_ms)
+                self._check_source_input(entry, wall_ms)
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry, monotonic_ms)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
@@ -172,55 +177,56 @@ class ControlRoom:
         elif isinstance(entry, (Ask, AskReply)) and entry.stream in self._pipeline.stages:
             if isinstance(entry, AskReply) and entry.outcome is AskOutcome.DIFFERENT:
                 text = (
-                    f"replica {entry.replica} made buckets of {entry.stream} again for"
-                    f" {entry.reader}: {entry.reason}"
+                    f"replica {entry.replica} recomputed buckets of {entry.stream} for"
+                    f" {entry.reader}, with other rows: {entry.reason}"
                 )
                 self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, wall_ms))
         else:
             self.rejected.inc()
 
-    def _heard_source(self, entry: Heartbeat, wall_ms: int) -> None:
-        """Raise an alarm when a source begins to wait for its input; not again while it waits."""
+    def _check_source_input(self, entry: Heartbeat, wall_ms: int) -> None:
+        """Raise an alarm when a source starts to wait for its input, once per wait."""
         if entry.state != INPUT_MISSING:
             self._waiting_sources.discard(entry.name)
         elif entry.name not in self._waiting_sources:
             self._waiting_sources.add(entry.name)
             text = (
                 f"source {entry.name} waits for its input: part of it is gone, or a topic does not"
-                " exist or has no leader; 'anabranch status' says what is missing and how to go on"
+                " exist or has no leader; 'anabranch status' shows what is missing and what to do"
             )
             self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, wall_ms))
 
     @staticmethod
-    def _rejecting(output: Output, wall_ms: int) -> Alarm:
+    def _rejection_alarm(output: Output, wall_ms: int) -> Alarm:
+        """Return the alarm for results that are too large for the topics of ``output``."""
         text = (
-            f"output {output.name}: results are larger than its topics take: those that"
+            f"output {output.name}: results are larger than its topics allow: those that"
             f" {output.corrected.topic} rejected are in {output.rejected}, the live topic leaves"
             " them out; make them smaller, or raise max.message.bytes"
         )
         return Alarm(REJECTED, output.stage, -1, text, wall_ms)
 
-    def _say(self, uptos: Mapping[str, int]) -> None:
-        """Trim points that could not be written are lost: others follow. Fences are written
-        until they are.
+    def _write_due(self, uptos: Mapping[str, int]) -> None:
+        """Write fences and due trim points. A trim point that could not be written is dropped,
+        since a newer one follows; fences are written again until they are in the log.
         """
         due = self._trimming.due(self._clock.monotonic_ms(), uptos, wall_ms=self._clock.now_ms())
         points = [replace(point, life=self._life(point.stream)) for point in due]
-        fences_there = bool(self._unsent) and self._fence_writer.write(self._unsent)
-        points_there = bool(points) and self._writer.write(points)
-        if fences_there or points_there:
+        are_fences_written = bool(self._unsent) and self._fence_writer.write(self._unsent)
+        are_points_written = bool(points) and self._writer.write(points)
+        if are_fences_written or are_points_written:
             crash_point("manager.control_written")
-        if fences_there:
-            self._stated.labels(self._pipeline.name, "fence").inc(len(self._unsent))
+        if are_fences_written:
+            self._records_written.labels(self._pipeline.name, "fence").inc(len(self._unsent))
             self._unsent.clear()
-        for point in points if points_there else []:
-            self._stated.labels(self._pipeline.name, "trimpoint").inc()
+        for point in points if are_points_written else []:
+            self._records_written.labels(self._pipeline.name, "trimpoint").inc()
             self._trimmable.labels(self._pipeline.name, point.stream).set(point.bucket)
 
 
 def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
-    """Of each stream that other pipelines read, or that an auditor does, how many of the newest
-    buckets are kept.
+    """Return how many of the newest buckets are kept, for each stream that other pipelines or an
+    auditor read.
     """
     kept_ms = dict(pipeline.publish_ms)
     for stage in pipeline.audited_stages():
@@ -235,7 +241,7 @@ def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:
-    """Every process that may read each stream."""
+    """Return every process that may read each stream."""
     stages = (
         ReadingStage(
             name,

@@ -1,8 +1,9 @@
-"""Compares floating-point numbers of two replicas, a sample now and then, on a thread of its own:
-reading blocks may take long, or find them gone.
+"""Comparison of floating-point numbers between two replicas, for a sample of buckets. Digests leave
+out the values of floats, since a sum of floats depends on the order of addition.
 
-One thread, started with the first stream that has such columns. The queues between it and the
-manager's loop hold one sample and one finding each; what does not fit is not sampled.
+The comparison runs on a thread of its own, because reading blocks may take long. There is one
+thread, started with the first stream that has such columns. The queues between it and the manager's
+loop hold one sample and one finding each; a sample that does not fit is skipped.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 FLOAT_SAMPLE_EVERY_MS: Final = 10_000
-"""Between two comparisons of the floating-point numbers of a stream: a plan whose replicas drift
-apart does so in every bucket.
+"""Minimum interval between two comparisons of a stream, in ms. Replicas whose plan makes floats
+differ do so in every bucket, so a sample finds it.
 """
 
 _LABELS: Final = ("pipeline", "stream")
 _WAIT_S: Final = 0.5
+"""Timeout of waiting for a sample, in s, after which the thread checks whether it must end."""
 
 
 class FloatAudit:
-    """The samples of all streams of a pipeline."""
+    """Sampler of all streams of a pipeline, and owner of the comparing thread."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._context, self._names = context, context.pipeline.topic_names
         self._next_ms: dict[str, int] = {}
         self._reported: set[tuple[str, str, str]] = set()
-        """Streams and pairs of replicas that are known to differ: a person needs to know once."""
+        """(stream, replica, replica) that were reported to differ. Each is reported once."""
         self._samples: queue.Queue[tuple[str, Agreed]] = queue.Queue(1)
         self._findings: queue.Queue[Alarm] = queue.Queue(1)
         self._closing = threading.Event()
@@ -53,11 +55,11 @@ class FloatAudit:
         )
 
     def round(self, stream: str, log_state: LogState, audit: StreamAudit) -> Alarm | None:
-        """Offer the newest bucket that two replicas made alike, if one is due; what the thread has
-        found meanwhile.
+        """Offer the thread the newest bucket on which two replicas agree, if a comparison is due.
+        Return what the thread has found meanwhile, or None.
 
         Raises:
-            BaseException: what ended the thread.
+            BaseException: the error that ended the thread.
         """
         if self._error is not None:
             raise self._error
@@ -72,7 +74,7 @@ class FloatAudit:
             return None
 
     def close(self) -> None:
-        """Idempotent. A comparison that runs is not waited for."""
+        """Tell the thread to end. Idempotent. Does not wait for a running comparison."""
         self._closing.set()
 
     def _offer(self, stream: str, agreed: Agreed) -> None:
@@ -110,7 +112,7 @@ class FloatAudit:
         try:
             one, two = reader.read(first, parts), reader.read(second, other_parts)
         except (DataMissing, Unavailable):
-            return  # trimmed meanwhile, or the broker is away: the next sample will do
+            return  # trimmed meanwhile, or the broker is away: the next sample follows soon
         if one is None or two is None:
             return
         self._compared.labels(self._context.pipeline.name, stream).inc()

@@ -1,29 +1,30 @@
-"""What the index in Redis should hold.
+"""Image of the index: what Redis should hold, and which writes are still due.
 
-Theory of operation. ``IndexImage`` is a function of the logs alone, bounded, together with what has
-not been written yet. The index is never read to decide anything, so it may vanish at any time;
-writing the image again restores it (docs/adr/0004).
+Theory of operation. ``IndexImage`` is computed from the logs alone and bounded in size; it also
+remembers which parts were not written yet. The index is never read to decide anything, so it may
+vanish at any time; writing the image again restores it (docs/adr/0004).
 
 Keys of the index (all below ``anabranch:<pipeline>:``):
     stream:<stream>               hash: upto (every bucket up to it is stable)
-    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, or nothing
-                                  where only a log snapshot names it; bucket, epoch, timeline,
+    boundary:<stream>:<writer>    hash: the tip of the writer's accepted chain (offset, empty if
+                                  only a log snapshot names it; bucket, epoch, timeline,
                                   batch, fingerprint, written_ms)
     boundaries:<stream>:<writer>  sorted set: offset of a boundary record, ranked by the last
                                   bucket that it was the first to close
-    tentative:<stream>:<writer>   hash: what the writer closed tentatively last (bucket, branch,
+    tentative:<stream>:<writer>   hash: the writer's newest tentative record (bucket, branch,
                                   missing)
     process:<service>:<name>:<replica>  hash: the last heartbeat, with state, branch and
                                   checkpoint; expires
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
-    index                         hash: manager (who wrote it last); missing: the index was lost
+    index                         hash: manager (which manager wrote it last); missing: the index
+                                  was lost
 
 Invariants:
-    CX1 the image depends on the logs only, and on where a log begins: two managers that read the
-        same have the same one.
-    CX2 after ``everything_lost`` and one complete writing, the index holds the image.
-    CX3 whose heartbeats are heard is in it, whatever its clock says: time is observed, as by the
-        failure detector.
+    CX1 the image depends only on the logs, and on where a log begins: two managers that have read
+        the same logs have the same image.
+    CX2 after ``rewrite_all`` and one complete writing, the index holds the image.
+    CX3 a process whose heartbeats arrive is in the image, whatever its clock shows: time is
+        observed, as in the failure detector.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, LogSnapshot
 
 INDEXED_BOUNDARIES_MAX: Final = 4_096
-"""Boundary records of one writer that the index finds by bucket: older ones are found by
-reading the log.
+"""Maximum number of boundary records of one writer that the index finds by bucket. Older ones are
+found by reading the log.
 """
 
 HEARTBEATS_MAX: Final = 4_096
-"""Processes whose last heartbeat the manager remembers: names come from a topic that many may
-write.
+"""Maximum number of processes whose last heartbeat the manager remembers: names come from topics
+that many may write.
 """
 
 
 @dataclass(slots=True)
 class _Ranking:
-    """Newest entries of a sorted set, (member, score), their scores ascending; the last ``unsent``
-    of them were not written yet.
+    """Newest entries of a sorted set, (member, score) with ascending scores. The last ``unsent`` of
+    them are not written yet.
     """
 
     entries: deque[tuple[str, int]] = field(
@@ -62,14 +63,16 @@ class _Ranking:
     )
     unsent: int = 0
     is_cut: bool = False
-    """Whether the set may hold members that are not in ``entries`` any more, above its first."""
+    """Whether the set in the index may hold members that are no longer in ``entries`` although
+    their scores are above its first.
+    """
 
     def add(self, member: str, score: int) -> bool:
-        """Add the newest entry; whether it says anything new.
+        """Add the newest entry; return whether the set must be written.
 
-        A record that closes nothing says nothing that is looked up by bucket. Were it added, the
-        set would grow as long as a stream stands still, since what is removed from it is removed
-        by score. A chain that begins anew further back replaces the entries above.
+        A record that closes no bucket is left out, since nothing looks it up by bucket. If it were
+        added, the set would grow while a stream stands still: entries are removed by score only. A
+        chain that restarts further back replaces the entries above its bucket.
         """
         if self.entries and self.entries[-1][1] == score:
             return False
@@ -80,15 +83,16 @@ class _Ranking:
         self.unsent = min(self.unsent + 1, len(self.entries))
         return True
 
-    def is_all_unsent(self) -> None:
-        """The set is lost, or is written anew."""
+    def mark_all_unsent(self) -> None:
+        """Mark all entries as not written: the set was lost, or is to be replaced."""
         self.unsent = len(self.entries)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexWrite:
-    """One write. ``fields`` None: members of a sorted set, below whose first score nothing is
-    kept. ``is_whole``: they are all that it holds, and what is there goes first.
+    """Write to one key of the index. ``fields`` None: the write is of a sorted set, which gets
+    ``members`` and loses everything below the score ``keep_from``. ``is_whole``: the members are
+    all of the set, which is deleted first.
     """
 
     key: str
@@ -100,7 +104,7 @@ class IndexWrite:
 
 
 class IndexImage:
-    """What the index should hold."""
+    """Image of the index of one pipeline, with the writes that are due."""
 
     def __init__(self, pipeline: str) -> None:
         self.prefix = index_prefix(pipeline)
@@ -109,14 +113,14 @@ class IndexImage:
         self._rankings: dict[str, _Ranking] = {}
         self._time = ObservedTime()
         self._heartbeats: dict[str, tuple[Heartbeat, int]] = {}
-        """The last one of each process, and the observed time at which it was heard."""
+        """Last heartbeat of each process, and the observed time of its arrival."""
         self._dirty: dict[str, None] = {}
-        """Keys to write, oldest first."""
+        """Keys to write, the one that has waited longest first."""
 
     def boundary(
         self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState
     ) -> None:
-        """An accepted record of ``stream``, after the log state took it."""
+        """Apply an accepted record of ``stream``. Called after the log state has accepted it."""
         writer = record.replica
         if record.branch is not None:
             epoch, counter = record.branch
@@ -134,8 +138,8 @@ class IndexImage:
             self._dirty[key] = None
 
     def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
-        """The log of ``stream`` is read from ``log_snapshot`` on: of what came before, only
-        the tip of each chain is known, not where it stands.
+        """Apply a log snapshot from which the log of ``stream`` is read. Of earlier records only
+        the tip of each chain is known, without its offset.
         """
         self._upto(stream, log_state)
         for r in log_snapshot.replicas:
@@ -158,55 +162,57 @@ class IndexImage:
     def _upto(self, stream: str, log_state: LogState) -> None:
         self._put(f"{self.prefix}stream:{stream}", {"upto": str(log_state.closed_upto)})
 
-    def heartbeat(self, beat: Heartbeat, monotonic_ms: int) -> bool:
-        """A process is alive; whether there was room to remember it. ``monotonic_ms``: of
-        the reader; what the sender's clock says decides nothing (CX3).
+    def heartbeat(self, heartbeat: Heartbeat, monotonic_ms: int) -> bool:
+        """Apply a heartbeat; return whether there was room to remember it. ``monotonic_ms``: of
+        this process; the sender's clock decides nothing (CX3).
         """
         at = self._time.at(monotonic_ms)
-        key = f"{self.prefix}process:{beat.service}:{beat.name}:{beat.replica}"
+        key = f"{self.prefix}process:{heartbeat.service}:{heartbeat.name}:{heartbeat.replica}"
         known = self._heartbeats.get(key)
         if known is None and len(self._heartbeats) >= HEARTBEATS_MAX:
             return False
-        if known is None or beat.life != known[0].life or beat.epoch >= known[0].epoch:
-            self._heartbeats[key] = beat, at
+        if known is None or heartbeat.life != known[0].life or heartbeat.epoch >= known[0].epoch:
+            self._heartbeats[key] = heartbeat, at
             self._dirty[key] = None
         return True
 
     def trim(self, point: TrimPoint) -> None:
-        """The newest trim point of a stream."""
+        """Apply the newest trim point of a stream."""
         self._put(f"{self.prefix}trim:{point.stream}", {"bucket": str(point.bucket)})
 
     def states(self, monotonic_ms: int) -> dict[str, str]:
-        """State of each process by name, those not heard of any more left out (and forgotten)."""
+        """Return the state of each living process, by name. Processes without a recent heartbeat
+        are forgotten.
+        """
         at = self._time.at(monotonic_ms)
         self._heartbeats = {
-            key: (beat, heard_at)
-            for key, (beat, heard_at) in self._heartbeats.items()
-            if at - heard_at <= HEARTBEAT_LIFETIME_MS
+            key: (heartbeat, arrived_ms)
+            for key, (heartbeat, arrived_ms) in self._heartbeats.items()
+            if at - arrived_ms <= HEARTBEAT_LIFETIME_MS
         }
         return {
-            key.removeprefix(f"{self.prefix}process:"): beat.state
-            for key, (beat, _) in self._heartbeats.items()
+            key.removeprefix(f"{self.prefix}process:"): heartbeat.state
+            for key, (heartbeat, _) in self._heartbeats.items()
         }
 
-    def everything_lost(self) -> None:
-        """The index is empty: write it all again (CX2)."""
+    def rewrite_all(self) -> None:
+        """Mark the whole image as not written: the index is empty (CX2)."""
         for ranking in self._rankings.values():
-            ranking.is_all_unsent()
+            ranking.mark_all_unsent()
         self._dirty = dict.fromkeys([*self._hashes, *self._rankings, *self._heartbeats])
 
     def keys(self) -> set[str]:
-        """Every key that may stand in the index."""
+        """Return every key that may be in the index."""
         return {self.marker, *self._hashes, *self._rankings, *self._heartbeats}
 
     def next_write(self, monotonic_ms: int) -> IndexWrite | None:
-        """What to write next; the same until ``written`` is called. None: nothing."""
+        """Return the next pending write, or None. Repeats it until ``written`` confirms it."""
         while self._dirty:
             key = next(iter(self._dirty))
             if key in self._rankings:
                 ranking = self._rankings[key]
                 if ranking.is_cut:
-                    ranking.is_all_unsent()
+                    ranking.mark_all_unsent()
                 new = list(ranking.entries)[len(ranking.entries) - ranking.unsent :]
                 return IndexWrite(
                     key,
@@ -216,17 +222,19 @@ class IndexImage:
                 )
             if key in self._hashes:
                 return IndexWrite(key, fields=self._hashes[key])
-            heard = self._heartbeats.get(key)
+            latest = self._heartbeats.get(key)
             if (
-                heard is not None
-                and self._time.at(monotonic_ms) - heard[1] <= HEARTBEAT_LIFETIME_MS
+                latest is not None
+                and self._time.at(monotonic_ms) - latest[1] <= HEARTBEAT_LIFETIME_MS
             ):
-                return IndexWrite(key, fields=_fields_of(heard[0]), expire_ms=HEARTBEAT_LIFETIME_MS)
+                return IndexWrite(
+                    key, fields=_fields_of(latest[0]), expire_ms=HEARTBEAT_LIFETIME_MS
+                )
             del self._dirty[key]
         return None
 
     def written(self, write: IndexWrite) -> None:
-        """``write`` is in the index."""
+        """Confirm that ``write`` is in the index."""
         del self._dirty[write.key]
         if write.fields is None:
             ranking = self._rankings[write.key]
@@ -237,19 +245,21 @@ class IndexImage:
         self._dirty[key] = None
 
 
-def _fields_of(beat: Heartbeat) -> dict[str, str]:
-    """A heartbeat as a hash: texts, an absent branch and truth values as empty or "1"."""
+def _fields_of(heartbeat: Heartbeat) -> dict[str, str]:
+    """Return a heartbeat as the fields of a hash: all of them texts, an absent branch as empty, a
+    truth value as "1" or empty.
+    """
     return {
-        "service": beat.service,
-        "name": beat.name,
-        "replica": beat.replica,
-        "epoch": str(beat.epoch),
-        "state": beat.state,
-        "bucket": str(beat.bucket),
-        "written_ms": str(beat.written_ms),
-        "replica_state": beat.replica_state,
-        "branch": "" if beat.branch is None else str(beat.branch),
-        "checkpoint": beat.checkpoint,
-        "checkpoint_bucket": str(beat.checkpoint_bucket),
-        "corrects": "1" * beat.corrects,
+        "service": heartbeat.service,
+        "name": heartbeat.name,
+        "replica": heartbeat.replica,
+        "epoch": str(heartbeat.epoch),
+        "state": heartbeat.state,
+        "bucket": str(heartbeat.bucket),
+        "written_ms": str(heartbeat.written_ms),
+        "replica_state": heartbeat.replica_state,
+        "branch": "" if heartbeat.branch is None else str(heartbeat.branch),
+        "checkpoint": heartbeat.checkpoint,
+        "checkpoint_bucket": str(heartbeat.checkpoint_bucket),
+        "corrects": "1" * heartbeat.corrects,
     }

@@ -1,7 +1,8 @@
-"""Writes snapshots of boundary logs and deletes what lies below (``protocol.log.log_snapshots``).
+"""Trimming of boundary logs: writes log snapshots, and deletes the records that they cover
+(``protocol.log.log_snapshots``).
 
-Deleted is only what a snapshot that stands in the log covers. A log snapshot or a deletion that did
-not come about is made up for by a later one.
+Only records that a snapshot in the log covers are deleted. A snapshot or deletion that failed is
+repeated, by the next one at the latest.
 """
 
 from __future__ import annotations
@@ -36,24 +37,31 @@ _LABELS: Final = ("pipeline",)
 
 @dataclass(slots=True)
 class _Log:
-    """The boundary log of one stream."""
+    """Boundary log of one stream, with the state of its trimming."""
 
     at: TopicPartition
     writer: str
+    """First writer of the stream; its only one where there is a horizon."""
     horizon_buckets: int
+    """State horizon of a stage that restarts from its input alone, in buckets; 0: none. Twice as
+    many buckets below the newest are kept.
+    """
     log_snapshots: LogSnapshots
     sign: Sign | None = None
-    """Of a stream that other pipelines read."""
+    """Signer of snapshots, for a stream that other pipelines read; None: others do not read it."""
     deleted_below: int = 0
+    """Offset below which records are deleted."""
     reported: str = ""
+    """Reason last logged why no snapshot can be written; empty: none."""
     retry_at_ms: int = 0
+    """Time of the next attempt after a failure, on the monotonic clock."""
 
 
 class LogTrimming:
-    """The boundary logs of all streams of a pipeline."""
+    """Trimmer of the boundary logs of all streams of a pipeline."""
 
     def __init__(self, context: ServiceContext) -> None:
-        """Nothing is contacted before something is due."""
+        """Prepare the logs. Nothing is contacted before something is due."""
         pipeline = context.pipeline
         self._context, self._logs = context, dict[str, _Log]()
         for stream in pipeline.streams():
@@ -89,24 +97,25 @@ class LogTrimming:
         )
         self._failures = Counter(
             "anabranch_log_snapshot_failures",
-            "Log snapshots and deletions that the log rejected or did not answer; each is made"
-            " up for",
+            "Log snapshots and deletions that the log rejected or did not answer; each is repeated",
             _LABELS,
             registry=registry,
         ).labels(own)
 
     def seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        """A record of a boundary log, right after the log state took it."""
+        """Note a record of a boundary log. Called right after the log state has accepted or
+        rejected it.
+        """
         self._logs[stream].log_snapshots.seen(offset, entry, outcome)
 
     def read_to_end(self) -> None:
-        """Every log was read as far as it went."""
+        """Note that every log was read to the end that it had at the start."""
         for log in self._logs.values():
             log.log_snapshots.read_to_end()
 
     def forget(self, stream: str, reader: BoundaryReader, trim_point: int, audited: int) -> None:
-        """Let the log state forget what neither a log snapshot nor the audit needs; what
-        there is no room for, too.
+        """Let the log state forget buckets that neither a log snapshot nor the audit needs. If a
+        snapshot would not fit, it also forgets what a snapshot needs.
         """
         log = self._logs[stream]
         upto = (
@@ -122,16 +131,18 @@ class LogTrimming:
         points: Mapping[str, int],
         audits: Mapping[str, StreamAudit],
     ) -> None:
-        """Write the log snapshots that are due, delete what may be. ``points``: the trim
-        points that stand in the control topic.
+        """Write the log snapshots that are due, then delete what they cover. ``points``: trim
+        points that are in the manager's topic.
         """
         clock = self._context.clock
         for stream, log in self._logs.items():
             if clock.monotonic_ms() < log.retry_at_ms:
                 continue
             try:
-                self._sum_up(stream, log, readers[stream], points.get(stream, 0), audits[stream])
-                self._delete(stream, log)
+                self._write_snapshot(
+                    stream, log, readers[stream], points.get(stream, 0), audits[stream]
+                )
+                self._delete_covered(stream, log)
             except (OutcomeUnknown, Unavailable) as error:
                 self._context.logger.warning(
                     "log_trimming_delayed", stream=stream, error=str(error)
@@ -139,20 +150,20 @@ class LogTrimming:
                 self._failures.inc()
                 log.retry_at_ms = clock.monotonic_ms() + TRIM_EVERY_MS
                 self._close_writer()
-                # the others in the next round: a broker that does not answer is waited for once in
-                # each
+                # The other streams follow in the next round, so that each round waits at most once
+                # for a broker that does not answer.
                 return
 
     def report(self) -> dict[str, str]:
-        """Of each stream whose log gets no snapshot, why."""
+        """Return, for each stream whose log gets no snapshots, the reason."""
         return {
             stream: reason
             for stream, log in self._logs.items()
-            if (reason := _why_not(log.log_snapshots))
+            if (reason := _obstacle(log.log_snapshots))
         }
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close connections. Idempotent."""
         self._close_writer()
         if self._admin is not None:
             self._admin.close()
@@ -162,9 +173,10 @@ class LogTrimming:
     def _forgettable(log: _Log, reader: BoundaryReader, trim_point: int) -> int:
         return forgettable(reader.log_state, trim_point, log.writer, log.horizon_buckets)
 
-    def _sum_up(
+    def _write_snapshot(
         self, stream: str, log: _Log, reader: BoundaryReader, trim_point: int, audit: StreamAudit
     ) -> None:
+        """Write a snapshot of ``log`` if one is due. Counts and logs one that cannot be written."""
         as_of, log_snapshots = reader.offset_next, log.log_snapshots
         if log_snapshots.due(as_of):
             histories = {writer: audit.history(writer) for writer in reader.log_state.writers}
@@ -175,17 +187,18 @@ class LogTrimming:
                 self._written.labels(self._context.pipeline.name, stream).inc()
             else:
                 self._rejected.labels(self._context.pipeline.name, stream).inc()
-        reason = _why_not(log_snapshots)
+        reason = _obstacle(log_snapshots)
         if reason != log.reported:
             log.reported = reason
             if reason:
                 self._context.logger.warning("no_log_snapshot", stream=stream, reason=reason)
 
     def _append(self, log: _Log, log_snapshot: LogSnapshot) -> bool:
-        """Whether a record can hold it. The log shows what became of it.
+        """Append a log snapshot; return whether it fits into a record. Whether it was appended is
+        learned by reading the log, not here.
 
         Raises:
-            OutcomeUnknown, Unavailable: see there.
+            OutcomeUnknown, Unavailable: see ``ports.LogWriter.flush``.
         """
         try:
             value, headers = boundary_records.encode(log_snapshot)
@@ -201,7 +214,8 @@ class LogTrimming:
         crash_point("manager.snapshot_written")
         return True
 
-    def _delete(self, stream: str, log: _Log) -> None:
+    def _delete_covered(self, stream: str, log: _Log) -> None:
+        """Delete the records that a snapshot in the log covers."""
         cut = log.log_snapshots.cut()
         if cut <= log.deleted_below:
             return
@@ -219,10 +233,11 @@ class LogTrimming:
             self._writer = None
 
 
-def _why_not(log_snapshots: LogSnapshots) -> str:
+def _obstacle(log_snapshots: LogSnapshots) -> str:
+    """Return the reason why a log gets no snapshots; empty: it gets them."""
     if log_snapshots.stranger:
         return (
-            f"a process writes to the log as {log_snapshots.stranger!r}, which no replica of this"
-            " pipeline file is: restart the manager when all have the same file"
+            f"a process writes to the log as {log_snapshots.stranger!r}, which is no replica of"
+            " this pipeline file: give all processes the same file, then restart the manager"
         )
     return log_snapshots.rejected

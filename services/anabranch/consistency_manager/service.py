@@ -1,10 +1,10 @@
-"""The consistency manager: wiring of ``protocol.control.consistency``, ``fencing`` and
+"""Service of the consistency manager: connects ``protocol.control.consistency``, ``fencing`` and
 ``trimming`` to the logs and the index.
 
-It keeps nothing of its own: a start reads the logs, from their beginning or from a log snapshot on,
-and comes to the same conclusions. Two of them may run; they write the same index. While the index
-cannot be reached everything goes on, and what should stand in it is kept, bounded, until it can.
-What it says to the services - fences, trim points - they can do without.
+It has no state of its own. At start it reads the logs, from their beginning or from a log snapshot
+on, and draws the same conclusions again. Two managers may run at once; they write the same index.
+While the index cannot be reached everything else continues, and the writes due to it are kept,
+bounded, until it can. The other services can do without its fences and trim points.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec import control_records
 from anabranch.codec.topic_rules import differences
 from anabranch.consistency_manager.block_trimming import BlockTrimming
-from anabranch.consistency_manager.control import ControlRoom
+from anabranch.consistency_manager.control import ManagerControl
 from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
@@ -38,21 +38,25 @@ from anabranch.runtime.settings import ServiceSettings
 from anabranch.runtime.stream_logs import open_stream
 
 _IDLE_MS: Final = 50
+"""Pause after a round without work, in ms."""
 _CHECK_EVERY_MS: Final = 500
-"""Between two looks whether the index was lost."""
+"""Interval between two checks whether the index was lost, in ms."""
 _RETRY_MS: Final = 1_000
+"""Pause after a failure of the index, in ms."""
 _FETCH_RECORDS: Final = 2_000
+"""Maximum number of alarms per fetch at start."""
 _WRITES_PER_ROUND: Final = 500
+"""Maximum number of writes to the index per round, so that the logs are not left unread."""
 _LABELS: Final = ("pipeline",)
 
 
 def build(_settings: ServiceSettings, context: ServiceContext) -> ConsistencyManager:
-    """The manager of the context's pipeline."""
+    """Return the manager of the context's pipeline."""
     return ConsistencyManager(context)
 
 
 class ConsistencyManager:
-    """See ``runtime.service.Service``."""
+    """Consistency manager of one pipeline, see ``runtime.service.Service``."""
 
     def __init__(self, context: ServiceContext) -> None:
         self.status = ServiceStatus()
@@ -65,7 +69,7 @@ class ConsistencyManager:
         self._unsent: list[Alarm] = []
         self._topic_differences: list[str] = []
         self._image = IndexImage(self._pipeline.name)
-        self._control = ControlRoom(context, self._image)
+        self._control = ManagerControl(context, self._image)
         self._trimming = BlockTrimming(context)
         self._log_trimming = LogTrimming(context)
         self._floats = FloatAudit(context)
@@ -80,8 +84,8 @@ class ConsistencyManager:
             if stage.ha == "amnesia"
         }
         self._token = context.entropy.token()
-        self._whole = False
-        """The index holds the image, as far as is known."""
+        self._is_index_complete = False
+        """Whether the index holds the image, as far as is known."""
         self._index_next_ms = 0
         self._check_next_ms = 0
         registry, own = context.registry, self._pipeline.name
@@ -123,13 +127,15 @@ class ConsistencyManager:
         ).labels(own)
 
     def start(self) -> None:
-        """Read what alarms there are, then follow everything.
+        """Read the alarms that were raised before, then start to follow all logs and control
+        topics.
 
         Raises:
             Unavailable: a topic is missing, or the broker does not answer.
         """
         log = self._context.log
-        self._look_at_topics()
+        self._check_topic_settings()
+        # Before the logs: what they show again must not raise its alarm a second time.
         for alarm in self._old_alarms():
             self._book.known(alarm)
         for stream in self._pipeline.streams():
@@ -144,32 +150,26 @@ class ConsistencyManager:
         self._log_trimming.read_to_end()
 
     def step(self) -> None:
-        """One round: what is there of every log, then alarms, then the index."""
+        """Do one round: read all logs and control topics, raise alarms, trim, update the index."""
         read = sum(reader.poll(0) for reader in self._streams.values())
         read += self._control.round(
             {stream: reader.log_state.upto for stream, reader in self._streams.items()},
             self.status.state,
         )
         while self._control.alarms:
-            alarm = self._control.alarms.pop(0)
-            if not self._book.is_new(alarm):
-                continue
-            self._context.logger.error(
-                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
-            )
-            self._unsent.append(alarm)
+            self._raise_once(self._control.alarms.pop(0))
         self._trimming.round(self._control.trim_points())
         self._log_trimming.round(self._streams, self._control.trim_points(), self._audits)
         for stream, reader in self._streams.items():
             self._raise_once(self._floats.round(stream, reader.log_state, self._audits[stream]))
-        self._raise_alarms()
+        self._write_alarms()
         busy = self._write_index()
         self._report()
         if not read and not busy:
             self._context.clock.sleep_ms(_IDLE_MS)
 
     def stop(self) -> None:
-        """Close what was opened. Idempotent."""
+        """Close readers, writers and threads. Idempotent."""
         for reader in self._streams.values():
             reader.close()
         self._control.close()
@@ -180,9 +180,9 @@ class ConsistencyManager:
             self._alarms.close()
             self._alarms = None
 
-    def _look_at_topics(self) -> None:
-        """Say what internal topics give less than they must; whoever may not ask is no worse
-        off than before.
+    def _check_topic_settings(self) -> None:
+        """Warn of internal topics with weaker settings than required. A failed check is only
+        reported: this principal may have no right to read settings.
         """
         admin = self._context.log.admin()
         try:
@@ -197,7 +197,7 @@ class ConsistencyManager:
                 )
             ]
         except Unavailable as error:
-            found = [f"the settings of internal topics were not looked at: {error}"]
+            found = [f"the settings of internal topics could not be checked: {error}"]
         finally:
             admin.close()
         for line in found:
@@ -205,7 +205,9 @@ class ConsistencyManager:
         self._topic_differences = found
 
     def _seen(self, stream: str, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        """A record of a boundary log, right after the log state took it."""
+        """Handle a record of a boundary log. Called right after the log state has accepted or
+        rejected it.
+        """
         reader = self._streams[stream]
         log_state = reader.log_state
         self._trimming.seen(stream, entry, outcome)
@@ -228,22 +230,25 @@ class ConsistencyManager:
         self._mismatches.inc()
         alarm = self._book.alarm(mismatch, self._context.clock.now_ms())
         if alarm is not None:
-            self._context.logger.error(
-                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
-            )
-            self._unsent.append(alarm)
+            self._raise(alarm)
+
+    def _raise(self, alarm: Alarm) -> None:
+        """Log an alarm and queue it for the topic of alarms."""
+        self._context.logger.error(
+            "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
+        )
+        self._unsent.append(alarm)
 
     def _raise_once(self, alarm: Alarm | None) -> None:
-        """Of what a restart finds again: a stage that has given up results, floats that differ."""
+        """Raise an alarm unless it was raised before, for example before a restart that finds its
+        cause again.
+        """
         if alarm is not None and self._book.is_new(alarm):
-            self._context.logger.error(
-                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
-            )
-            self._unsent.append(alarm)
+            self._raise(alarm)
 
     def _fence(self, mismatch: Mismatch, replica: str, log_state: LogState) -> None:
-        """A majority contradicts a replica: its process, which goes on from what it made,
-        must end. Deterministic over restarts (EF1).
+        """Fence a replica that a majority contradicts: its process, which continues from its wrong
+        results, must end. A restart reaches the same decision (EF1).
         """
         epoch = log_state.epoch(replica)
         fence = Fence(
@@ -255,17 +260,15 @@ class ConsistencyManager:
             self._context.clock.now_ms(),
         )
         if self._control.fence(fence, log_state):
-            alarm = Alarm(
-                "replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms
+            self._raise(
+                Alarm(
+                    "replica_fenced", fence.stage, mismatch.bucket, fence.reason, fence.written_ms
+                )
             )
-            self._context.logger.error(
-                "alarm", kind=alarm.kind, stream=alarm.stream, bucket=alarm.bucket, text=alarm.text
-            )
-            self._unsent.append(alarm)
 
-    def _raise_alarms(self) -> None:
-        """Write the alarms that wait; one of unknown outcome is written again, since two of a
-        kind do no harm.
+    def _write_alarms(self) -> None:
+        """Write the alarms that wait. After an unknown outcome they are written again: a duplicate
+        does no harm.
         """
         if not self._unsent:
             return
@@ -287,6 +290,7 @@ class ConsistencyManager:
         self._unsent.clear()
 
     def _old_alarms(self) -> Iterator[Alarm]:
+        """Yield the alarms that are in the topic of alarms."""
         reader = self._context.log.reader(committed=False, headers=False)
         at = TopicPartition(self._pipeline.topic_names.alarms(), 0)
         try:
@@ -310,18 +314,18 @@ class ConsistencyManager:
         return found
 
     def _write_index(self) -> bool:
-        """Bring the index nearer to the image; whether something was written. Never raises
-        because of the index.
+        """Write pending changes of the image to the index; return whether something was written.
+        Never raises because of the index.
         """
         index, now_ms = self._index, self._context.clock.monotonic_ms()
         if index is None or now_ms < self._index_next_ms:
             return False
         try:
-            if self._whole and now_ms >= self._check_next_ms:
+            if self._is_index_complete and now_ms >= self._check_next_ms:
                 self._check_next_ms = now_ms + _CHECK_EVERY_MS
-                self._whole = bool(index.get(self._image.marker))
-            if not self._whole:
-                self._begin_anew(index)
+                self._is_index_complete = bool(index.get(self._image.marker))
+            if not self._is_index_complete:
+                self._rebuild_index(index)
             return self._write_some(index)
         except Unavailable as error:
             if self.status.waiting_for is None:
@@ -331,19 +335,21 @@ class ConsistencyManager:
             self.status.waiting_for = f"index: {error}"
             return False
 
-    def _begin_anew(self, index: Index) -> None:
-        """The index is new, was lost, or is of unknown content: clear away what is not ours
-        any more and write everything.
+    def _rebuild_index(self, index: Index) -> None:
+        """Delete the pipeline's keys from the index and write the whole image: the index is new,
+        was lost, or has unknown content.
         """
         self._image.states(self._context.clock.monotonic_ms())
         for key in index.keys(self._image.prefix):
             index.delete(key)
         crash_point("manager.index_cleared")
-        self._image.everything_lost()
+        self._image.rewrite_all()
         while self._write_some(index):
             pass
+        # The marker last: after a crash before this line the next manager finds none, and starts
+        # over.
         index.put(self._image.marker, {"manager": self._token})
-        self._whole = True
+        self._is_index_complete = True
         self._rebuilt.inc()
         self._context.logger.info("index_written", keys=len(self._image.keys()))
 
@@ -365,9 +371,9 @@ class ConsistencyManager:
             self._image.written(write)
         return True
 
-    def _not_needed(self) -> list[str]:
-        """The streams of earlier numbers of shards that every reader has taken to their end: with
-        them gone from the file nobody would lack anything.
+    def _unneeded_streams(self) -> list[str]:
+        """Return the streams of earlier numbers of shards that every reader has read to their ends,
+        so that the file need not name them any more.
         """
         return [
             stream
@@ -405,7 +411,11 @@ class ConsistencyManager:
             },
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
-            "not_needed": self._not_needed(),
+            "not_needed": self._unneeded_streams(),
             "no_log_snapshot": self._log_trimming.report(),
-            "index": "none" if self._index is None else "written" if self._whole else "incomplete",
+            "index": "none"
+            if self._index is None
+            else "written"
+            if self._is_index_complete
+            else "incomplete",
         }

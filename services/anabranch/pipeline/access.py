@@ -120,8 +120,8 @@ class _Instance:
     """Whether it works with every topic of the pipeline."""
 
     def may_write(self, topic: _Topic) -> bool:
-        """Return whether ``topic`` is its own to write. Of the control topics that is its own
-        alone, so that no other process can speak for it.
+        """Return whether ``topic`` is its own to write. Of control topics only its own one is, so
+        that no other process can speak for it.
         """
         if topic.is_bound:
             return False

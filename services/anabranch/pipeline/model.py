@@ -361,7 +361,7 @@ class Output(_Sharded):
         return self.corrected.partitions or max(usual, *self.numbers)
 
     def shard(self, process: str) -> Shard:
-        """Return which of the output's shards ``process`` is, one of ``processes``."""
+        """Return the shard of the output that ``process``, one of ``processes``, is."""
         return Shard(self.processes().index(process), self.shards)
 
     @property

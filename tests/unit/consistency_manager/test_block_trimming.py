@@ -1,4 +1,4 @@
-"""The manager deletes blocks that no reader needs, and only those; on a log in memory."""
+"""Deletion of blocks that no reader needs, and of no others, on a log in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.outputs import rows
 
 
 class World(ManagerWorld):
-    """Whose blocks are looked at."""
+    """Pipeline whose block topics the tests examine."""
 
     def delivered(self, bucket: int) -> None:
         self.clock.advance(TRIM_EVERY_MS)
@@ -40,7 +40,9 @@ class World(ManagerWorld):
         ]
 
     def readable(self, first: int, last: int) -> list[int]:
-        """Buckets of which the blocks are there, from whoever was first."""
+        """Return the buckets whose blocks still exist, in the version of the replica that closed
+        each first.
+        """
         following = BoundaryReader(self.log, "p.totals.boundaries", ["0", "1"])
         following.read_to_end()
         blocks = BlockReader(self.log, lambda replica: f"p.totals.blocks.{replica}", self.clock)

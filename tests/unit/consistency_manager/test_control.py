@@ -1,4 +1,4 @@
-"""What the manager says: fences, trim points, and that it is heard; on a log in memory."""
+"""Control records of the manager (fences, trim points, heartbeats), on a log in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.consistency_manager.control import ControlRoom, readers_of
+from anabranch.consistency_manager.control import ManagerControl, readers_of
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
@@ -40,7 +40,7 @@ DELIVERY = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_buc
 
 
 class World:
-    """A stage of three replicas with an output, and the manager's control room."""
+    """Stage of three replicas with an output, and the manager's control topics."""
 
     def __init__(self, *, live: bool = False) -> None:
         self.clock = VirtualClock()
@@ -53,13 +53,13 @@ class World:
         return life_of(self.log, self.pipeline.topic_names.boundaries(stream))
 
     def make_anew(self, stream: str) -> None:
-        """Make the boundary log of ``stream`` anew; control topics stay."""
+        """Delete and create the boundary log of ``stream``; control topics stay."""
         topic = self.pipeline.topic_names.boundaries(stream)
         self.log.admin().delete_topics([topic])
         self.log.admin().create([TopicSettings(topic, 1)])
 
-    def room(self) -> ControlRoom:
-        room = ControlRoom(
+    def room(self) -> ManagerControl:
+        room = ManagerControl(
             outputs.context(
                 self.log, self.pipeline, self.clock, SeededEntropy(1), "consistency_manager", "p"
             ),
@@ -106,8 +106,8 @@ def test_it_lives_and_says_so(world: World) -> None:
 
 
 def contradicted(epoch: int, *, newest: int = 30) -> tuple[Fence, LogState]:
-    """(the fence of replica 2 for what its process of ``epoch`` made of bucket 2, its stage's log,
-    in which its newest epoch is ``newest``).
+    """Return the fence of replica 2 for the bucket 2 that its process of ``epoch`` made, and its
+    stage's log, in which the replica's newest epoch is ``newest``.
     """
     log_state = LogState("012")
     for writer, begun in (("0", 0), ("1", 1), ("2", epoch)):
@@ -137,7 +137,9 @@ def test_a_fence_is_written_once_and_until_it_is_there(world: World) -> None:
 
 
 def test_every_fence_there_ever_was_is_known_after_a_restart(world: World) -> None:
-    """Of one replica several, whether the topic is compacted or not: each has a key of its own."""
+    """One replica may have several, whether the topic is compacted or not: each has a key of its
+    own.
+    """
     room = world.room()
     made = [contradicted(9), contradicted(20)]
     assert all(room.fence(*each) for each in made)
@@ -198,8 +200,8 @@ def test_what_is_of_no_use_is_counted(world: World) -> None:
 
 
 def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World) -> None:
-    """Each process writes where it likes in its own topic; what it says there of trimming,
-    fencing or of others does not count.
+    """Each process may write anything to its own topic; records in it about trimming, fencing or
+    other processes do not count.
     """
     room = world.room()
     writer = world.log.writer()
@@ -289,7 +291,7 @@ def test_one_alarm_each_time_that_a_source_begins_to_wait_for_its_input() -> Non
 
 
 def test_what_was_said_in_a_former_life_trims_nothing(world: World) -> None:
-    """The topic of the stage's log is made anew, its control topics stay."""
+    """The topic of the stage's log is created again, its control topics stay."""
 
     def delivered(bucket: int) -> Heartbeat:
         return replace(DELIVERY, checkpoint_bucket=bucket, life=world.life("totals"))

@@ -1,4 +1,4 @@
-"""Floats that two replicas make differently raise one alarm; on a log in memory."""
+"""Alarm for floats that differ between two replicas, raised once, on a log in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class World(ManagerWorld):
         self.watching = self.manager()
 
     def close_bucket(self, bucket: int, by: float) -> None:
-        """Both replicas close it; the means of the second are ``by`` times those of the first."""
+        """Close a bucket by both replicas; the means of the second one are ``by`` times those of
+        the first.
+        """
         self.replicas[0].close_buckets(bucket, {bucket: rows(bucket, 8)})
         self.replicas[1].close_buckets(bucket, {bucket: other_means(rows(bucket, 8), by)})
         self.clock.advance(FLOAT_SAMPLE_EVERY_MS)

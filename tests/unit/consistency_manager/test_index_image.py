@@ -1,4 +1,4 @@
-"""What should stand in the index."""
+"""Image of the index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochSt
 
 @dataclass
 class Log:
-    """A boundary log of two writers with its log state, and what should be in the index of it."""
+    """Boundary log of two writers with its log state, and the image made from it."""
 
     offset: int = -1
     tips: dict[str, BatchId] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Log:
             self.image.boundary("s", self.offset, entry, self.log_state)
 
     def close(self, writer: str, upto: int, **other: object) -> None:
-        """A record without rows; its epoch is that of the start."""
+        """Return a record without rows; its epoch is that of the start."""
         before = self.tips.get(writer)
         ident = BatchId(f"l{writer}", before.batch + 1 if before else 1)
         epoch = self.log_state.epoch(writer)
@@ -114,7 +114,7 @@ def test_the_image_holds_the_tip_and_the_ranking(log: Log) -> None:
     assert {w.key: w.members for w in write_all(log.image)}["anabranch:p:boundaries:s:0"] == (
         ("4", 6),
     )
-    log.image.everything_lost()
+    log.image.rewrite_all()
     again = {w.key: w for w in write_all(log.image)}
     assert again["anabranch:p:boundaries:s:0"].members == (("2", 3), ("3", 5), ("4", 6))
     assert set(again) | {log.image.marker} == log.image.keys()
@@ -129,19 +129,19 @@ def test_the_ranking_is_bounded(log: Log) -> None:
 
 
 def test_the_ranking_does_not_grow_while_the_stream_stands_still(log: Log) -> None:
-    """Each batch has a record. The set is cut by score, so what has the same score would stay."""
+    """Each batch has a record. The set is cut by score, so members with equal scores would stay."""
     log.close("0", 3)
     write_all(log.image)
     for _ in range(10):
         log.close("0", 3)
         assert [w for w in write_all(log.image) if w.fields is None] == []
-    log.image.everything_lost()
+    log.image.rewrite_all()
     (write,) = [w for w in write_all(log.image) if w.fields is None]
     assert write.members == (("2", 3),)
 
 
 def test_a_ranking_that_goes_back_is_written_anew() -> None:
-    """Of a chain that was cut off nothing stays, whether it was written or not."""
+    """Nothing of a chain that was cut off stays in the index, whether it was written or not."""
     ranking = _Ranking()
     assert [ranking.add(str(score), score) for score in (3, 5, 7)] == [True, True, True]
     assert ranking.add("8", 5)
@@ -218,7 +218,7 @@ def test_heartbeats_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     late = 1_001 + limits.HEARTBEAT_LIFETIME_MS
     for now_ms in range(2_000, late, OBSERVED_STEP_MS):
         assert image.states(now_ms) == {"processing:stage:0": "stable"}
-    image.everything_lost()
+    image.rewrite_all()
     assert write_all(image, late) == []
     assert image.states(late) == {}
     monkeypatch.setattr(index_image, "HEARTBEATS_MAX", 1)

@@ -1,4 +1,4 @@
-"""The manager writes log snapshots and trims; on a log in memory."""
+"""Log snapshots and trimming of boundary logs, on a log in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVERY = 20
 
 
 class World(ManagerWorld):
-    """And one who has read everything from the beginning."""
+    """Pipeline with its manager, and a reader that has read the log from the beginning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,13 +42,13 @@ class World(ManagerWorld):
         self.whole = self.read()
 
     def read(self) -> BoundaryReader:
-        """Somebody who has read all there is."""
+        """Return a reader that has read the whole log."""
         reader = BoundaryReader(self.log, AT.topic, ["0", "1"])
         reader.read_to_end()
         return reader
 
     def close(self, buckets: int, *managers: ConsistencyManager) -> None:
-        """Both replicas close so many buckets; the delivery is two behind."""
+        """Close buckets by both replicas; the delivery is two buckets behind."""
         for _ in range(buckets):
             self.bucket += 1
             for replica in self.replicas:
@@ -82,7 +82,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def agrees(world: World) -> None:
-    """Who begins to read now knows what one knows who read everything."""
+    """Assert that a reader that starts now knows what one knows that has read everything."""
     begun = world.read()
     floor = begun.log_state.forgotten
     assert begun.log_state.snapshot(0, floor) == world.whole.log_state.snapshot(0, floor)
@@ -143,7 +143,7 @@ def test_a_manager_that_begins_at_a_snapshot_compares_and_trims_on(world: World)
 
 
 def test_where_nothing_is_trimmed_nothing_is_forgotten(world: World) -> None:
-    """The delivery was never heard: it may exist, and need everything."""
+    """No heartbeat of the delivery ever came: it may exist, and need everything."""
     manager = world.manager()
     world.delivered = lambda bucket: None  # type: ignore[method-assign]
     world.close(50, manager)
@@ -265,7 +265,7 @@ def test_a_broker_that_is_away_is_waited_for_once_in_a_round(
         attempts.append(stream)
         raise Unavailable("away")
 
-    monkeypatch.setattr(LogTrimming, "_sum_up", away)
+    monkeypatch.setattr(LogTrimming, "_write_snapshot", away)
     trimming._logs["other"] = replace(trimming._logs["totals"])
     readers, audits = (
         dict.fromkeys(trimming._logs, manager._streams["totals"]),

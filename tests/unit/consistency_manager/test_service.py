@@ -77,7 +77,9 @@ class World:
         )
 
     def content(self) -> dict[str, object]:
-        """All but who wrote it, and the heartbeats, which pass."""
+        """Return the content of the index, without the manager's name and the heartbeats, which
+        expire.
+        """
         keys = [
             k
             for k in self.index.keys("anabranch:p:")
@@ -252,7 +254,7 @@ def test_a_manager_that_may_not_ask_for_settings_says_so_and_goes_on(
     manager = World().manager()
     manager.step()
     assert manager.status.detail["topics"] == [
-        "the settings of internal topics were not looked at: not allowed"
+        "the settings of internal topics could not be checked: not allowed"
     ]
     manager.stop()
 

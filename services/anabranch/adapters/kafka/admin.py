@@ -301,6 +301,9 @@ class KafkaLogAdmin:
 
         Without this, librdkafka (2.16) looks them up in the caller's thread and in its own at once,
         and may free the request twice.
+
+        Raises:
+            Unavailable: no answer, or a partition has no leader.
         """
         for topic in sorted(topics):
             try:

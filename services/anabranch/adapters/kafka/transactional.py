@@ -90,6 +90,9 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         Much cheaper than one ``send`` for each: the delivery callback is a dictionary's own method,
         so that reports run no Python code, and arguments are passed by position, which the client
         parses faster.
+
+        Raises:
+            OutcomeUnknown, Fenced: an earlier call raised it; open a new writer.
         """
         self._check_begun("send")
         producer = self._usable()
@@ -173,7 +176,7 @@ class KafkaTransactionalWriter(KafkaLogWriter):
         super().close()
 
     def _drain(self, producer: Producer) -> None:
-        """Wait for all reports, then add the failures in those of ``send_many``."""
+        """Wait for all reports, then count the failed ones of ``send_many`` among the failures."""
         super()._drain(producer)
         for found in self._reports.values():
             self._failures += [error for error in found if error is not None]
