@@ -76,7 +76,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "batches after all that was tried",
     )
     assert query.exception() is None
-    SparkQuery(query, "all kinds", SystemClock(), lambda error: error, lambda: None).stop()
+    SparkQuery(lambda: query, "all kinds", SystemClock(), lambda error: error, lambda: None).stop()
     session.stop()
 
 

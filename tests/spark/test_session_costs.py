@@ -83,7 +83,9 @@ def run_windows(session: SparkSession, checkpoint: Path) -> None:
         )
         assert query.exception() is None
     finally:
-        SparkQuery(query, "windows", SystemClock(), lambda error: error, lambda: None).stop()
+        SparkQuery(
+            lambda: query, "windows", SystemClock(), lambda error: error, lambda: None
+        ).stop()
 
 
 def commands_while(session: SparkSession, run: Any, folder: Path) -> list[str]:

@@ -257,7 +257,11 @@ class SparkStage:
             expected=expected,
             crash_point=crash_point,
         )
-        self._engine.serve(known_as, driver, self._session, sink)
+
+        def begin() -> StreamingQuery:
+            # Sources of a query that is started anew are counted from 0 again.
+            self._engine.serve(known_as, driver, self._session, sink)
+            return writer.option("checkpointLocation", str(folder)).start()
 
         def cause(error: Exception) -> Exception:
             known = (
@@ -281,11 +285,7 @@ class SparkStage:
                 .queryName(known_as)
             )
             return SparkQuery(
-                writer.option("checkpointLocation", str(folder)).start(),
-                known_as,
-                context.clock,
-                cause,
-                release,
+                begin, known_as, context.clock, cause, release, runs_again=sink.runs_again
             )
         except BaseException:
             release()
@@ -302,16 +302,26 @@ class SparkQuery:
 
     def __init__(
         self,
-        stream: StreamingQuery,
+        begin: Callable[[], StreamingQuery],
         name: str,
         clock: Clock,
         cause: Callable[[Exception], Exception],
         release: Callable[[], None],
+        *,
+        runs_again: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``cause``: the true one of what Spark raises. ``release``: called once, when the
-        query has stopped.
+        """Start the query.
+
+        Args:
+            begin: Starts it in its place, where it goes on with the batch that did not end.
+            name: By which Spark knows it.
+            clock: Bounds how long a stop waits.
+            cause: Finds the true cause of what Spark raises.
+            release: Called once, when the query has stopped.
+            runs_again: Tells whether the query that died is to be started anew.
         """
-        self._stream = stream
+        self._begin, self._runs_again = begin, runs_again
+        self._stream = begin()
         self._name = name
         self._clock = clock
         self._cause = cause
@@ -322,6 +332,9 @@ class SparkQuery:
         try:
             return bool(self._stream.awaitTermination(wait_ms / 1_000))
         except Exception as error:  # Spark raises what the query died of, as text
+            if self._runs_again():
+                self._stream = self._begin()
+                return False
             cause = self._cause(error)
             if cause is error:
                 raise

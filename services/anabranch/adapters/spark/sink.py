@@ -192,6 +192,13 @@ class _StoppedError(Exception):
         )
 
 
+class MoreThanExpectedError(Exception):
+    """Ends a query whose batch gave more rows than the driver takes."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a batch gave more than {DRIVER_ROWS_MAX} rows: its tasks write them")
+
+
 class _NotOfBatches(logging.Filter):
     """Py4J logs as an error whatever ends a batch: a stop of its query is none,
     and errors of this project the service tells itself.
@@ -200,7 +207,9 @@ class _NotOfBatches(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether to write ``record``."""
         kind = record.exc_info[0] if record.exc_info else None
-        return kind is None or not issubclass(kind, (_StoppedError, AnabranchError))
+        return kind is None or not issubclass(
+            kind, (_StoppedError, MoreThanExpectedError, AnabranchError)
+        )
 
 
 logging.getLogger("py4j.clientserver").addFilter(_NotOfBatches())
@@ -217,8 +226,8 @@ class ResultsExpected:
     def __init__(self) -> None:
         self._read = self._made = 0
         self.exceeded = False
-        """A batch gave more than the driver takes, though little was expected. The stage's later
-        ones are written by tasks: such a batch is run twice.
+        """Whether a batch gave more than the driver takes, though little was expected. Tasks write
+        all later ones of the stage in this process, since such a batch is run twice.
         """
 
     def of(self, rows: int) -> float:
@@ -291,6 +300,14 @@ class StageSink:
         """(first bucket, last bucket) of the batch that is being run, for messages."""
         self.is_busy = False
         """A batch runs, or the last one came to no end."""
+        self._gave_too_many = False
+
+    def runs_again(self) -> bool:
+        """Return once whether the query ended with a batch that gave more rows than the driver
+        takes, and is to be started anew in the same place: its tasks write the batch then.
+        """
+        gave, self._gave_too_many = self._gave_too_many, False
+        return gave
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write the results of Spark's batch ``batch``."""
@@ -313,12 +330,17 @@ class StageSink:
         self.running = (start.before.bucket + 1, start.after.bucket)
         self._crash_point("processing.batch_logged")
         closed = start.before.bucket
-        large = self._expected.exceeded or self._expected.of(start.rows) > DRIVER_ROWS_MAX
-        table = None if large else bounded(frame, DRIVER_ROWS_MAX)
-        if table is None:
-            self._expected.exceeded = self._expected.exceeded or not large
+        if self._expected.exceeded or self._expected.of(start.rows) > DRIVER_ROWS_MAX:
             parts = self._by_tasks(frame, closed)
         else:
+            table = bounded(frame, DRIVER_ROWS_MAX)
+            if table is None:
+                # Not run again here: the query's stores have committed the batch. Spark uploads
+                # snapshots of a store in a thread of its own, and cuts the store's lineage when
+                # one is uploaded, though the store may have gone back and made that version
+                # again, of which there is no snapshot. New stores have a lineage of their own.
+                self._expected.exceeded = self._gave_too_many = True
+                raise MoreThanExpectedError
             parts = self._blocks.write(slices_of(table, self._output, closed))
         if self._reached is None:
             self._query.check_state(self._query.checkpoint)
