@@ -1,3 +1,3 @@
-"""Ingestion: the writer of a source. Reads a user's topics, gives every record its time, and
-makes blocks and boundaries of them.
+"""Ingestion: the writer of a source's stream. Reads the user's topics, assigns every record an
+event time, and writes blocks and boundary records.
 """

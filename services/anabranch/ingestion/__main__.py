@@ -1,4 +1,4 @@
-"""``python -m anabranch.ingestion``: one source of one pipeline."""
+"""Entry point of ``python -m anabranch.ingestion``: runs one source of one pipeline."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The input of a source before it is read: whether it is there, and why its ingestion waits.
+"""Checks of a source's input before it is read: whether it is available, or why ingestion waits.
 
-Ingestion asks before it begins an epoch, and again behind it. What is missing, and what an operator
-can do then, is decided in ``protocol.edge.missing_input``.
+Ingestion checks before it begins an epoch and once more after. ``protocol.edge.missing_input``
+decides what counts as missing and what an operator can do about it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _WRITER = "0"
 
 
 class AwaitedInput:
-    """Questions about the input of the process ``stream`` of ``source``."""
+    """Checks of the input that the process writing ``stream`` of ``source`` reads."""
 
     def __init__(self, log: EventLog, pipeline: Pipeline, source: Source, stream: str) -> None:
-        """Nothing is contacted yet."""
+        """Keep the arguments; contact nothing."""
         self._log, self._pipeline = log, pipeline
         self._source, self._stream = source, stream
 
@@ -38,10 +38,10 @@ class AwaitedInput:
         """Check all topics of the source (``topics.check``).
 
         Raises:
-            ConfigurationError: one is missing, or is not set as it must be.
-            InputAwaited: this is so of an input topic of a source that has run before: it was as it
-                must be when the first epoch began. So the file is not wrong, and this is no reason
-                to end.
+            ConfigurationError: a topic is missing or has wrong settings.
+            InputAwaited: an input topic is missing or has wrong settings, but the source has run
+                before: the topic was correct when the first epoch began, so the pipeline file is
+                not wrong, and the process waits instead of ending.
         """
         try:
             return topics.check(admin, self._pipeline, self._source, self._stream)
@@ -51,7 +51,7 @@ class AwaitedInput:
             raise InputAwaited(str(error)) from error
 
     def _has_run(self, admin: LogAdmin) -> bool:
-        """Return whether an epoch has ever begun in the log of the stream."""
+        """Return whether the stream's boundary log has ever had an epoch."""
         topic = self._pipeline.topic_names.boundaries(self._stream)
         if topic not in admin.partitions([topic]):
             return False
@@ -63,12 +63,12 @@ class AwaitedInput:
             own.close()
 
     def state(self, admin: LogAdmin, reader: LogReader, progress: SourceProgress) -> InputState:
-        """Return the input as the broker describes it, all of which can be read on from
-        ``progress``.
+        """Return the input's partitions, offsets and topic ids as the broker reports them, once
+        all can be read from the positions in ``progress``.
 
         Raises:
-            InputAwaited: a partition cannot be read at the moment, or what the source should read
-                next is gone.
+            InputAwaited: a partition cannot be read at the moment, or the records that the source
+                must read next were deleted.
         """
         shard = self._source.shard(self._stream)
         try:
@@ -80,8 +80,11 @@ class AwaitedInput:
         return there
 
     def check_identities(self, admin: LogAdmin, known: Mapping[str, str]) -> None:
-        """Raises InputAwaited where a topic is not the one that had its identity in ``known``. No
-        answer says nothing.
+        """Check that each topic in ``known`` still has its topic id. Does nothing if the broker
+        does not answer.
+
+        Raises:
+            InputAwaited: a topic was deleted, or deleted and created again.
         """
         try:
             now = admin.topic_ids(self._source.topics)

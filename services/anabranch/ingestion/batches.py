@@ -1,7 +1,7 @@
-"""One batch of a source: records as they were read -> rows with event time, dead letters, and the
-facts that the machine needs.
+"""Conversion of one batch of a source: from fetched records to rows with event time, dead
+letters, and the facts that ``SourceMachine`` needs.
 
-Nothing here looks at a clock or writes anything: the same records and limits give the same result.
+Reads no clock and writes nothing: the same records and limits give the same result.
 """
 
 from __future__ import annotations
@@ -27,28 +27,27 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk
 
 HEARTBEAT: Final = "anabranch-heartbeat"
-"""Header of a record that only says a time: its value is that event time in ms, as ASCII
-digits. The record's own value is ignored.
+"""Header that marks a heartbeat: a record that carries only an event time. The header's value is
+that time in ms, as ASCII digits; the record's own value is ignored.
 """
 
 EVENT_TIME_FIELD: Final = pa.field(EVENT_TIME, pa.int64(), nullable=False)
-"""The last column of a stream."""
+"""Event-time column, in ms: the last column of every stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was read in one round. Records are numbered through all chunks; ``first[i]`` is
-    the number of the first one of chunk ``i``.
-    """
+    """Records fetched in one round, numbered from 0 across all chunks."""
 
     chunks: Sequence[Chunk]
     first: list[int]
+    """Number of the first record of each chunk, then the number of records."""
     heartbeats: list[int]
     """Numbers of the records that are heartbeats, ascending."""
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> Batch:
-        """The batch of ``chunks``, none of them empty; those of a partition in its order."""
+        """Return a batch of ``chunks``, none empty, those of one partition in offset order."""
         first, heartbeats = [0], []
         for chunk in chunks:
             if any(chunk.headers):
@@ -63,16 +62,16 @@ class Batch:
 
     @property
     def records(self) -> int:
-        """How many."""
+        """Number of records, heartbeats included."""
         return self.first[-1]
 
     def locate(self, number: int) -> tuple[int, int]:
-        """(index of the chunk, index in the chunk) of a record."""
+        """Return (index of the chunk, index in the chunk) of record ``number``."""
         chunk = bisect_right(self.first, number) - 1
         return chunk, number - self.first[chunk]
 
     def values(self) -> list[bytes | None]:
-        """Of the records that are not heartbeats."""
+        """Return the values of all records but heartbeats, in order."""
         values: list[bytes | None] = []
         for chunk in self.chunks:
             values += chunk.values
@@ -81,7 +80,7 @@ class Batch:
         return values
 
     def numbers(self, decoded: Decoded) -> event_time.Times | None:
-        """The number of the record of each decoded row; None: row i is record i."""
+        """Return the record number of each decoded row, or None if row i is record i."""
         if not self.heartbeats:
             return None if decoded.rows is None else np.asarray(decoded.rows, dtype=np.int64)
         all_numbers = np.delete(np.arange(self.records, dtype=np.int64), self.heartbeats)
@@ -92,19 +91,19 @@ class Batch:
         )
 
     def halves(self) -> tuple[Batch, Batch]:
-        """The batch in two, to be taken one after the other: so what stands behind in a partition
-        is never taken first. Needs at least two records.
+        """Split the batch, which has at least two records, in two. Every partition's records in
+        the first half precede its records in the second.
         """
         index, row = self.locate(self.records // 2)
         chunk = self.chunks[index]
-        front, back = _part(chunk, slice(0, row)), _part(chunk, slice(row, None))
+        front, back = _slice_chunk(chunk, slice(0, row)), _slice_chunk(chunk, slice(row, None))
         return (
             Batch.of([*self.chunks[:index], *([front] if row else [])]),
             Batch.of([back, *self.chunks[index + 1 :]]),
         )
 
 
-def _part(chunk: Chunk, rows: slice) -> Chunk:
+def _slice_chunk(chunk: Chunk, rows: slice) -> Chunk:
     return replace(
         chunk,
         offsets=chunk.offsets[rows],
@@ -117,26 +116,28 @@ def _part(chunk: Chunk, rows: slice) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What becomes of a batch."""
+    """Result of ``judge``: the rows, dead letters and facts of one batch."""
 
     table: pa.Table
-    """The rows that go into the stream, with event time as last column."""
+    """Rows of the stream, with event time as the last column."""
     rejected: list[tuple[int, RecordRejected]]
-    """(number of the record, why) of each dead letter, ascending."""
+    """(record number, reason) of each dead letter, ascending."""
     facts: list[ChunkFacts]
+    """Offset to read next and largest event time of each chunk, in the order of the chunks."""
     reassigned: int = 0
+    """Number of rows moved into the oldest open bucket instead of being rejected as late."""
     late: int = 0
-    """Records that came too late, reassigned ones included; not those whose partition was
-    found too late.
+    """Number of late records, reassigned ones included. Excludes records that are late only
+    because their partition was discovered late.
     """
     size_bytes: int = 0
-    """Of the values of all records but heartbeats."""
+    """Total size of the values of all records but heartbeats, in bytes."""
     buckets: int = field(default=0)
-    """Different buckets in ``table``."""
+    """Number of distinct buckets in ``table``."""
 
 
 def joined(pieces: Sequence[tuple[Batch, Decoded]]) -> tuple[Batch, Decoded]:
-    """``pieces``, which were read one after the other, as one."""
+    """Return consecutively fetched ``pieces`` as one batch and its decoded values."""
     if len(pieces) == 1:
         return pieces[0]
     batches, found = zip(*pieces, strict=True)
@@ -165,8 +166,8 @@ def joined(pieces: Sequence[tuple[Batch, Decoded]]) -> tuple[Batch, Decoded]:
 def judge(
     batch: Batch, decoded: Decoded, source: Source, limits: EventTimeLimits, bucket_ms: int
 ) -> Judged:
-    """Decide about every record of ``batch``: row, heartbeat or dead letter. ``decoded``: of its
-    values.
+    """Classify every record of ``batch`` as a row, a heartbeat or a dead letter. ``decoded`` holds
+    the batch's decoded values, ``limits`` the bounds on event time at this moment.
     """
     numbers = batch.numbers(decoded)
     rejected = _undecodable(batch, decoded)
@@ -175,38 +176,39 @@ def judge(
     if timed.bad is not None:
         rejected += _without_event_time(batch, decoded.table, numbers, source, timed.bad)
     times = timed.event_time_ms
-    # What has arrived is not ahead: only the clocks differ.
+    # A record that has arrived cannot lie in the future: only the clocks differ.
     ahead = (
         times > limits.ahead_above_ms if arrived is None else np.zeros(len(times), dtype=np.bool_)
     )
     closed = (times <= limits.late_upto_ms) & ~ahead
     if timed.bad is not None:
         closed &= ~timed.bad
-    found = (
-        closed & _found_late(batch, numbers, times, limits)
+    from_late_partition = (
+        closed & _late_through_partition(batch, numbers, times, limits)
         if limits.never_late
         else np.zeros(len(times), dtype=np.bool_)
     )
-    late = closed & ~found
+    late = closed & ~from_late_partition
+    # Times ahead of the clock do not move the low mark: one wrong clock would close the future.
     marks = np.where(ahead, 0, times) if ahead.any() else times
-    beats, rejected_beats = _heartbeats(
+    stated, rejected_heartbeats = _heartbeats(
         batch, arrived, limits.beat_above_ms(int(marks.max()) if len(marks) else 0)
     )
-    rejected += rejected_beats
-    facts = _facts(batch, numbers, marks, beats)
+    rejected += rejected_heartbeats
+    facts = _facts(batch, numbers, marks, stated)
     drop = ahead if timed.bad is None else ahead | timed.bad
-    late_count, reassigned = int(late.sum()), int(found.sum())
+    late_count, reassigned = int(late.sum()), int(from_late_partition.sum())
     if reassigned:
-        times = np.where(found, limits.reassigned_ms, times)
+        times = np.where(from_late_partition, limits.reassigned_ms, times)
     rejected += [
-        (_number(numbers, row), _is_ahead(int(times[row]), limits))
+        (_number(numbers, row), _ahead_rejection(int(times[row]), limits))
         for row in np.flatnonzero(ahead).tolist()
     ]
     if late_count and source.late == "reassign":
         times, reassigned = np.where(late, limits.reassigned_ms, times), reassigned + late_count
     elif late_count:
         rejected += [
-            (_number(numbers, row), _is_late(int(times[row]), limits))
+            (_number(numbers, row), _late_rejection(int(times[row]), limits))
             for row in np.flatnonzero(late).tolist()
         ]
         drop = drop | late
@@ -227,29 +229,31 @@ def judge(
 
 
 def _number(numbers: event_time.Times | None, row: int) -> int:
+    """Return the record number of decoded row ``row``."""
     return row if numbers is None else int(numbers[row])
 
 
 def _undecodable(batch: Batch, decoded: Decoded) -> list[tuple[int, RecordRejected]]:
+    """Return (record number, reason) of each value that the decoder rejected."""
     if not decoded.rejected or not batch.heartbeats:
         return list(decoded.rejected)
     all_numbers = np.delete(np.arange(batch.records), batch.heartbeats)
     return [(int(all_numbers[index]), why) for index, why in decoded.rejected]
 
 
-def _found_late(
+def _late_through_partition(
     batch: Batch, numbers: event_time.Times | None, times: event_time.Times, limits: EventTimeLimits
 ) -> event_time.Mask:
-    """Which rows can only be late since their partition was found late."""
+    """Return which rows, if late, are late only because their partition was discovered late."""
     upto = np.repeat(
         [limits.never_late.get(chunk.at, 0) for chunk in batch.chunks], np.diff(batch.first)
     )
-    found: event_time.Mask = times <= (upto if numbers is None else upto[numbers])
-    return found
+    excused: event_time.Mask = times <= (upto if numbers is None else upto[numbers])
+    return excused
 
 
 def _arrivals(batch: Batch, limits: EventTimeLimits) -> event_time.Times:
-    """Return the arrival of each record, heartbeats included; 0: its timestamp is not usable."""
+    """Return each record's arrival in ms, heartbeats included; 0 if its timestamp is unusable."""
     last = dict(limits.newest_ms)
     found = []
     for chunk in batch.chunks:
@@ -299,8 +303,10 @@ def _without_event_time(
 def _heartbeats(
     batch: Batch, arrived: event_time.Times | None, above_ms: int
 ) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
-    """(largest stated event time per chunk, rejected ones). Where event time is the arrival, a
-    heartbeat states its own arrival.
+    """Return (largest event time stated by heartbeats, per chunk; rejected heartbeats).
+
+    ``arrived`` holds arrival times if they are the source's event time: a heartbeat then states its
+    own. ``above_ms`` is the largest event time that a heartbeat may state otherwise.
     """
     stated: dict[int, int] = {}
     rejected: list[tuple[int, RecordRejected]] = []
@@ -328,8 +334,8 @@ def _heartbeats(
             rejected.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
         elif arrived is None and event_time_ms > above_ms:
             why = (
-                f"header {HEARTBEAT} is {event_time_ms}, in front of the clock, or of all that its"
-                f" source has stated (at most {above_ms} now)"
+                f"header {HEARTBEAT} is {event_time_ms}, too far ahead of the clock or of the"
+                f" source's newest event time (at most {above_ms} now)"
             )
             rejected.append((number, RecordRejected(RejectionReason.BEYOND_MAX_AHEAD, why)))
         else:
@@ -338,29 +344,31 @@ def _heartbeats(
 
 
 def _facts(
-    batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, beats: dict[int, int]
+    batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, stated: dict[int, int]
 ) -> list[ChunkFacts]:
-    """``marks``: the event time of each row, 0 for those that do not count."""
+    """Return the next offset and the largest event time of each chunk. ``marks`` holds each row's
+    event time, or 0 if it must not count; ``stated`` the heartbeats' times by chunk index.
+    """
     cuts = batch.first if numbers is None else np.searchsorted(numbers, batch.first).tolist()
     facts = []
     for index, chunk in enumerate(batch.chunks):
         rows = marks[cuts[index] : cuts[index + 1]]
-        largest = max(int(rows.max()) if len(rows) else 0, beats.get(index, 0))
+        largest = max(int(rows.max()) if len(rows) else 0, stated.get(index, 0))
         facts.append(
             ChunkFacts((chunk.at.topic, chunk.at.partition), chunk.offset_next, largest or None)
         )
     return facts
 
 
-def _is_ahead(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
+def _ahead_rejection(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
     return RecordRejected(
         RejectionReason.BEYOND_MAX_AHEAD,
-        f"event_time {event_time_ms} is more than allowed in front of the clock (at most"
+        f"event_time {event_time_ms} is further ahead of the clock than allowed (at most"
         f" {limits.ahead_above_ms} now)",
     )
 
 
-def _is_late(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
+def _late_rejection(event_time_ms: int, limits: EventTimeLimits) -> RecordRejected:
     return RecordRejected(
         RejectionReason.LATE,
         f"event_time {event_time_ms} is not newer than the boundary {limits.late_upto_ms}",

@@ -1,12 +1,12 @@
-"""Dead letters: records that cannot be used, as they came, with the reason.
+"""Writer of a source's dead letters: rejected records with their original bytes and the reason.
 
-At least once: a crash between the flush and the boundary record repeats them, so a reader
-identifies one by (topic, partition, offset), which are in its headers. (One that was
-``beyond_max_ahead`` may, after a crash, be taken as a row instead; one that was late, if the source
-then has another number of shards.)
+Delivery is at least once: a crash between the flush and the boundary record repeats dead letters.
+Readers de-duplicate them by (topic, partition, offset), which the headers carry. After a crash a
+record may also be accepted that was a dead letter before: one rejected as ``beyond_max_ahead``
+since the clock has moved on, or a late one if the source then has another number of shards.
 
-One that is too large for the topic, or for the client, goes there cut: the whole record is where
-its headers say.
+A record that is too large for the topic or the client is truncated; its headers name the place of
+the original.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ if TYPE_CHECKING:
     from anabranch.ports import Chunk, EventLog, Headers, LogWriter
 
 ERROR_CHARACTERS_MAX: Final = 1_000
-"""Characters of an explanation in a header of a dead letter: the value may have to fit the
-topic's limit with it.
+"""Maximum length of the explanation in a dead letter's header, in characters: value and headers
+must together fit the topic's size limit.
 """
 
 TRUNCATED: Final = "anabranch-truncated"
-"""Header of a dead letter that was cut: how many bytes key, value and headers of the original
-have.
+"""Header of a truncated dead letter: total size of the original's key, value and headers, in
+bytes.
 """
 
-_OURS: Final = "anabranch-"
-_SENDERS: Final = "sender-"
-"""Goes before the names of a sender's headers that look like ours: who reads the first one of a
-name must not get a place or reason from senders.
+_RESERVED_PREFIX: Final = "anabranch-"
+"""Prefix of the header names that this writer adds."""
+_SENDER_PREFIX: Final = "sender-"
+"""Prefix put before a producer's header names that start with the reserved prefix: a reader that
+takes the first header of a name must not get a place or reason that a producer wrote.
 """
 
 
-class _Letter(NamedTuple):
-    """A record that cannot be used, and why."""
+class _DeadLetter(NamedTuple):
+    """Rejected record with its place and the reason."""
 
     at: TopicPartition
     offset: int
@@ -53,11 +54,11 @@ class _Letter(NamedTuple):
     headers: Headers
     why: RecordRejected
     cut_from_bytes: int | None = None
-    """Size of the original; None: it is not cut."""
+    """Size of the original in bytes; None if not truncated."""
 
     @property
     def size_bytes(self) -> int:
-        """Of key, value and headers."""
+        """Total size of key, value and headers, in bytes."""
         return (
             len(self.value or b"")
             + len(self.key or b"")
@@ -65,13 +66,14 @@ class _Letter(NamedTuple):
         )
 
     def sent_headers(self) -> Iterator[tuple[str, bytes | None]]:
-        """Those of the sender; none can be taken for ours."""
+        """Return the producer's headers, renamed where they use the reserved prefix."""
         for name, text in self.headers:
-            yield (_SENDERS + name if name.lower().startswith(_OURS) else name), text
+            is_reserved = name.lower().startswith(_RESERVED_PREFIX)
+            yield (_SENDER_PREFIX + name if is_reserved else name), text
 
     @property
     def reason(self) -> list[tuple[str, bytes | None]]:
-        """As headers: where the record stood, why it is here, and whether it was cut."""
+        """Headers that state the record's place, the reason, and its size if it was truncated."""
         return [
             *(
                 []
@@ -85,8 +87,8 @@ class _Letter(NamedTuple):
             ("anabranch-error", str(self.why)[:ERROR_CHARACTERS_MAX].encode(errors="replace")),
         ]
 
-    def cut(self) -> _Letter:
-        """So small that the topic takes it."""
+    def cut(self) -> _DeadLetter:
+        """Return a truncated copy that fits the limit of any topic."""
         only = self._replace(value=None, key=None)
         return self._replace(
             value=None if self.value is None else self.value[:DEAD_LETTER_CUT_BYTES],
@@ -97,21 +99,21 @@ class _Letter(NamedTuple):
 
 
 class DeadLetters:
-    """Writes to one dead-letter topic. Not thread-safe."""
+    """Writer to one dead-letter topic. Not thread-safe."""
 
     def __init__(self, log: EventLog, topic: str, partitions: int) -> None:
         self._log = log
         self._topic = topic
         self._partitions = partitions
         self._writer: LogWriter | None = None
-        self._queued: list[_Letter] = []
+        self._queued: list[_DeadLetter] = []
 
     def add(self, chunk: Chunk, index: int, why: RecordRejected) -> None:
-        """Record ``index`` of ``chunk`` goes with the next ``flush``; records of one input
+        """Queue record ``index`` of ``chunk`` for the next ``flush``. Records of one input
         partition stay in order.
         """
         self._queued.append(
-            _Letter(
+            _DeadLetter(
                 chunk.at,
                 chunk.offsets[index],
                 chunk.values[index],
@@ -122,36 +124,38 @@ class DeadLetters:
         )
 
     def flush(self) -> None:
-        """Send what was added, and wait until all of it is in the log. After an unknown outcome, or
-        where one is too large, all are sent again.
+        """Send the queued dead letters and wait until all are in the log. Sends all again after
+        an unknown outcome, or if one is too large.
 
         Raises:
-            Unavailable: the topic rejects one for good, or does not say what became of
-                WRITE_TRIES_MAX attempts.
+            Unavailable: the topic rejects one for good, or the outcomes of WRITE_TRIES_MAX attempts
+                are unknown.
         """
         if self._queued:
             for letter in self._queued:
                 self._put(letter)
-            self._settle(self._queued)
+            self._await_written(self._queued)
             self._queued.clear()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the writer. Idempotent."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
-    def _settle(self, letters: Sequence[_Letter], *, is_cut: bool = False) -> None:
-        """``letters`` were sent: wait until they are in the log.
+    def _await_written(self, letters: Sequence[_DeadLetter], *, is_cut: bool = False) -> None:
+        """Wait until ``letters``, which were sent, are in the log; resend or truncate them where
+        needed.
 
-        The client does not report which one was too large, and what is sent together with a large
-        one is rejected with it. So the large ones go each alone, and one that is rejected alone
-        goes cut.
+        The client does not report which record was too large, and the broker rejects the whole
+        request that holds it. So each large record is sent alone, and truncated if it is rejected
+        alone.
         """
         for _ in range(WRITE_TRIES_MAX):
             try:
                 self._open().flush()
             except OutcomeUnknown:
+                # A writer that does not know an outcome takes no more records: open a new one.
                 self.close()
                 for letter in letters:
                     self._put(letter)
@@ -159,10 +163,10 @@ class DeadLetters:
                 if is_cut:
                     raise
                 alone = len(letters) == 1
-                for some in [[letters[0].cut()]] if alone else _apart(letters):
+                for some in [[letters[0].cut()]] if alone else _isolate_large(letters):
                     for letter in some:
                         self._put(letter)
-                    self._settle(some, is_cut=alone)
+                    self._await_written(some, is_cut=alone)
                 return
             else:
                 return
@@ -172,7 +176,7 @@ class DeadLetters:
         )
         raise Unavailable(message)
 
-    def _put(self, letter: _Letter) -> None:
+    def _put(self, letter: _DeadLetter) -> None:
         at = TopicPartition(self._topic, letter.at.partition % self._partitions)
         self._open().send(
             at, letter.value, key=letter.key, headers=[*letter.sent_headers(), *letter.reason]
@@ -184,9 +188,9 @@ class DeadLetters:
         return self._writer
 
 
-def _apart(letters: Sequence[_Letter]) -> list[list[_Letter]]:
-    """The small ones of ``letters`` together, and each other one alone; where all are small,
-    each alone.
+def _isolate_large(letters: Sequence[_DeadLetter]) -> list[list[_DeadLetter]]:
+    """Group ``letters``: the small ones together and each large one alone. If all are small, or
+    all are large, each one alone.
     """
     small = [letter for letter in letters if letter.size_bytes <= DEAD_LETTER_CUT_BYTES]
     if len(small) in (0, len(letters)):

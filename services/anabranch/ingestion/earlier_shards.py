@@ -1,5 +1,5 @@
-"""The streams that a source had with other numbers of shards: each new shard sees to it that they
-have ended before it begins. What that means is decided in ``protocol.edge.handover``.
+"""End of the streams that a source wrote with earlier numbers of shards. Each new shard ends them,
+or awaits their end, before it begins; ``protocol.edge.handover`` holds the rules.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from anabranch.ingestion.other_logs import check_dealt
+from anabranch.ingestion.other_logs import check_own_partitions
 from anabranch.protocol.edge.handover import (
     Attempts,
     EndedStream,
@@ -32,28 +32,32 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext
 
 _WRITER: Final = "0"
-_LOOK_EVERY_MS: Final = 100
+_POLL_INTERVAL_MS: Final = 100
 
 
 class EarlierShards:
-    """Those of one source, as the shard ``stream`` finds them."""
+    """Earlier shards of one source, seen from the new shard ``stream``."""
 
     def __init__(
         self, context: ServiceContext, source: Source, stream: str, started: EpochStarted
     ) -> None:
-        """``started``: with which the shard begins epochs. Nothing is contacted yet."""
+        """Keep the arguments; contact nothing. ``started`` is the record that begins the new
+        shard's epoch; the epochs that end earlier streams begin with a variant of it.
+        """
         self._context, self._source = context, source
         self._shard = source.shard(stream)
         self._started = started
 
     def ended(self) -> list[EndedStream]:
-        """Those of the number before the last one, once all have ended; empty: there was none, or
-        nobody needs it any more. After a crash the next process goes on here.
+        """End all earlier streams and return those of the last earlier number of shards.
+
+        Returns an empty list if there were none, or if they are no longer needed. A process that
+        starts after a crash continues here.
 
         Raises:
-            ConfigurationError: they do not have the number of shards that the file says, or have
-                ended for another one. Nothing has changed then.
-            Unavailable: one has not ended, or the broker does not answer.
+            ConfigurationError: the streams were written with another number of shards than the
+                file says, or have ended for another one. Nothing was changed.
+            Unavailable: a stream has not ended, or the broker does not answer.
         """
         before: list[EndedStream] = []
         for generation in range(1, len(self._source.numbers)):
@@ -71,13 +75,19 @@ class EarlierShards:
         return before
 
     def _check(self, stream: str, log_state: LogState, *, is_oldest: bool) -> None:
+        """Check that ``stream`` was written with the number of shards that the file says.
+
+        Raises:
+            ConfigurationError: it read other partitions, or was never written although it is one
+                of the oldest.
+        """
         last = log_state.last(_WRITER)
-        check_dealt(self._source, stream, () if last is None else last.positions)
+        check_own_partitions(self._source, stream, () if last is None else last.positions)
         if is_oldest and log_state.epoch(_WRITER) is None:
             raise ConfigurationError(
-                f"source {self._source.name}: nobody has ever written {stream}, which is one of the"
-                " shards that it had by the pipeline file: correct that number in `shards`, or run"
-                " it with that number first"
+                f"source {self._source.name}: {stream} was never written, although the"
+                " pipeline file names it as an earlier shard: correct that number in `shards`, or"
+                " run the source with that number first"
             )
 
     def _ended(
@@ -87,26 +97,35 @@ class EarlierShards:
         heirs: int,
         before: Sequence[EndedStream],
     ) -> EndedStream:
-        """``stream``, once it has ended with ``heirs``. Meanwhile all logs of its generation are
-        read on: they may be trimmed.
+        """Wait until ``stream`` has ended in favour of ``heirs`` shards, trying to end it when an
+        attempt is due, and return its end.
+
+        Raises:
+            Unavailable: the time for all attempts is over.
         """
         reader, clock = readers[stream], self._context.clock
         attempts = Attempts(self._shard, clock.monotonic_ms())
         while not reader.log_state.heirs:
             now_ms = clock.monotonic_ms()
             if attempts.is_over(now_ms):
-                raise Unavailable(f"{stream} has not ended: another process has begun to end it")
+                raise Unavailable(
+                    f"{stream} has not ended: other processes keep beginning epochs in its log;"
+                    " this process restarts and tries again"
+                )
             if attempts.is_due(now_ms):
                 self._end(stream, heirs, before)
             else:
-                clock.sleep_ms(_LOOK_EVERY_MS)
+                clock.sleep_ms(_POLL_INTERVAL_MS)
+            # All readers of the generation, not only this one: their logs may be trimmed meanwhile.
             for each in readers.values():
                 each.read_to_end()
         return ended(self._source.shard(stream), _WRITER, reader.log_state)
 
     def _end(self, stream: str, heirs: int, before: Sequence[EndedStream]) -> None:
-        """Try to end ``stream``. Whoever begins an epoch there meanwhile prevents it, and ends it,
-        or is an old process, which the next attempt fences.
+        """Try once to end ``stream`` by a record of its own epoch.
+
+        A process that begins a later epoch there fences this attempt. Either it is another new
+        shard, which ends the stream, or an old process, which the next attempt fences.
         """
         context = self._context
         now_ms = context.clock.now_ms()
@@ -126,6 +145,8 @@ class EarlierShards:
                 writer.append(end(_WRITER, epoch, ident, state, begins, heirs, now_ms))
                 context.logger.info("a stream has ended", stream=stream, heirs=heirs)
         except Fenced as error:
-            context.logger.info("somebody else has begun to end it", stream=stream, why=str(error))
+            context.logger.info(
+                "another process began an epoch first", stream=stream, why=str(error)
+            )
         finally:
             writer.close()

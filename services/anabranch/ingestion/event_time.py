@@ -22,17 +22,17 @@ _PER_MS: Final = {"us": (1_000, 1), "ms": (1, 1), "s": (1, 1_000)}
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Event time in ms of each row; ``bad`` marks the rows without a usable one (theirs is
-    0), None if there are none.
-    """
+    """Event times of a table's rows."""
 
     event_time_ms: Times
+    """Event time of each row, in ms; 0 for a row without a usable one."""
     bad: Mask | None
+    """Mask of the rows without a usable event time; None if every row has one."""
 
 
 def from_field(table: pa.Table, field: str, unit: str) -> Timed:
-    """Event time of each row from its column ``field``; ``unit`` is ``us`` for a timestamp. Whole
-    microseconds are cut to ms towards the past, floats are rounded to the nearest ms.
+    """Return each row's event time, converted from column ``field``. ``unit`` is ``us`` for a
+    timestamp column. Rounds integers down to ms, and floats to the nearest ms.
     """
     column = table.column(field)
     if pa.types.is_timestamp(column.type):
@@ -72,8 +72,9 @@ def from_field(table: pa.Table, field: str, unit: str) -> Timed:
 
 
 def arrivals(timestamps_ms: Times, last_ms: int, ahead_above_ms: int) -> Times:
-    """Return the arrival of consecutive records of one partition, 0 for those without a usable
-    timestamp (IN17). ``last_ms``: arrival of the record before them.
+    """Return the arrival times, in ms, of consecutive records of one partition (IN17); 0 for those
+    without a usable timestamp. ``last_ms`` is the arrival of the record before them; later
+    timestamps than ``ahead_above_ms`` count as that.
     """
     usable = (timestamps_ms >= 1) & (timestamps_ms <= EVENT_TIME_MS_MAX)
     counted = np.where(usable, np.minimum(timestamps_ms, ahead_above_ms), 0)
@@ -82,13 +83,13 @@ def arrivals(timestamps_ms: Times, last_ms: int, ahead_above_ms: int) -> Times:
 
 
 def from_arrivals(arrivals_ms: Times) -> Timed:
-    """Event time of each row from its arrival; 0, no usable timestamp, is bad."""
+    """Return arrival times as event times; rows whose arrival is 0 are bad."""
     bad = arrivals_ms == 0
     return Timed(arrivals_ms, bad if bad.any() else None)
 
 
 def unusable(value: object, name: str) -> RecordRejected:
-    """Why ``value``, the time in ``name``, cannot be an event time."""
+    """Return the reason why ``value``, read from ``name``, cannot be an event time."""
     if value is None:
         return RecordRejected(
             RejectionReason.NO_EVENT_TIME, f"{name} is null: the record has no time"

@@ -1,5 +1,5 @@
-"""The boundary logs of the other shards of a source: what they have read, and whether the source
-has as many shards as it had.
+"""Boundary logs of a source's other shards: how far those have read, and checks that the number of
+shards has not changed unannounced.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _WRITER = "0"
 
 
 class OtherLogs:
-    """Those of one source but ``stream``. Nothing is there of a source without shards."""
+    """Readers of the boundary logs of all shards of a source but ``stream``. Empty for a source
+    without shards.
+    """
 
     def __init__(self, log: EventLog, pipeline: Pipeline, source: Source, stream: str) -> None:
-        """Nothing is contacted yet."""
+        """Keep the arguments; contact nothing."""
         self._log = log
         self._pipeline = pipeline
         self._source = source
@@ -37,20 +39,20 @@ class OtherLogs:
         self._seen: dict[str, BatchId] = {}
 
     def start(self) -> None:
-        """Read them as far as they go now.
+        """Read the logs to their present ends.
 
         Raises:
-            ConfigurationError: they were written when the source had another number of shards.
+            ConfigurationError: a log was written when the source had another number of shards.
             Unavailable: the broker does not answer.
         """
         for stream in self._streams:
             reader = self._readers[stream] = open_stream(self._log, self._pipeline, stream)
             reader.read_to_end()
             last = reader.log_state.last(_WRITER)
-            check_dealt(self._source, stream, () if last is None else last.positions)
+            check_own_partitions(self._source, stream, () if last is None else last.positions)
 
-    def news(self) -> Iterator[tuple[InputPosition, ...]]:
-        """Of each shard that has written since, how far it has read."""
+    def new_positions(self) -> Iterator[tuple[InputPosition, ...]]:
+        """Yield the positions of each shard that has appended a record since the last call."""
         for stream, reader in self._readers.items():
             reader.poll(0)
             log_state = reader.log_state
@@ -61,43 +63,52 @@ class OtherLogs:
                 yield last.positions
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all readers. Idempotent."""
         while self._readers:
             self._readers.popitem()[1].close()
 
 
-def check_dealt(source: Source, stream: str, positions: Sequence[InputPosition]) -> None:
-    """Raises ConfigurationError where the log of ``stream`` names a partition as read that is not
-    its shard's.
+def check_own_partitions(source: Source, stream: str, positions: Sequence[InputPosition]) -> None:
+    """Check that ``positions``, from the log of ``stream``, are of its shard's partitions only.
+
+    Raises:
+        ConfigurationError: one belongs to another shard: the number of shards has changed.
     """
     if (found := misdealt(source.shard(stream), positions)) is not None:
-        raise _changed(source, f"{stream} has read partition {found.partition} of {found.topic}")
+        raise _number_changed(
+            source, f"{stream} has read partition {found.partition} of {found.topic}"
+        )
 
 
-def check_strangers(
+def check_unknown_logs(
     reader: LogReader, pipeline: Pipeline, source: Source, streams: Sequence[str]
 ) -> None:
-    """Raises ConfigurationError where one of ``streams`` has been written, which the source has not
-    with its shards as they are.
+    """Check that none of ``streams``, which the source has only with another number of shards, was
+    ever written.
+
+    Raises:
+        ConfigurationError: one was: the number of shards has changed.
     """
     for stream in streams:
         first, end = reader.offsets(TopicPartition(pipeline.topic_names.boundaries(stream), 0))
         if end > first:
-            raise _changed(source, f"there is a log of {stream}")
+            raise _number_changed(source, f"there is a log of {stream}")
 
 
-def _changed(source: Source, what: str) -> ConfigurationError:
-    """What the logs say is not what the file says."""
+def _number_changed(source: Source, what: str) -> ConfigurationError:
+    """Return the error for a number of shards that differs from the logs'. ``what`` is the
+    evidence.
+    """
     return ConfigurationError(
-        f"{another_number(f'source {source.name}', source.shards)}: {what}. Write all numbers that"
-        " it has had, in their order, and last the one that it is to have, `shards: [BEFORE, NOW]`;"
-        " or begin anew: under another name of the source, or with 'anabranch reset' while the old"
-        " number stands in the file"
+        f"{another_number(f'source {source.name}', source.shards)}: {what}. List every number of"
+        " shards that it has had, in order, and the new one last: `shards: [BEFORE, NOW]`. Or start"
+        " afresh: rename the source, or run 'anabranch reset' while the old number is still in the"
+        " file"
     )
 
 
-def lacking(source: Source) -> ConfigurationError:
-    """A shard has not begun, and the file does not name the streams that it goes on after."""
+def missing_number(source: Source) -> ConfigurationError:
+    """Return the error for a new shard of which the file does not name the streams it follows."""
     return ConfigurationError(
         f"source {source.name}: nothing says where its shards begin, since `shards:"
         f" {written(source.numbers)}` does not say how many it had before: write that number in"

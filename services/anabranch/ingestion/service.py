@@ -1,20 +1,20 @@
 """The ingestion service: wiring of ``protocol.edge.ingestion`` to topics.
 
-A round: fetch; decide about every record; send blocks, dead letters, and one boundary record that
-names the parts, the positions read to, and what was closed when they were read, each when its turn
-has come (``protocol.edge.append_order``); see that record accepted. Nothing that was read is kept
-in memory afterwards. A crash at any point is answered by going on from the positions of the last
-accepted boundary record (rule 17): blocks that no record names do not exist.
+A round fetches records, judges each one, and sends, in the order of ``protocol.edge.append_order``,
+their blocks, dead letters, and one boundary record. That record names the parts, the input
+positions read to, and the newest closed bucket. The round ends when the record is seen accepted;
+nothing that was read stays in memory. After a crash at any point the next process continues from
+the positions of the last accepted boundary record (rule 17): blocks that no record names do not
+exist.
 
-In a backlog the waits of a round are filled with the next one: the client sends blocks while
-further records are fetched and decoded. One attempt to write blocks and one boundary record are
-under way at most, the record after its blocks and after the record before it was seen accepted.
+In a backlog rounds overlap: the client sends the blocks of one round while the next one fetches and
+decodes. At most one attempt to write blocks and one boundary record are in flight. A record is sent
+only after its blocks are in the log and the record before it was accepted.
 
-Restart is also the answer to every error here: whatever cannot be done now raises, and the process
-ends. But input that is not there is no error of this process: a topic that was deleted, a partition
-without a leader, records that were deleted before they were read
-(``protocol.edge.missing_input``). Then the process begins no epoch, says what it waits for, and
-looks again every INPUT_AGAIN_MS.
+Every other error raises and ends the process, and a restart recovers. Missing input is not an error
+of this process: a topic that was deleted, a partition without a leader, records that were deleted
+before they were read (``protocol.edge.missing_input``). The process then begins no epoch, reports
+what it waits for, and tries again every INPUT_AGAIN_MS.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ from anabranch.ingestion.awaited_input import AwaitedInput
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.earlier_shards import EarlierShards
-from anabranch.ingestion.other_logs import OtherLogs, check_dealt, check_strangers, lacking
+from anabranch.ingestion.other_logs import (
+    OtherLogs,
+    check_own_partitions,
+    check_unknown_logs,
+    missing_number,
+)
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
@@ -84,46 +89,57 @@ if TYPE_CHECKING:
     from anabranch.runtime.settings import ServiceSettings
 
 LOOK_WAIT_MS: Final = 500
-"""What a look at all quiet partitions may take: where a leader has died the partitions of the
-others are not to wait for it. Below LOOK_FRESH_MS.
+"""Timeout for probing the idle partitions of a source, in ms. A partition without a leader must not
+delay the others. Below LOOK_FRESH_MS.
 """
 
 FIND_PARTITIONS_EVERY_MS: Final = 2_000
-"""Between two questions for partitions that a topic got: records of one that is not known yet
-may get a later time than theirs. One small request.
+"""Interval between checks for added partitions, in ms. Short, since records of a partition that is
+not known yet may be reassigned to a later event time. Each check is one small request.
 """
 
 COUNT_KEPT_EVERY_MS: Final = 30_000
-"""Between two counts of the blocks that a source has in its topics, two questions for each
-partition: BLOCKS_KEPT_MAX is days away.
+"""Interval between counts of a source's undeleted blocks, in ms. A count takes two requests per
+partition, and a source takes days to reach BLOCKS_KEPT_MAX.
 """
 
 SOURCE_BATCH_RECORDS: Final = 65_536
-"""Records that ingestion takes at once from a backlog: bounds its memory and the time until a
-boundary moves.
+"""Maximum number of records in one batch: bounds memory and the time between boundary records
+while ingestion works off a backlog.
 """
 
 SOURCE_BATCH_BYTES: Final = 64 * MIB
-"""About how many bytes ingestion takes at once from a backlog, by the size of the records
-before: bounds its memory where records are large.
+"""Approximate maximum size of one batch, in bytes, estimated from the size of earlier records:
+bounds memory where records are large.
 """
 
 INPUT_AGAIN_MS: Final = 2_000
-"""Interval between attempts to begin while the input of a source is not there, in ms: a few
-requests to the broker each.
+"""Interval between attempts to begin while a source's input is missing, in ms. Each attempt takes a
+few requests to the broker.
 """
 
 REPLICA: Final = "0"
-"""A source has one writer; a standby replaces it by a newer epoch."""
+"""Replica name in a source's records: a source has one writer, which a standby replaces by
+beginning a newer epoch.
+"""
 _FETCH_WAIT_MS: Final = 50
+"""Time that the first fetch of a round waits for records, in ms."""
 _RECORD_BYTES_AT_FIRST: Final = 64 * 1024
-"""Before one was seen: a process that starts fetches so few that large ones do no harm."""
-_DECODED_AT_ONCE: Final = 16_384
-"""Records that are decoded before more are fetched: so they are still in the processor's cache."""
+"""Size assumed for a record before any was fetched, in bytes. Large, so that the first fetch takes
+few records and fits in memory even where records are large.
+"""
+_FETCH_RECORDS_MAX: Final = 16_384
+"""Maximum number of records of one fetch, decoded before the next: they are still in the
+processor's cache then.
+"""
 _BACKLOG_RECORDS: Final = 5_000
-"""A fetch of so many says that there is a backlog: the next one is not delayed."""
+"""Batch size, in records, from which the source counts as backlogged: the next fetch starts at
+once.
+"""
 _NAMES_MAX: Final = 3
+"""Maximum number of partitions that a message lists."""
 _AWAITING_PAUSE_MS: Final = 100
+"""Length of a step while the input is missing, in ms."""
 _LABELS: Final = ("pipeline", "source")
 
 
@@ -132,8 +148,8 @@ def build(
     context: ServiceContext,
     open_registry: Callable[[str], SchemaRegistry] | None = None,
 ) -> IngestionService:
-    """The service for the source, or its shard, that ``settings.name`` names. ``open_registry``:
-    for pipelines that name a schema registry.
+    """Build the service for the source, or shard of one, that ``settings.name`` names.
+    ``open_registry`` connects to the schema registry, for pipelines that name one.
 
     Raises:
         ConfigurationError: the pipeline has no such source.
@@ -153,8 +169,8 @@ def build(
 
 
 def fingerprint(source: Source, bucket_ms: int) -> str:
-    """Of all that decides which rows a record becomes: of digests of different
-    fingerprints only those of one version are compared, and none is outvoted.
+    """Return the fingerprint of every setting that decides which rows a record becomes. Digests are
+    compared only between epochs with equal fingerprints.
     """
     facts = [
         source.topics,
@@ -170,7 +186,7 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
 
 
 class IngestionService:
-    """Writes one source's stream, or that of one of its shards. See ``runtime.service.Service``."""
+    """Writer of the stream of one source, or of one shard. See ``runtime.service.Service``."""
 
     def __init__(
         self,
@@ -184,7 +200,7 @@ class IngestionService:
         self._stream, self._shard = stream, source.shard(stream)
         self._pipeline: Pipeline = context.pipeline
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
-        self._input_there = AwaitedInput(context.log, self._pipeline, source, stream)
+        self._awaited_input = AwaitedInput(context.log, self._pipeline, source, stream)
         self._lookups = SchemaLookups()
         schema_of = None if registry is None else partial(self._schema_of, registry)
         self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
@@ -225,7 +241,7 @@ class IngestionService:
         self._closed = 0
         self._epoch = 0
         self._awaited = ""
-        """Why the source waits for its input; empty: it does not."""
+        """Reason why the source waits for its input; empty while it does not wait."""
         self._try_next_ms = 0
         self._life = ""
         self._heartbeats = HeartbeatSender(
@@ -243,11 +259,12 @@ class IngestionService:
         ] = []
 
     def start(self) -> None:
-        """Check topics, begin an epoch, go on where the log says; or wait for the input.
+        """Check the topics, begin an epoch and continue from the last accepted boundary record. If
+        the input is missing, begin to wait for it instead.
 
         Raises:
-            ConfigurationError: a topic is not as it must be, or the source has another number of
-                shards than the file says.
+            ConfigurationError: a topic is missing or has wrong settings, or the file has another
+                number of shards than the logs.
             Fenced: another process of this source began after this one.
         """
         try:
@@ -256,19 +273,20 @@ class IngestionService:
             self._await_input(str(why))
 
     def _begin(self) -> None:
-        """Do what ``start`` does.
+        """Check the topics, begin an epoch and continue from the last accepted boundary record.
 
         Raises:
-            InputAwaited: the input of a source that has run before is not there. No epoch was
-                begun, unless it went meanwhile.
-            ConfigurationError: a topic is not as it must be, or the source has another number of
-                shards than the file says.
+            InputAwaited: the input of a source that has run before is missing. No epoch was begun,
+                unless the input disappeared after the first check.
+            ConfigurationError: a topic is missing or has wrong settings, or the file has another
+                number of shards than the logs.
             Fenced: another process of this source began after this one.
         """
         context, source = self._context, self._source
         own = self._open()
-        own.read_to_end()  # it may have ended: then the log says what to write into the file
-        check_strangers(self._looker, self._pipeline, source, self._topics.strangers)
+        # First: if the stream has ended, its log tells the user what to write into the file.
+        own.read_to_end()
+        check_unknown_logs(self._probe_reader, self._pipeline, source, self._topics.unknown_streams)
         self._dead_letters = DeadLetters(context.log, source.dead_letter, self._topics.dead_letter)
         started = EpochStarted(
             REPLICA,
@@ -278,18 +296,17 @@ class IngestionService:
             bucket_ms=self._pipeline.bucket_ms,
         )
         before = EarlierShards(context, source, self._stream, started).ended()
-        check_dealt(source, self._stream, read_to(own.log_state.last(REPLICA)))
-        # Before the epoch: whoever waits writes nothing, and fences nobody.
+        check_own_partitions(source, self._stream, read_to(own.log_state.last(REPLICA)))
+        # Before the epoch: a process that waits for its input writes nothing and fences no other.
         self._input(own.log_state, before)
         self._others.start()
         self._begin_epoch(own, replace(started, rest_upto=rest_upto(before)))
-        self._decoder.decode(
-            [b"{}"]
-        )  # what is loaded at first use is loaded before this service says that it runs
+        # The decoder loads libraries at first use: before this service reports that it runs.
+        self._decoder.decode([b"{}"])
         last = self._boundaries.log_state.last(REPLICA)
-        check_dealt(source, self._stream, read_to(last))
+        check_own_partitions(source, self._stream, read_to(last))
         is_new = not read_to(last)
-        # Again: the process before may have read on until the epoch began.
+        # Again: the previous process may have read further until this epoch fenced it.
         progress, there = self._input(self._boundaries.log_state, before)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
@@ -303,13 +320,16 @@ class IngestionService:
         self._topic_ids = dict(there.topic_ids)
         self._closed = self._machine.closed
         self._draft: BoundaryRecord | None = None
-        """Names what was read, as soon as its blocks are in the log."""
-        if is_new and before:  # readers wait until they know where the stream begins
-            self._draft = self._decided()
+        """Boundary record of what was read last, without parts; sent once its blocks are in the
+        log. None: everything read is named.
+        """
+        if is_new and before:
+            # At once, without input: readers wait until they know where the new stream begins.
+            self._draft = self._draft_record()
             self._finish()
         self._reading: frozenset[tuple[str, int]] = frozenset()
         self._awaited, self.status.error = "", None
-        self._choose()
+        self._choose_partitions()
         self._report()
         context.logger.info(
             "reading",
@@ -320,7 +340,7 @@ class IngestionService:
         )
 
     def _open(self) -> BoundaryReader:
-        """Check the topics, and open what reads them; a reader of the own log.
+        """Check the topics, open the readers of the input, and return a reader of the own log.
 
         Raises:
             ConfigurationError, InputAwaited: as ``AwaitedInput.check_topics``.
@@ -328,34 +348,35 @@ class IngestionService:
         log = self._context.log
         self._admin = log.admin()
         self._closers += [self._admin, self._others]
-        self._topics = self._input_there.check_topics(self._admin)
+        self._topics = self._awaited_input.check_topics(self._admin)
         self._reader = log.reader(
             committed=True,
             headers=True,
             timestamps=self._source.event_time.field is None,
             follows=True,
         )
-        # Looks see records of open transactions too: what may still become visible is not silence.
-        self._looker = log.reader(committed=False, headers=False, timestamps=False)
+        # Probes count records of open transactions too: a partition with records that may still
+        # become visible is not idle.
+        self._probe_reader = log.reader(committed=False, headers=False, timestamps=False)
         own = open_stream(log, self._pipeline, self._stream)
-        self._closers += [self._reader, self._looker, own]
+        self._closers += [self._reader, self._probe_reader, own]
         return own
 
     def _input(
         self, log_state: LogState, before: Sequence[EndedStream]
     ) -> tuple[SourceProgress, InputState]:
-        """Return from where the source goes on, and its input as the broker describes it.
+        """Return the progress to continue from, and the input as the broker reports it.
 
         Raises:
-            InputAwaited: it cannot go on from there at the moment.
+            InputAwaited: the source cannot continue from there at the moment.
         """
         now_ms = self._context.clock.now_ms()
         last, closed = log_state.last(REPLICA), log_state.closed(REPLICA)
         progress = goes_on(self._shard, last, closed, before, now_ms)
-        return progress, self._input_there.state(self._admin, self._looker, progress)
+        return progress, self._awaited_input.state(self._admin, self._probe_reader, progress)
 
     def _await_input(self, why: str) -> None:
-        """Give back all that was opened, and wait. ``why``: for people."""
+        """Close everything that is open and begin to wait. ``why`` is the reason for the status."""
         self._close()
         if why != self._awaited:
             self._context.logger.warning("the source waits for its input", why=why)
@@ -364,13 +385,14 @@ class IngestionService:
         self._report_awaited()
 
     def _report_awaited(self) -> None:
+        """Report in status and heartbeat that the source waits for its input."""
         self.status.state, self.status.waiting_for = "waiting", "its input"
         self.status.error = self._awaited
         self.status.detail = {**self._counts, "input_missing": self._awaited}
-        self._beat(INPUT_MISSING)
+        self._send_heartbeat(INPUT_MISSING)
 
     def _begin_epoch(self, own: BoundaryReader, started: EpochStarted) -> None:
-        """Open what writes the stream. ``own``: a reader of its log."""
+        """Open the writers of the stream and begin an epoch. ``own`` is a reader of its log."""
         context, names = self._context, self._pipeline.topic_names
         boundaries = names.boundaries(self._stream)
         self._life = life_of(context.log, boundaries)
@@ -385,12 +407,18 @@ class IngestionService:
         self._timeline = context.entropy.token()
 
     def _check_begins(self, log_state: LogState) -> None:
-        """Raises ConfigurationError where nothing says from where the stream goes on."""
+        """Check that the log or the file says where the stream begins.
+
+        Raises:
+            ConfigurationError: neither does.
+        """
         if log_state.lacks_rest and not read_to(log_state.last(REPLICA)):
-            raise lacking(self._source)
+            raise missing_number(self._source)
 
     def step(self) -> None:
-        """One round: at most about 100 ms when there is nothing to read."""
+        """Run one round, or one wait for missing input. Takes at most about 100 ms if nothing can
+        be read.
+        """
         clock = self._context.clock
         if self._awaited:
             clock.sleep_ms(_AWAITING_PAUSE_MS)
@@ -405,31 +433,35 @@ class IngestionService:
             self._await_input(str(why))
 
     def _round(self) -> None:
+        """Read once, advance the boundary by idle time, and do what is due periodically."""
         clock = self._context.clock
         wait_ms = self._append_next_ms - clock.monotonic_ms()
         if wait_ms > 0 and not self._backlog:
             clock.sleep_ms(wait_ms)
         with without_collection():
             self._read()
-        self._look()
+        self._probe_idle()
         self._skip_hidden()
-        for positions in self._others.news():
+        for positions in self._others.new_positions():
             self._machine.heard(positions, clock.monotonic_ms())
         if self._machine.moves_unread(clock.monotonic_ms()):
-            self._draft = self._decided()
+            self._draft = self._draft_record()
             self._finish()
-        self._look_around()
-        self._choose()
+        self._check_periodically()
+        self._choose_partitions()
         self._report()
 
     def _read(self) -> None:
+        """Fetch and decode one batch and process it. If there is no backlog, wait until everything
+        that was read is named by an accepted boundary record.
+        """
         pieces: list[tuple[Batch, Decoded]] = []
         taken = wanted = 0
         size_bytes = 0
         broken = False
         while taken == wanted < self._records_max and size_bytes < SOURCE_BATCH_BYTES:
             at_most = min(
-                _DECODED_AT_ONCE,
+                _FETCH_RECORDS_MAX,
                 self._records_max - taken,
                 max(1, (SOURCE_BATCH_BYTES - size_bytes) // self._record_bytes),
             )
@@ -438,7 +470,8 @@ class IngestionService:
             except AnabranchError:
                 if not pieces and self._draft is None:
                     raise
-                broken = True  # what stands before it is named first; the next round says it again
+                # What was read before the error is named first; the next round fails again.
+                broken = True
                 break
             piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
             if piece.records:
@@ -449,17 +482,18 @@ class IngestionService:
         self._backlog = not broken and (taken == wanted or taken >= _BACKLOG_RECORDS)
         if pieces:
             crash_point("ingestion.fetched")
-            self._take(*joined(pieces))
+            self._process(*joined(pieces))
         if not self._backlog:
             self._finish()
 
     def _schema_of(self, registry: SchemaRegistry, schema_id: int) -> str:
-        """Return what ``registry`` has under ``schema_id``. While it does not answer, this process
-        ends, and what was read is read again by the next.
+        """Return the schema that ``registry`` holds under ``schema_id``.
 
         Raises:
-            UnknownSchema: it has nothing there, or had nothing a moment ago
+            UnknownSchema: it has none, or had none a moment ago
                 (``protocol.edge.schema_lookups``).
+            Unavailable: it does not answer. The process ends, and the next one reads the same
+                records again.
         """
         now_ms, logger = self._context.clock.monotonic_ms(), self._context.logger
         if why := self._lookups.answered_lately(schema_id, now_ms):
@@ -480,7 +514,7 @@ class IngestionService:
         return schema
 
     def stop(self) -> None:
-        """Close what was opened. Idempotent."""
+        """Close everything that is open. Idempotent."""
         self._close()
         self._heartbeats.close()
 
@@ -488,9 +522,11 @@ class IngestionService:
         while self._closers:
             self._closers.pop().close()
 
-    def _take(self, batch: Batch, decoded: Decoded) -> None:
-        """Make ``batch``, whose values are ``decoded``, part of the stream."""
-        self._name()
+    def _process(self, batch: Batch, decoded: Decoded) -> None:
+        """Judge ``batch``, whose values are ``decoded``, and begin to write it: blocks are being
+        sent, dead letters are queued, and the boundary record is drafted.
+        """
+        self._send_record()
         context, bucket_ms = self._context, self._pipeline.bucket_ms
         judged = judge(
             batch,
@@ -499,15 +535,15 @@ class IngestionService:
             self._machine.limits(context.clock.now_ms()),
             bucket_ms,
         )
-        # Sparse data: a batch that makes more parts than a boundary record may name is taken in
-        # pieces. Large buckets have several parts.
+        # Sparse data: a batch of more parts than a boundary record may name is processed in pieces.
+        # Large buckets have several parts.
         if (
             judged.buckets + judged.table.num_rows // 1_000 > PARTS_PER_RECORD_MAX
             and batch.records > 1
         ):
             self._records_max = max(1_000, batch.records // 2)
             for half in batch.halves():
-                self._take(half, self._decoder.decode(half.values()))
+                self._process(half, self._decoder.decode(half.values()))
             return
         crash_point("ingestion.decoded")
         for number, why in judged.rejected:
@@ -516,15 +552,16 @@ class IngestionService:
         now_ms = context.clock.monotonic_ms()
         self._machine.read(judged.facts, now_ms)
         self._machine.advance(now_ms)
-        self._draft = self._decided()
+        # Drafted now, sent later: the record must not claim what is read while its blocks are sent.
+        self._draft = self._draft_record()
         self._blocks.begin(slices(judged.table, bucket_ms, self._topics.blocks))
         crash_point("ingestion.blocks_begun")
         if judged.buckets < PARTS_PER_RECORD_MAX // 4:
             self._records_max = SOURCE_BATCH_RECORDS
         self._count(batch, judged)
 
-    def _decided(self) -> BoundaryRecord:
-        """The boundary record of everything that was read so far, but for its parts."""
+    def _draft_record(self) -> BoundaryRecord:
+        """Return the boundary record of everything read so far, without its parts."""
         self._batch += 1
         return BoundaryRecord(
             replica=REPLICA,
@@ -537,8 +574,10 @@ class IngestionService:
             past=self._machine.past,
         )
 
-    def _name(self) -> None:
-        """Put the record of what was read last under way, once its blocks are in the log."""
+    def _send_record(self) -> None:
+        """Send the drafted boundary record, if there is one, once its blocks and dead letters are
+        in the log. Does not wait until it is accepted.
+        """
         draft = self._draft
         if draft is None:
             return
@@ -548,7 +587,7 @@ class IngestionService:
                 case Step.AWAIT_BLOCKS:
                     parts = self._blocks.finish()
                 case Step.AWAIT_RECORD:
-                    self._accept()
+                    self._await_accepted()
                 case Step.WRITE_DEAD_LETTERS:
                     self._dead_letters.flush()
                 case Step.SEND_RECORD:
@@ -560,12 +599,16 @@ class IngestionService:
         self._append_next_ms = now_ms + self._machine.append_pause_ms(now_ms)
 
     def _finish(self) -> None:
-        """Name everything that was read so far, and see it accepted."""
-        self._name()
-        self._accept()
+        """Send the drafted boundary record and wait until it is accepted."""
+        self._send_record()
+        self._await_accepted()
 
-    def _accept(self) -> None:
-        """See the record that is under way accepted."""
+    def _await_accepted(self) -> None:
+        """Wait until the boundary record in flight, if there is one, is seen accepted in the log.
+
+        Raises:
+            TooManyParts: it was rejected, since too many parts are open.
+        """
         try:
             record = self._boundaries.await_accepted()
         except TooManyParts as error:
@@ -580,26 +623,26 @@ class IngestionService:
         self._boundaries.log_state.forget(self._closed)
         self._counts["boundary_records"] += 1
 
-    def _look(self) -> None:
-        """Look at the ends of the partitions that say nothing. Here everything that was
-        fetched has been read.
+    def _probe_idle(self) -> None:
+        """Probe the ends of idle partitions: whether they are really empty. Everything that was
+        fetched must have been read.
         """
         clock = self._context.clock
         begun_ms = clock.monotonic_ms()
         due = [TopicPartition(*at) for at in self._machine.looks_due(begun_ms)]
         if not due:
             return
-        ends = self._looker.ends(due, LOOK_WAIT_MS)
+        ends = self._probe_reader.ends(due, LOOK_WAIT_MS)
         done_ms = clock.monotonic_ms()
         offsets = self._machine.offsets()
         for at in due:
             position = self._reader.position(at) if at in self._reading else offsets[at]
-            # Without an answer the machine counts on as if nobody had looked.
+            # Without an answer the machine counts the partition as not probed.
             empty = position >= ends[at] if at in ends else None
             self._machine.looked(at, empty=empty, begun_ms=begun_ms, done_ms=done_ms)
 
     def _skip_hidden(self) -> None:
-        """Record that the source is past what readers are never shown (IN15)."""
+        """Move the positions past offsets that readers never see, as transaction markers (IN15)."""
         now_ms = self._context.clock.monotonic_ms()
         if self._draft is not None or now_ms < self._skip_next_ms:
             return
@@ -607,12 +650,13 @@ class IngestionService:
         for at in self._reading:
             self._machine.skip_hidden(at, self._reader.position(TopicPartition(*at)))
 
-    def _look_around(self) -> None:
-        """Now and then: whether somebody else writes the source now, whether its topics have got
-        partitions, how far its readers are behind.
+    def _check_periodically(self) -> None:
+        """Check, when due, whether a newer epoch has begun, whether the input topics have new
+        partitions, and how far the readers are behind.
 
         Raises:
-            Fenced: somebody does.
+            Fenced: another process has begun a newer epoch.
+            InputAwaited: a topic was deleted, whether it was created again or not.
         """
         clock = self._context.clock
         if clock.monotonic_ms() >= self._find_next_ms:
@@ -625,13 +669,13 @@ class IngestionService:
             self._count_next_ms = clock.monotonic_ms() + COUNT_KEPT_EVERY_MS
 
     def _count_kept(self) -> None:
-        """How many of the blocks of this source are not deleted yet, though they could be. Without
-        an answer it is as before.
+        """Count the blocks of closed buckets that are not deleted yet. Keeps the last count if the
+        broker does not answer.
         """
         topic = self._pipeline.topic_names.blocks(self._stream, REPLICA)
         with contextlib.suppress(Unavailable):
             offsets = {
-                i: self._looker.offsets(TopicPartition(topic, i), LOOK_WAIT_MS)
+                i: self._probe_reader.offsets(TopicPartition(topic, i), LOOK_WAIT_MS)
                 for i in range(self._topics.blocks)
             }
             open_parts = self._boundaries.log_state.pending(REPLICA)
@@ -641,16 +685,16 @@ class IngestionService:
             self._kept.labels(self._pipeline.name, self._stream).set(self._blocks_kept)
 
     def _find_partitions(self) -> None:
-        """A topic that got more partitions: they are read from their beginning. Where nobody
-        answers they are looked for again in a while.
+        """Add partitions that a topic has got since the last check, from their beginning. If the
+        broker does not answer, the next check finds them.
 
         Raises:
             InputAwaited: a topic was deleted, whether it was created again or not.
         """
-        self._input_there.check_identities(self._admin, self._topic_ids)
+        self._awaited_input.check_identities(self._admin, self._topic_ids)
         clock, known = self._context.clock, self._machine.offsets()
         counts = {
-            topic: self._looker.partitions(topic, LOOK_WAIT_MS) or 0
+            topic: self._probe_reader.partitions(topic, LOOK_WAIT_MS) or 0
             for topic in self._source.topics
         }
         for at in [
@@ -660,7 +704,7 @@ class IngestionService:
             if self._shard.has(i) and (topic, i) not in known
         ]:
             try:
-                first, end = self._looker.offsets(at, LOOK_WAIT_MS)
+                first, end = self._probe_reader.offsets(at, LOOK_WAIT_MS)
             except Unavailable:
                 break
             self._machine.add(at, first, clock.monotonic_ms())
@@ -671,21 +715,23 @@ class IngestionService:
     def _first_offsets(
         self, there: InputState, before: Sequence[EndedStream], *, is_new: bool
     ) -> dict[tuple[str, int], int]:
-        """Where partitions begin that no boundary names. ``start`` counts until the first
-        boundary, which names them all: what came since is read.
+        """Return the first offset to read of each partition that no boundary record names.
+
+        The source's ``start`` applies only until the first boundary record, which names every
+        partition of the time: a partition added later is read from its beginning.
         """
         found: dict[tuple[str, int], int] = {}
         for at, (first, end) in there.offsets.items():
             begins = is_new and begins_by_start(at[1], before)
             start = self._source.start if begins else "earliest"
             if isinstance(start, int):
-                found[at] = self._looker.offset_from(TopicPartition(*at), start)
+                found[at] = self._probe_reader.offset_from(TopicPartition(*at), start)
             else:
                 found[at] = end if start == "latest" else first
         return found
 
-    def _choose(self) -> None:
-        """Read the partitions that are to be read now."""
+    def _choose_partitions(self) -> None:
+        """Assign the reader the partitions that the machine wants read now; log what changed."""
         machine, logger = self._machine, self._context.logger
         open_parts, was_full = self._boundaries.log_state.pending_count(REPLICA), machine.is_full
         was_pushed_back, was_stopped = machine.is_pushed_back, machine.is_stopped
@@ -719,6 +765,7 @@ class IngestionService:
             )
 
     def _count(self, batch: Batch, judged: Judged) -> None:
+        """Add the batch to metrics and status counts."""
         metrics, labels = self._context.metrics, (self._pipeline.name, self._stream)
         metrics.count_in(batch.records, judged.size_bytes)
         metrics.count_out(judged.table.num_rows, judged.table.nbytes)
@@ -737,6 +784,7 @@ class IngestionService:
         self._counts["heartbeats"] += len(batch.heartbeats)
 
     def _report(self) -> None:
+        """Update the status and send a heartbeat."""
         clock, status = self._context.clock, self.status
         waiting = self._machine.waiting_for(clock.monotonic_ms())
         name = None if waiting is None else f"{waiting[0]}[{waiting[1]}]"
@@ -757,9 +805,9 @@ class IngestionService:
             "pushed_back": self._machine.is_pushed_back,
             "too_much_open": self._machine.is_stopped,
         }
-        self._beat(status.state)
+        self._send_heartbeat(status.state)
 
-    def _beat(self, state: str) -> None:
+    def _send_heartbeat(self, state: str) -> None:
         self._heartbeats.send(
             Heartbeat(
                 "ingestion",
@@ -775,7 +823,7 @@ class IngestionService:
 
 
 def _too_much_open(source: Source, bucket_ms: int) -> str:
-    """Return what a person must do about a source that has stopped (IN16)."""
+    """Return how an operator can mend a source that has stopped because too much is open (IN16)."""
     return (
         f"out_of_orderness ({source.out_of_orderness_ms} ms) keeps too many buckets of"
         f" {bucket_ms} ms open: make it shorter and restart; a pipeline of another name can have"
@@ -784,7 +832,7 @@ def _too_much_open(source: Source, bucket_ms: int) -> str:
 
 
 def _names(partitions: Iterable[tuple[str, int]]) -> str:
-    """Some of them, for people."""
+    """Return the first few ``partitions``, and the number of the others, for a message."""
     names = [f"{topic}[{partition}]" for topic, partition in sorted(partitions)]
     return ", ".join(names[:_NAMES_MAX]) + (
         f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""

@@ -1,4 +1,4 @@
-"""What the topics of a source must be, checked once at start."""
+"""Check of a source's topics, once at start: existence, settings, number of partitions."""
 
 from __future__ import annotations
 
@@ -16,36 +16,38 @@ if TYPE_CHECKING:
     from anabranch.ports import LogAdmin
 
 DEAD_LETTER_ROOM_BYTES: Final = 64 * 1024
-"""By so much a dead-letter topic must take larger records than the input: for the headers
-that say why, and for other compression than the user's.
+"""Size by which a dead-letter topic's record limit must exceed the input's, in bytes: room for the
+headers with the reason, and for compression that works worse than the producer's.
 """
 
 
 class InputError(ConfigurationError):
-    """A topic of the user is not as the source needs it."""
+    """Raised when one of the user's input topics is missing or has wrong settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTopics:
-    """Numbers of partitions."""
+    """What ``check`` found out about the topics of a source."""
 
     inputs: dict[str, int]
+    """Number of partitions of each input topic."""
     blocks: int
+    """Number of partitions of the topic of blocks."""
     dead_letter: int
-    strangers: tuple[str, ...] = ()
-    """Streams that have a log, and that the source would have with another number of shards."""
+    """Number of partitions of the dead-letter topic."""
+    unknown_streams: tuple[str, ...] = ()
+    """Streams that the source would have with another number of shards, and whose log exists."""
     rejected_kept_ms: int | None = None
     """Retention of the dead-letter topic, in ms; None: unbounded."""
 
 
 def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> SourceTopics:
-    """Look at all topics of ``source`` that who writes ``stream`` needs; creates the dead-letter
-    topic if it is missing.
+    """Check all topics that the writer of ``stream`` needs. Creates the dead-letter topic if it is
+    missing.
 
     Raises:
-        ConfigurationError: one is missing, or is not set as it must be; the text says how to mend
-            it.
-        InputError: the same of an input topic.
+        ConfigurationError: a topic is missing or has wrong settings; the text says how to mend it.
+        InputError: an input topic is missing or has wrong settings.
         Unavailable: the broker did not answer.
     """
     names = pipeline.topic_names
@@ -96,10 +98,12 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
 
 
 def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:
-    topic, needed = (
-        source.dead_letter,
-        min(largest + DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX),
-    )  # what is larger is cut
+    """Check the dead-letter topic, or create it, and return its number of partitions. ``largest``
+    is the size limit of the input's records, in bytes.
+    """
+    topic = source.dead_letter
+    # Larger dead letters are truncated, so the topic need not take more than this.
+    needed = min(largest + DEAD_LETTER_ROOM_BYTES, RECORD_BYTES_ON_BROKER_MAX)
     if topic not in found:
         admin.create([topic_settings("dead_letters", topic, replication=BROKERS_OWN)])
         return admin.partitions([topic])[topic]

@@ -196,7 +196,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "dead_letters_not_flushed",
-        "ingestion.service:IngestionService._name",
+        "ingestion.service:IngestionService._send_record",
         "self._dead_letters.flush()",
         "pass",
         "3.1",
@@ -205,7 +205,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "late_by_what_is_not_in_the_log",
-        "ingestion.service:IngestionService._name",
+        "ingestion.service:IngestionService._send_record",
         "parts = self._blocks.finish()",
         "parts = self._blocks.finish(); self._dead_letters.flush()",
         "3.1, rule 17",
@@ -241,8 +241,8 @@ SOURCES: Final = (
     ),
     Mutant(
         "senders_headers_pass_for_ours",
-        "ingestion.dead_letters:_Letter.sent_headers",
-        "_SENDERS + name if name.lower().startswith(_OURS) else name",
+        "ingestion.dead_letters:_DeadLetter.sent_headers",
+        "_SENDER_PREFIX + name if is_reserved else name",
         "name",
         "3.1",
         ("bad records",),
@@ -250,7 +250,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "every_dead_letter_is_late",
-        "ingestion.dead_letters:_Letter.reason",
+        "ingestion.dead_letters:_DeadLetter.reason",
         "self.why.reason.value.encode()",
         'b"late"',
         "3.1",
@@ -261,10 +261,10 @@ SOURCES: Final = (
         "silence_closes_what_has_no_name",
         "ingestion.service:IngestionService._round",
         """if self._machine.moves_unread(clock.monotonic_ms()):
-            self._draft = self._decided()
+            self._draft = self._draft_record()
             self._finish()""",
-        "if self._machine.advance(clock.monotonic_ms()) > self._closed: self._accept() or"
-        " self._boundaries.append(replace(self._decided(), prev=self._boundaries.tip()))",
+        "if self._machine.advance(clock.monotonic_ms()) > self._closed: self._await_accepted() or"
+        " self._boundaries.append(replace(self._draft_record(), prev=self._boundaries.tip()))",
         "IN12",
         ("silence in a backlog",),
         by=("ingestion", "conservation"),
