@@ -1,1 +1,3 @@
-"""Hands an output's stable records to users: one record each, in order, exactly once."""
+"""Delivery: writes an output's stable rows to the users' topic, one record each, in order, exactly
+once.
+"""

@@ -1,4 +1,4 @@
-"""``python -m anabranch.delivery``: one output of one pipeline."""
+"""Entry point of ``python -m anabranch.delivery``: delivers one output of one pipeline."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whole buckets of an output's stage, in canonical order: stable ones from whoever still has
-them, tentative ones from who made them.
+"""Reader of whole buckets of an output's stage, in canonical order: stable ones from any replica
+that still has their blocks, tentative ones from the replica that made them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Stable = list[tuple[int, str, tuple[Part, ...]]]
 
 
 class BucketReader:
-    """Reads what ``following`` knows of. Not thread-safe.
+    """Reader of the buckets that the boundary log of ``following`` names. Not thread-safe.
 
-    There is one for each half of delivery, and in it one reader for stable and one for tentative
-    blocks: they stand at different places of the same topics, and what one has read too far is of
-    no use to the other.
+    The corrected and the live half of delivery each have one. It holds a block reader for stable
+    and another for tentative blocks: they read at different positions of the same topics, and
+    neither can use what the other has buffered.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class BucketReader:
         self._blocks, self._branches = reader(), reader()
 
     def gone_upto(self) -> int:
-        """The last stable bucket of which nobody has all blocks, since what other readers had
-        passed is deleted; 0: there is none.
+        """Return the last stable bucket of which no replica has all blocks any more, or 0.
 
-        What is new, an output or its live topic, begins after it.
+        Blocks are deleted once all known readers have passed them, so a new output or live topic
+        begins after this bucket.
         """
         reader = self._log.reader(committed=False, headers=False)
         try:
@@ -65,12 +65,12 @@ class BucketReader:
             reader.close()
 
     def stable(self, wanted: Stable) -> list[Ordered]:
-        """Stable buckets, none of them empty; where blocks of one writer are gone, from another
-        that made the same of the bucket.
+        """Return the rows of stable buckets, none of them empty. Where blocks of the named writer
+        are gone, reads them from a replica whose result for the bucket is equal.
 
         Raises:
-            DataMissing: nobody has them, or only one that made other rows of a bucket: what counts
-                is the boundary log's.
+            DataMissing: no replica has them, or only one with other rows than the boundary log
+                counts.
         """
         try:
             return in_order(self._blocks.read_buckets(wanted), self._width_ms)
@@ -85,28 +85,34 @@ class BucketReader:
     def tentative(
         self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]
     ) -> list[Ordered]:
-        """Tentative buckets, (bucket, parts), none of them empty, which only ``replica`` has.
+        """Return the rows of ``replica``'s tentative buckets, (bucket, parts), none of them empty.
 
         Raises:
-            DataMissing, RemoteProtocolError: it has them no more, or not as its records say.
+            DataMissing, RemoteProtocolError: the blocks are gone, or differ from their boundary
+                records.
         """
         return in_order(
             self._branches.read_buckets([(bucket, replica, parts) for bucket, parts in wanted]),
             self._width_ms,
         )
 
-    def rest(self) -> None:
-        """No tentative buckets are wanted for now: give back what reads them."""
+    def close_tentative(self) -> None:
+        """Close the reader of tentative blocks until it is needed again."""
         self._branches.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close both block readers. Idempotent."""
         self._blocks.close()
         self._branches.close()
 
     def _from_any(
         self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]
     ) -> list[tuple[int, pa.Table]]:
+        """Return the tables of ``bucket`` from the first of ``sources`` that has all its blocks.
+
+        Raises:
+            DataMissing: none has; the error is that of the last source.
+        """
         for writer, parts in sources[:-1]:
             try:
                 return self._blocks.read_buckets([(bucket, writer, parts)])

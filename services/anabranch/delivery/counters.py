@@ -1,6 +1,4 @@
-"""What the delivery of one output counts, as metrics: of its corrected topic, and of its live
-one.
-"""
+"""Metrics of one output's delivery: counters of its corrected and of its live topic."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ _LABELS: Final = ("pipeline", "output")
 
 
 class CorrectedCounters:
-    """Of the corrected topic."""
+    """Counters of the corrected topic."""
 
     def __init__(self, registry: CollectorRegistry, pipeline: str, output: str) -> None:
         counter = _counters(registry, pipeline, output)
@@ -31,7 +29,7 @@ class CorrectedCounters:
 
 
 class LiveCounters:
-    """Of the live topic."""
+    """Counters and gauges of the live topic."""
 
     def __init__(self, registry: CollectorRegistry, pipeline: str, output: str) -> None:
         self.waiting = Gauge(
@@ -67,7 +65,7 @@ class LiveCounters:
 def _counters(
     registry: CollectorRegistry, pipeline: str, output: str
 ) -> Callable[[str, str], Counter]:
-    """What makes a counter of one output, of a name and a text."""
+    """Return a factory of one output's counters, from name and help text."""
     return lambda name, text: Counter(
         f"anabranch_delivery_{name}", text, _LABELS, registry=registry
     ).labels(pipeline, output)

@@ -1,6 +1,6 @@
-"""The shards that an output had with other numbers: the first new one sees to it that they have
-ended, and each goes on with its partitions. What that means is decided in
-``protocol.edge.output_handover``.
+"""End of the shards that an output had under earlier numbers of shards. The first new shard ends
+them; every new shard continues the partitions that it takes over.
+``protocol.edge.output_handover`` holds the rules.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 def transactional_id(pipeline: str, process: str) -> str:
-    """Under which ``process`` writes a corrected topic."""
+    """Return the transactional id with which ``process`` writes the corrected topic."""
     return f"{pipeline}.{process}.corrected"
 
 
 class EarlierShards:
-    """Those of one output, as its shard ``process`` finds them."""
+    """Earlier shards of one output, seen from its present shard ``process``."""
 
     def __init__(
         self,
@@ -47,46 +47,55 @@ class EarlierShards:
         waiting: read_back.Waiting,
         origin: Origin,
     ) -> None:
-        """Nothing is contacted yet. ``origin``: of the output's records."""
+        """Keep the arguments; contact nothing. ``origin`` is that of the output's records."""
         self.origin = origin
         self._context, self._output = context, output
         self._log, self._names = context.log, context.pipeline.topic_names
         self._process, self._shard = process, output.shard(process)
         self._waiting = waiting
         self._ended: list[EndedShards] | None = None
-        """Once all have ended: that is final."""
+        """Ends of the earlier shards once all have ended, which is final; None before."""
         self._is_settled = len(output.numbers) == 1
 
     def check_own(self, progress: DeliveryProgress | None) -> None:
-        """Raises ConfigurationError where the process itself has ended."""
+        """Check, by its newest ``progress``, that this process itself has not been ended.
+
+        Raises:
+            ConfigurationError: it has, for another number of shards.
+        """
         numbers = self._output.numbers
         has_ended(self._output.name, numbers, len(numbers), progress)
 
     def check_runs(self) -> None:
-        """The same by what is to be seen now, whatever is under way."""
-        self.check_own(self._look(self._process))
-
-    def check_live(self) -> None:
-        """Before and after it has fenced whoever wrote the live topic, which is that of all
-        numbers.
+        """Check, by the progress that is committed now, that this process has not been ended.
+        Does not wait for open transactions.
 
         Raises:
-            ConfigurationError: the process itself has ended.
-            Unavailable: earlier shards have not.
+            ConfigurationError: it has, for another number of shards.
+        """
+        self.check_own(self._progress_of(self._process))
+
+    def check_live(self) -> None:
+        """Check that this process may write the live topic, which all numbers of shards share.
+        Called before and after it fences the topic's previous writer.
+
+        Raises:
+            ConfigurationError: this process has been ended for another number of shards.
+            Unavailable: the earlier shards have not ended yet.
         """
         if not self._is_settled:
             raise Unavailable(f"the earlier shards of output {self._output.name} have not ended")
         self.check_runs()
 
     def inherited(self, progress: DeliveryProgress | None, partitions: int) -> Inherited | None:
-        """What the process inherits, with its newest ``progress``; None: nothing, or it has
-        passed that.
+        """Return what this process, at its newest ``progress``, takes over from earlier shards.
+        None if there is nothing to take over, or it has passed that.
 
         Raises:
-            ConfigurationError: the shards before are not those that the file says, or have ended
-                for others. Nothing has changed then.
+            ConfigurationError: the earlier shards are not those that the file names, or have ended
+                for others. Nothing was changed.
             Unavailable: one has not ended, or the broker does not answer.
-            OutcomeUnknown: the next attempt finds out.
+            OutcomeUnknown: an end may or may not be written; the next attempt finds out.
         """
         if len(self._output.numbers) == 1 or not inherits(progress):
             self._is_settled = True
@@ -97,11 +106,14 @@ class EarlierShards:
         return inherited(self._output.name, self._shard, partitions, self._ended, progress)
 
     def _all_ended(self, partitions: int) -> list[EndedShards]:
+        """Return the ends of the shards of every earlier number, ending those that run."""
         found: list[EndedShards] = []
         for generation in range(1, len(self._output.numbers)):
             processes = self._output.generation(generation)
             for index, each in enumerate(processes):
-                self._check(generation, Shard(index, len(processes)), self._look(each), partitions)
+                self._check(
+                    generation, Shard(index, len(processes)), self._progress_of(each), partitions
+                )
             ends = tuple(self._end_of(each, generation) for each in processes)
             beginning = None
             if (first := processes[0]) != self._output.name:
@@ -112,7 +124,8 @@ class EarlierShards:
             found.append(EndedShards(ends, beginning))
         return found
 
-    def _look(self, process: str) -> DeliveryProgress | None:
+    def _progress_of(self, process: str) -> DeliveryProgress | None:
+        """Return the newest committed progress of ``process``."""
         return read_back.last_progress(
             self._log, self._names.progress(process), process, self.origin.life
         )
@@ -120,13 +133,22 @@ class EarlierShards:
     def _check(
         self, generation: int, shard: Shard, progress: DeliveryProgress | None, partitions: int
     ) -> None:
+        """Check that ``progress`` is of a shard as the file describes it.
+
+        Raises:
+            ConfigurationError: it has ended for another number, or delivered other partitions.
+        """
         has_ended(self._output.name, self._output.numbers, generation, progress)
         if progress is not None and progress.positions:
             check_progress(self._output.name, progress, partitions, shard)
 
     def _end_of(self, process: str, generation: int) -> DeliveryProgress:
-        """The end of ``process``, as readers see it."""
-        found = self._look(process)
+        """Return the end of ``process``, written by this process if that is its task.
+
+        Raises:
+            Unavailable: another shard must end it and has not yet.
+        """
+        found = self._progress_of(process)
         if not has_ended(self._output.name, self._output.numbers, generation, found):
             if not ends_earlier(self._shard):
                 first = self._output.processes()[0]
@@ -136,11 +158,11 @@ class EarlierShards:
         return found
 
     def _end(self, process: str, generation: int) -> DeliveryProgress | None:
-        """Replace ``process``, and write its end. A crash before the end is committed leaves an old
-        shard that goes on when it is started again.
+        """Fence ``process``, write its end and return it. After a crash before the commit the old
+        shard can be started again and continues.
 
         Raises:
-            Unavailable: it has begun anew meanwhile.
+            Unavailable: it was started again meanwhile and fenced this attempt.
         """
         output, topic = self._output, self._names.progress(process)
         life = self.origin.life
@@ -149,6 +171,7 @@ class EarlierShards:
         )
         crash_point("delivery.earlier_fenced")
         try:
+            # Read again behind the fence: the old shard may have committed until then.
             last = read_back.last_progress(self._log, topic, process, life, self._waiting)
             if not has_ended(output.name, output.numbers, generation, last):
                 heirs, now_ms = output.numbers[generation], self._context.clock.now_ms()
@@ -160,7 +183,9 @@ class EarlierShards:
                 self._context.logger.info("a shard has ended", shard=process, heirs=heirs)
                 last = read_back.last_progress(self._log, topic, process, life, self._waiting)
         except Fenced as error:
-            raise Unavailable(f"{process}, which is to end, has begun anew: {error}") from error
+            raise Unavailable(
+                f"{process}, which this shard is ending, was started again: {error}"
+            ) from error
         finally:
             writer.close()
         has_ended(output.name, output.numbers, generation, last)

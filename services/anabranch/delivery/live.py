@@ -1,10 +1,10 @@
 """The live half of delivery: wiring of ``protocol.edge.live_delivery`` to topics (rules 19, 20).
 
-It lives beside the corrected half in one process and one thread, with a transactional id, a
-progress topic and block readers of its own. It takes what the boundary log says now, writes one
-bounded transaction, and comes back. Whatever is not certain ends in a failover: a new transactional
-writer, which fences all older ones, then the newest progress that is committed. Trouble here never
-stops the corrected half, except that a newer process fences both.
+It shares process and thread with the corrected half, but has a transactional id, a progress topic
+and block readers of its own. Each step reads what the boundary log holds now, writes at most one
+bounded transaction, and returns. Every uncertainty ends in a failover: a new transactional writer,
+which fences all older ones, then the newest committed progress. An error here never stops the
+corrected half, except that a newer process fences both.
 """
 
 from __future__ import annotations
@@ -63,33 +63,39 @@ from anabranch.runtime.heartbeats import ControlReader
 from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 LIVE_CHUNK_ROWS: Final = 20_000
-"""Rows that are read and rendered at once for a live transaction: bounds its memory, not its
-size.
+"""Maximum number of rows read and rendered at once for a live transaction. Bounds memory, not the
+size of the transaction.
 """
 
 _RETRY_MS: Final = 200
+"""Pause before a failover after an error that passes quickly, in ms."""
 _REJECTED_RETRY_MS: Final = 10_000
-"""After the log rejected a record for good, or blocks were gone: nothing changes soon, and
-the corrected half has to go on meanwhile.
+"""Pause before a failover after the log rejected a record for good, or blocks are missing, in ms.
+Long: nothing changes soon, and failovers delay the corrected half.
 """
-_OUTGROWN_RETRY_MS: Final = 600_000
-"""After an upsert view was too large for memory: reading it back again, to see whether it
-still is, stops the corrected half for as long.
+_VIEW_TOO_LARGE_RETRY_MS: Final = 600_000
+"""Pause before a failover after an upsert view was too large for memory, in ms. Long, since reading
+the view back stops the corrected half.
 """
 _READ_BACK_MS: Final = 5_000
-"""Reading back gives up after so long without progress, for the corrected half's sake."""
+"""Timeout for reading back without a new record, in ms. Short, since it stops the corrected half.
+"""
 
 
 class _UnreadableError(Exception):
-    """A tentative bucket cannot be read: it is left out from now on."""
+    """Raised when a tentative bucket cannot be read; it is left out from now on."""
 
 
-class _OutgrownError(Exception):
-    """An upsert view does not fit into memory: the live topic waits, the corrected one goes on."""
+class _ViewTooLargeError(Exception):
+    """Raised when an upsert view does not fit into memory. The live topic waits; the corrected one
+    continues.
+    """
 
 
 class LiveTopic:
-    """Writes one output's live topic, as far as ``following`` has read. Not thread-safe."""
+    """Writer of one output's live topic, up to where ``following`` has read the boundary log. Not
+    thread-safe.
+    """
 
     def __init__(
         self,
@@ -101,9 +107,8 @@ class LiveTopic:
         *,
         schemas: SchemaRegistry | None = None,
     ) -> None:
-        """Nothing is contacted yet. ``earlier``: knows the origin of the output's records, and
-        whether the process beside which this runs may write. ``schemas``: gives the ids of Avro's
-        schemas.
+        """Keep the arguments; contact nothing. ``earlier`` knows the origin of the output's records
+        and whether this process may write; ``schemas`` registers Avro schemas.
         """
         assert output.live is not None, f"{output.name} has no live topic"  # noqa: S101
         self._schemas = schemas
@@ -128,16 +133,16 @@ class LiveTopic:
         self._passed: int | None = None
         self._partitions = 0
         self._accepted_bytes = 0
-        """Of a record, by the topic's setting."""
+        """Maximum size of a record by the topic's setting, in bytes."""
         self.left_out = 0
-        """Records that were left out, since the topic rejects them for their size."""
-        self.has_any: bool | None = None
-        """Anything was delivered, by whichever process; None: it is not known yet."""
-        self.lacks_blocks = False
-        """It waits for stable buckets of which nobody has all blocks."""
+        """Number of records left out because the topic rejects their size."""
+        self.has_delivered: bool | None = None
+        """Whether any process has delivered anything; None if not known yet."""
+        self.waits_for_blocks = False
+        """Whether it waits for stable buckets of which no replica has all blocks."""
         self._fitting_bytes: int | None = None
-        """Larger records are left out; None: until the topic rejects one, all are tried,
-        since they may become smaller by compression.
+        """Size above which records are left out, in bytes. None until the topic has rejected one:
+        compression may make a large record small enough.
         """
         self._choice = LiveChoice(
             shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage)
@@ -147,30 +152,30 @@ class LiveTopic:
         self._read_back_until_ms = 0
         self._counters = LiveCounters(context.registry, self._pipeline.name, output.name)
 
-    # -- what the service asks
+    # -- interface to the service
     # ----------------------------------------------------------------------------------------------
 
     @property
-    def begun(self) -> bool:
-        """It is recorded where the live topic begins."""
+    def is_begun(self) -> bool:
+        """Whether a committed record says where the live topic begins."""
         return self._passed is not None
 
     @property
     def passed(self) -> int:
-        """Stable buckets up to this one are not needed any more."""
+        """Last stable bucket that the live topic no longer needs."""
         return self._passed or 0
 
     @property
     def wait_ms(self) -> int | None:
-        """In so many ms a delayed bucket is to be shown; None: none is delayed."""
+        """Time until a delayed bucket is due, in ms; None if none is delayed."""
         return self._choice.hold_ms or None
 
     def start(self) -> None:
-        """Check the topics, fence the older writer.
+        """Check the topics and fence the older writer.
 
         Raises:
-            ConfigurationError: a topic is not as it must be.
-            Fenced: by a process that began after this one.
+            ConfigurationError: a topic has wrong settings.
+            Fenced: a process that began after this one fenced it.
         """
         admin = self._context.log.admin()
         try:
@@ -182,17 +187,20 @@ class LiveTopic:
         )
         self._try_to_fail_over()
 
-    def begin_anew(self) -> None:
-        """It is recorded now where the output begins, and nothing is written here yet."""
-        self._give_up_writer()
+    def restart(self) -> None:
+        """Fail over again at once: where the output begins was recorded only now, and nothing is
+        written here yet.
+        """
+        self._close_writer()
         self._passed = None
         self._retry_at_ms = 0
 
     def step(self) -> bool:
-        """At most one transaction; whether there was one.
+        """Write at most one transaction, or try to fail over. Return whether the next step is worth
+        taking at once, without waiting for boundary records.
 
         Raises:
-            Fenced: by a process that began after this one.
+            Fenced: a process that began after this one fenced it.
         """
         if self._machine is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
@@ -212,27 +220,28 @@ class LiveTopic:
             self._unknown_before = True
             return False
         except RecordTooLarge as error:
-            # What is too large even so is no result: what a transaction ends with. Then a person
-            # has to act, and all are tried again.
+            # Leave out records above the topic's limit, then above ever less. If the topic rejects
+            # even control records, which are never left out, an operator must act; then all records
+            # are tried again.
             self._fitting_bytes = (
                 self._accepted_bytes if self._fitting_bytes is None else self._fitting_bytes // 2
             ) or None
             self._delay(error, _REJECTED_RETRY_MS if self._fitting_bytes is None else 0)
             return False
         except (Unavailable, DataMissing) as error:
-            self.lacks_blocks = isinstance(error, DataMissing)
+            self.waits_for_blocks = isinstance(error, DataMissing)
             self._delay(error, _REJECTED_RETRY_MS)
             return False
         except ConfigurationError as error:
-            # An upsert view has outgrown its bound, or a column cannot be written in this format.
-            self._delay(error, _OUTGROWN_RETRY_MS)
+            # An upsert view is too large for memory, or a column has no form in this format.
+            self._delay(error, _VIEW_TOO_LARGE_RETRY_MS)
             return False
         self._unknown_before = False
         return True
 
     def stop(self) -> None:
-        """Close what was opened; an open transaction is aborted. Idempotent."""
-        self._give_up_writer()
+        """Close everything that is open; an open transaction is aborted. Idempotent."""
+        self._close_writer()
         self._buckets.close()
         if self._control is not None:
             self._control.close()
@@ -241,7 +250,7 @@ class LiveTopic:
     # ----------------------------------------------------------------------------------------------
 
     def _check_topics(self, admin: LogAdmin) -> int:
-        """Make what is missing; the number of partitions of the live topic."""
+        """Create missing topics, check their settings; return the live topic's partitions."""
         topic, sink = self._sink.topic, self._sink
         made = topic_settings(
             "live_upsert" if sink.upsert else "live",
@@ -267,37 +276,44 @@ class LiveTopic:
         return count
 
     def _try_to_fail_over(self) -> None:
+        """Fail over, or schedule another attempt if the broker or the view does not allow it."""
         try:
             self._fail_over()
         except (OutcomeUnknown, Unavailable) as error:
             self._delay(error, _RETRY_MS)
-        except _OutgrownError as error:
-            self._delay(error, _OUTGROWN_RETRY_MS)
+        except _ViewTooLargeError as error:
+            self._delay(error, _VIEW_TOO_LARGE_RETRY_MS)
 
     def _delay(self, error: Exception, wait_ms: int) -> None:
-        """Give this failover up, and begin another one later."""
+        """Close the writer, report ``error``, and schedule a failover in ``wait_ms``."""
         self._status.detail["live"] = f"waiting: {error}"
         self._counters.waiting.set(1)
         self._context.logger.warning("live_delayed", output=self._output.name, error=str(error))
-        self._give_up_writer()
+        self._close_writer()
         self._retry_at_ms = self._context.clock.monotonic_ms() + wait_ms
 
     def _fail_over(self) -> None:
-        """Fence, then read: the boundary log to its end, the newest committed progress, and
-        the state of an upsert view.
+        """Fence older writers, then read the boundary log to its end, the newest committed
+        progress, and the state of an upsert view.
+
+        Raises:
+            OutcomeUnknown, Unavailable: the broker did not answer, or the live topic cannot begin
+                yet; try again.
+            _ViewTooLargeError: the upsert view does not fit into memory.
         """
         log, name = self._context.log, self._output.name
         self._earlier.check_live()
         self._writer = log.transactional_writer(self._transactional_id)
         crash_point("live.fenced")
+        # Again: a new shard may have ended this process between the check and the fence.
         self._earlier.check_live()
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
         progress = live_read_back.last_progress(
             log, self._progress_topic, name, self._origin.life, self._wait_for
         )
-        self.has_any = progress is not None and progress.sequence > 0
-        if progress is None or not self.has_any:  # more may be deleted since it began
+        self.has_delivered = progress is not None and progress.sequence > 0
+        if progress is None or not self.has_delivered:  # more may be deleted since it began
             if progress is None:
                 topic, count = self._sink.topic, self._partitions
                 found = live_read_back.newest_origins(log, topic, count, self._wait_for)
@@ -306,19 +322,19 @@ class LiveTopic:
         if progress.stable < (forgotten := self._following.log_state.forgotten):
             raise Unavailable(
                 f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed,"
-                " and its log describes them no more"
+                " and its boundary log no longer describes them: the live topic cannot continue"
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
-        lacks = self._following.log_state.given_up.names
+        missing_of = self._following.log_state.given_up.names
         renderer = Renderer(
             name, self._sink, self._partitions, self._origin, registry=self._schemas
         )
         if self._sink.upsert:
             view = self._restored_view(self._writer, renderer, is_new=progress.sequence == 0)
-            self._form = CompactedView(renderer, view, self._fitting_bytes, lacks)
+            self._form = CompactedView(renderer, view, self._fitting_bytes, missing_of)
         else:
             width_ms = self._pipeline.bucket_ms
-            self._form = KindSequence(renderer, width_ms, self._fitting_bytes, lacks)
+            self._form = KindSequence(renderer, width_ms, self._fitting_bytes, missing_of)
         self._machine = machine
         self._status.detail["live"] = "running"
         self._counters.waiting.set(0)
@@ -334,9 +350,9 @@ class LiveTopic:
     def _restored_view(
         self, writer: TransactionalWriter, renderer: Renderer, *, is_new: bool
     ) -> UpsertView:
-        """Return the view that the topic holds. Where the output ``is_new``, its topic loses the
-        keys of earlier lives first: nothing in this life would ever correct them. A crash on the
-        way leaves some of them, and the next failover finds these.
+        """Return the view that the topic holds. If the output ``is_new``, first deletes the keys of
+        earlier lives from the topic: nothing in this life would ever correct them. After a crash
+        the next failover deletes the rest.
         """
         view = UpsertView(self._output.name)
         try:
@@ -344,7 +360,7 @@ class LiveTopic:
                 self._context.log, renderer, view, self._origin, self._wait_for
             )
         except ConfigurationError as error:
-            raise _OutgrownError(str(error)) from error
+            raise _ViewTooLargeError(str(error)) from error
         left = sorted(restored.left_over) if is_new else []
         for at in range(0, len(left), LIVE_CHUNK_ROWS):
             writer.begin()
@@ -353,26 +369,27 @@ class LiveTopic:
                 writer.send(TopicPartition(self._sink.topic, partition), value, key, headers)
             writer.commit()
         self._status.detail.update(
-            live_keys=len(view), live_foreign_records=restored.strange.records
+            live_keys=len(view), live_foreign_records=restored.foreign.records
         )
         return view
 
     def _begin(self, writer: TransactionalWriter, begun: LiveProgress | None) -> LiveProgress:
-        """A live topic that is new begins where the corrected one is: at the beginning, unless it
-        was added to an older output, or the output begins late.
+        """Record where the live topic begins, and return that progress.
 
-        ``begun``: it has begun, and nothing is written since.
+        A new live topic begins where the corrected one is: at the stream's beginning, unless it was
+        added to an older output, or the output begins late. ``begun`` is its progress if that was
+        recorded before and nothing has been written since.
 
         Raises:
-            Unavailable: the output begins late, and it is not recorded yet where.
+            Unavailable: the output begins late, and its corrected half has not recorded where.
         """
         log, names = self._context.log, self._pipeline.topic_names
-        first = self._output.processes()[0]  # the one beside which this runs
+        first = self._output.processes()[0]  # the shard whose process this is
         corrected = read_back.last_progress(
             log, names.progress(first), first, self._origin.life, self._wait_for
         )
         if corrected is None and self._buckets.gone_upto():
-            message = f"it is not recorded yet where output {self._output.name} begins"
+            message = f"output {self._output.name} has not recorded yet where it begins"
             raise Unavailable(message)
         stable = live_begins_after(
             0 if corrected is None else end_of(corrected).bucket - 1,
@@ -396,6 +413,11 @@ class LiveTopic:
         return progress
 
     def _wait_for(self, text: str | None) -> None:
+        """Bound the time of reading back (``read_back.Waiting``).
+
+        Raises:
+            Unavailable: no record arrived for _READ_BACK_MS, or the process is stopping.
+        """
         now_ms = self._context.clock.monotonic_ms()
         if self._context.stopping.is_set():
             raise Unavailable(text or "this process is stopping")
@@ -404,18 +426,19 @@ class LiveTopic:
         elif now_ms >= self._read_back_until_ms:
             raise Unavailable(text)
 
-    def _give_up_writer(self) -> None:
+    def _close_writer(self) -> None:
+        """Close the writer, aborting an open transaction; the next step fails over. Idempotent."""
         self._machine, self._form = None, None
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
 
-    # -- what there is
+    # -- available buckets
     # ----------------------------------------------------------------------------------------------
 
     def _available(self, now: LiveProgress) -> Available:
-        """What the boundary log has beyond ``now``, as far as it is read."""
-        self._hear()
+        """Return the buckets after ``now`` that the boundary log holds, as far as it is read."""
+        self._poll_heartbeats()
         stage, now_ms = self._output.stage, self._context.clock.monotonic_ms()
         return self._choice.available(
             now,
@@ -425,7 +448,8 @@ class LiveTopic:
             now_ms,
         )
 
-    def _hear(self) -> None:
+    def _poll_heartbeats(self) -> None:
+        """Pass the replicas' new heartbeats to the failure detector."""
         if self._control is None:
             return
         entries, now_ms = self._control.poll(0), self._context.clock.monotonic_ms()
@@ -438,6 +462,13 @@ class LiveTopic:
     # ----------------------------------------------------------------------------------------------
 
     def _transact(self, machine: LiveDelivery, run: LiveRun) -> None:
+        """Write ``run`` and its progress in one transaction, and advance ``machine``.
+
+        Raises:
+            _UnreadableError: a tentative bucket cannot be read; the transaction was aborted.
+            Fenced: another process writes the live topic.
+            OutcomeUnknown, RecordTooLarge, Unavailable, DataMissing: fail over before the next.
+        """
         writer, form = self._writer, self._form
         if writer is None or form is None:
             raise LocalProtocolError("a live transaction before the failover")
@@ -459,19 +490,19 @@ class LiveTopic:
         form.committed()
         machine.advance(run)
         self._passed = run.after.stable
-        self.has_any = True
-        self.lacks_blocks = False
+        self.has_delivered = True
+        self.waits_for_blocks = False
         self._counters.transactions.inc()
         self._counters.undos.inc(run.undo)
         self._counters.left_out.inc(form.left_out)
         self.left_out += form.left_out
         self._counters.failures.inc(run.before.shown == 0 and run.after.shown > 0)
         if run.rec_done:
-            self._buckets.rest()
+            self._buckets.close_tentative()
         self._report(run.after)
 
     def _pieces(self, run: LiveRun) -> Iterator[Piece]:
-        """The buckets of ``run``, read in bounded portions."""
+        """Yield the rows of the buckets of ``run``, read in portions of bounded size."""
         log_state = self._following.log_state
         if run.stable:
             wanted = log_state.stable(run.before.stable + 1, run.stable[-1])
@@ -492,8 +523,11 @@ class LiveTopic:
                 yield from self._tentative_pieces(alike[0], portion)
 
     def _tentative_pieces(self, like: TentativeBucket, portion: Stable) -> Iterator[Piece]:
-        """Buckets of one branch; one by one where they cannot be read together, to find which
-        it is.
+        """Yield the rows of ``portion``, buckets of one branch. If they cannot be read together,
+        reads them one by one to find the unreadable one.
+
+        Raises:
+            _UnreadableError: a bucket cannot be read; it is excluded from now on.
         """
         try:
             found = self._buckets.tentative(
@@ -519,10 +553,12 @@ class LiveTopic:
             yield Piece(each.slices, each.table, like.branch, like.missing)
 
     def _send_progress(self, writer: TransactionalWriter, progress: LiveProgress) -> None:
+        """Send ``progress`` to its topic in the open transaction."""
         value = live_records.encode_progress(progress)
         writer.send(TopicPartition(self._progress_topic, 0), value, self._output.name.encode())
 
     def _report(self, now: LiveProgress) -> None:
+        """Update the live half's entries of the status."""
         width_ms = self._pipeline.bucket_ms
         self._status.detail.update(
             live_stable_ms=bound_ms(now.stable, width_ms),
@@ -537,7 +573,7 @@ def _rows(parts: tuple[Part, ...]) -> int:
 
 
 def _portions(wanted: Stable) -> Iterator[Stable]:
-    """``wanted`` in portions of about LIVE_CHUNK_ROWS rows; buckets stay whole."""
+    """Yield ``wanted`` in portions of about LIVE_CHUNK_ROWS rows; buckets stay whole."""
     some: Stable = []
     rows = 0
     for bucket in wanted:

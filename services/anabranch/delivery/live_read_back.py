@@ -1,9 +1,9 @@
-"""What stands in an output's live topics: read after every failover, since no outcome is believed
-(rule 19).
+"""Reads an output's live topic and its progress back after every failover, since no reported
+outcome is trusted (rule 19).
 
-A transaction of the live topic is wholly there or not at all. So the newest progress record that a
-committed reader sees says all, and there are no ids to compare. An upsert view also keeps its state
-in its topic: the newest record of every key.
+A transaction of the live topic is in the log whole or not at all. So the newest committed progress
+record states everything, and no ids need to be compared. An upsert view also keeps its state in its
+topic: the newest record of every key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from anabranch.codec import live_records
-from anabranch.delivery.read_back import Strange, Waiting, committed, ends
+from anabranch.delivery.read_back import ForeignRecords, Waiting, committed, ends
 from anabranch.delivery.rendering import Renderer
 from anabranch.ports import EventLog
 from anabranch.protocol.edge.live_delivery import LiveProgress
@@ -22,25 +22,25 @@ from anabranch.protocol.edge.views import UpsertView
 from anabranch.protocol.errors import RemoteProtocolError
 
 _NEWEST_RECORDS: Final = 1_000
-"""Number of records at the end of a partition in which other outputs are looked for. Each
-transaction of a live topic ends with a record in every partition.
+"""Number of records at the end of each partition that are searched for other outputs. Few suffice:
+every transaction of a live topic ends with a record in every partition.
 """
 
 
 @dataclass(slots=True)
 class Restored:
-    """Content of a live topic beside the state of its view."""
+    """Records found in a live topic that are not part of its view's state."""
 
-    strange: Strange = field(default_factory=Strange)
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
     left_over: set[tuple[int, bytes]] = field(default_factory=set)
-    """(partition, key) of the values that other origins have left."""
+    """(partition, key) of values that other origins wrote and nobody has deleted."""
 
 
 def last_progress(
     log: EventLog, topic: str, output: str, life: str, waiting: Waiting
 ) -> LiveProgress | None:
     """Return the newest committed progress record of ``output`` in this ``life`` of its stream
-    (ON2); None: its live topic was never begun in it.
+    (ON2), or None if its live topic was never begun in it.
     """
     found: list[LiveProgress] = []
 
@@ -48,7 +48,7 @@ def last_progress(
         try:
             entry = live_records.decode_progress(value)
         except RemoteProtocolError:
-            return  # not ours, and only ours count
+            return  # another producer's record
         if (entry.output, entry.life) == (output, life):
             found[:] = [entry]
 
@@ -59,7 +59,7 @@ def last_progress(
 
 def newest_origins(log: EventLog, topic: str, partitions: int, waiting: Waiting) -> set[Origin]:
     """Return the origins of the newest records of ``topic``, whichever outputs wrote them."""
-    strange = Strange()
+    foreign = ForeignRecords()
 
     def take(
         _partition: int,
@@ -67,21 +67,22 @@ def newest_origins(log: EventLog, topic: str, partitions: int, waiting: Waiting)
         _key: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> None:
-        strange.count(headers)
+        foreign.count(headers)
 
     starts, stops = ends(log, topic, partitions)
     newest = [max(start, stop - _NEWEST_RECORDS) for start, stop in zip(starts, stops, strict=True)]
     committed(log, topic, newest, stops, take, waiting, headers=True)
-    return strange.origins
+    return foreign.origins
 
 
 def restore(
     log: EventLog, renderer: Renderer, view: UpsertView, origin: Origin, waiting: Waiting
 ) -> Restored:
-    """Give ``view`` the state that records of ``origin`` left in the renderer's topic.
+    """Restore ``view`` from the newest records of ``origin`` in the renderer's topic. Return the
+    records that are not of ``origin``.
 
     Raises:
-        ConfigurationError: there is more than memory should hold.
+        ConfigurationError: the view is larger than memory may hold.
     """
     found, own = Restored(), origin.header
 
@@ -94,7 +95,7 @@ def restore(
         try:
             state = live_records.restored(headers, value)
         except RemoteProtocolError:
-            found.strange.count(headers)
+            found.foreign.count(headers)
             return
         if key is None:
             return
@@ -102,7 +103,7 @@ def restore(
             found.left_over.discard((partition, key))
             view.restore(key, state)
             return
-        found.strange.count(headers)
+        found.foreign.count(headers)
         if value is None:
             found.left_over.discard((partition, key))
         else:

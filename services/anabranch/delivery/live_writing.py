@@ -1,4 +1,6 @@
-"""Live transactions as records: the sequence of kinds, or the compacted view by key."""
+"""Records of live transactions, in the topic's form: a sequence with kinds, or a compacted view by
+key.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 from anabranch.codec import live_records
 from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
 from anabranch.codec.partitions import partition_of
-from anabranch.delivery.rendering import Lacks, Records, Renderer, Written, nothing
+from anabranch.delivery.rendering import MissingSources, Records, Renderer, Written, none_missing
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
@@ -25,59 +27,61 @@ _TENTATIVE: Final = (KIND_HEADER, Kind.TENTATIVE.value.encode())
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of some buckets of a transaction, in canonical order. ``branch``: of tentative
-    ones, which made them without ``missing``.
-    """
+    """Rows of some buckets of one transaction, in canonical order."""
 
     slices: tuple[Slice, ...]
     table: pa.Table
     branch: BranchNumber | None = None
+    """Branch that made tentative rows; None for stable rows."""
     missing: tuple[str, ...] = ()
+    """Sources without which tentative rows were made."""
 
 
 class LiveForm(Protocol):
-    """How transactions stand in the topic."""
+    """Form of the live topic's records."""
 
     left_out: int
-    """Records of the transaction that was written last which are larger than the topic takes."""
+    """Number of records left out of the last transaction, as larger than the topic takes."""
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
-        """Send the records of ``run``: ``pieces`` are its insertions, then its tentative
-        buckets.
-        """
+        """Send the records of ``run``; ``pieces`` are its insertions, then tentative buckets."""
 
     def committed(self) -> None:
-        """What was written last is in the topic."""
+        """Record that the last written transaction was committed."""
 
 
 class KindSequence:
-    """Every record with its kind; control kinds go to every partition (docs/concepts.md)."""
+    """Form that sends every record with its kind. Control records go to every partition
+    (docs/concepts.md).
+    """
 
     def __init__(
         self,
         renderer: Renderer,
         width_ms: int,
         fitting_bytes: int | None = None,
-        lacks: Lacks = nothing,
+        missing_of: MissingSources = none_missing,
     ) -> None:
-        """``fitting_bytes``: larger records are left out; None: none is. ``lacks``: what was
-        given up of stable buckets.
+        """Keep the arguments. Records larger than ``fitting_bytes`` are left out; with None, none.
+        ``missing_of`` names the sources that were given up for a stable bucket.
         """
         self._renderer = renderer
         self._width_ms = width_ms
         self._fitting_bytes = fitting_bytes
         self._topic, self._partitions = renderer.topic, renderer.partitions
-        self._lacks = lacks
+        self._missing_of = missing_of
         self.left_out = 0
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
-        """Undo, insertions, tentative buckets, rec_done, boundary."""
+        """Send, in this order: undo, insertions, tentative buckets, rec_done, boundary."""
         self.left_out = 0
         if run.undo:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
             records = self._renderer.render(
-                piece.slices, piece.table, self._lacks if piece.branch is None else nothing
+                piece.slices,
+                piece.table,
+                self._missing_of if piece.branch is None else none_missing,
             )
             records = self._fitting(replace(records, headers=self._headers(piece, records)))
             writer.send_many(
@@ -88,10 +92,10 @@ class KindSequence:
         self._control(writer, Kind.BOUNDARY, run.after)
 
     def committed(self) -> None:
-        """Nothing is remembered."""
+        """Do none_missing: this form keeps no state."""
 
     def _fitting(self, records: Records) -> Records:
-        """Those that the topic takes: what it does not take is in the corrected topic, or in
+        """Return the records that the topic takes. The others are in the corrected topic, or in
         that of rejected results.
         """
         if self._fitting_bytes is None:
@@ -102,6 +106,9 @@ class KindSequence:
 
     @staticmethod
     def _headers(piece: Piece, records: Records) -> list[Written]:
+        """Return the headers of ``records`` with their kind; those of tentative ones also with the
+        branch in the id, and the missing sources.
+        """
         if piece.branch is None:
             return [[*_INSERTION, *head] for head in records.headers]
         suffix, missing = (
@@ -114,38 +121,36 @@ class KindSequence:
         ]
 
     def _control(self, writer: TransactionalWriter, kind: Kind, progress: LiveProgress) -> None:
+        """Send a control record to every partition."""
         value, headers = live_records.control(kind, progress, self._width_ms, self._renderer.origin)
         for partition in range(self._partitions):
             writer.send(TopicPartition(self._topic, partition), value, None, headers)
 
 
 class CompactedView:
-    """One record per key, its newest value (``protocol.edge.views``)."""
+    """Form that keeps one record per key, its newest value (``protocol.edge.views``)."""
 
     def __init__(
         self,
         renderer: Renderer,
         view: UpsertView,
         fitting_bytes: int | None = None,
-        lacks: Lacks = nothing,
+        missing_of: MissingSources = none_missing,
     ) -> None:
-        """``fitting_bytes``: instead of a larger record its key's last stable value is shown, or
-        nothing; None: of any size.
-
-        ``lacks``: what was given up of stable buckets.
+        """Keep the arguments. In place of a record larger than ``fitting_bytes`` the view shows its
+        key's last stable value, or none; with None, every record is sent. ``missing_of`` names the
+        sources that were given up for a stable bucket.
         """
         self._renderer = renderer
         self._view = view
         self._fitting_bytes = fitting_bytes
         self._topic, self._partitions = renderer.topic, renderer.partitions
-        self._lacks = lacks
+        self._missing_of = missing_of
         self.left_out = 0
         self._written: list[Write] = []
 
     def write(self, writer: TransactionalWriter, run: LiveRun, pieces: Iterator[Piece]) -> None:
-        """One record for every key whose newest value, or whose last stable one, is another
-        after ``run``.
-        """
+        """Send one record for every key whose newest or last stable value ``run`` changes."""
         insertions: dict[bytes, Version] = {}
         tentative: dict[bytes, Version] = {}
         for piece in pieces:
@@ -166,13 +171,13 @@ class CompactedView:
             writer.send(TopicPartition(self._topic, partition), value, write.key, headers)
 
     def committed(self) -> None:
-        """The view moves on."""
+        """Apply the last written transaction to the view."""
         self._view.apply(self._written)
         self._written = []
 
     def _fitting(self, write: Write) -> Write:
-        """``write``, or what is shown where the topic does not take it: the last stable
-        value, else nothing, never an older tentative one.
+        """Return ``write`` if the topic takes it, else its replacement: the key's last stable
+        value, or no value. Never an older tentative one.
         """
         if self._fitting_bytes is None or self._size(write) <= self._fitting_bytes:
             return write
@@ -182,11 +187,13 @@ class CompactedView:
         return Write(write.key, Kind.UNDO, State())
 
     def _size(self, write: Write) -> int:
+        """Return the size of ``write`` as a record: key, value and headers, in bytes."""
         value, headers = live_records.upsert(write, self._renderer.origin)
         sizes = (len(name) + len(text) for name, text in headers)
         return len(value or b"") + len(write.key) + sum(sizes)
 
     def _rows(self, piece: Piece) -> Rows:
+        """Yield the key and version of each row of ``piece``."""
         records = self._renderer.render(piece.slices, piece.table)
         event_times = (int(head[1][1]) for head in records.headers)
         ids = (
@@ -197,6 +204,6 @@ class CompactedView:
         for key, value, ident, event_time_ms in zip(
             records.keys, records.values, ids, event_times, strict=True
         ):
-            if key is not None:  # the pipeline file has a key where it has `upsert`
-                missing = self._lacks(ident.bucket) if piece.branch is None else piece.missing
+            if key is not None:  # always so: the pipeline file must name a key for `upsert`
+                missing = self._missing_of(ident.bucket) if piece.branch is None else piece.missing
                 yield key, Version(ident, event_time_ms, value, piece.branch, missing)

@@ -1,5 +1,5 @@
-"""Origins of records, as the broker shows them: that of an output itself, and those of others whose
-records are in its topics. What follows from them is decided in ``protocol.edge.origins``.
+"""Origins of the records in an output's topics: the output's own, and those of other outputs. Reads
+them from the broker; ``protocol.edge.origins`` decides what follows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def own_origin(log: EventLog, pipeline: Pipeline, output: Output) -> Origin:
 def refuse_shared(log: EventLog, own: Origin, topic: str, found: Collection[Origin]) -> None:
     """Refuse to begin on ``topic``, in which records of the origins ``found`` are (ON3).
 
-    An output that has recorded no progress, or whose progress topics are deleted, cannot go on with
-    what it delivered, so it holds nothing up.
+    Another output whose progress was never recorded, or is deleted, cannot continue what it
+    delivered, so it is no obstacle.
 
     Raises:
-        ConfigurationError: one of them is another output that may still deliver.
+        ConfigurationError: one of the origins is another output that may still deliver.
         Unavailable: the broker does not answer.
     """
     for other in other_outputs(own, found):
@@ -42,6 +42,7 @@ def refuse_shared(log: EventLog, own: Origin, topic: str, found: Collection[Orig
 
 
 def _has_progress(log: EventLog, other: Origin) -> bool:
+    """Return whether any progress topic of ``other`` holds a record."""
     admin = log.admin()
     try:
         topics = [

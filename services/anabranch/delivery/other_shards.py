@@ -1,5 +1,5 @@
-"""What one shard of an output needs to know of the others: where all begin, and whether the output
-has as many shards as it had.
+"""Facts that one shard of an output reads about the others: where all begin, and whether the number
+of shards has changed unannounced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def check_partitions(admin: LogAdmin, output: Output, partitions: int) -> int:
-    """How many partitions the topic of rejected results has. ``partitions``: of the corrected one.
+    """Check that every shard has a partition of both topics. ``partitions`` is the number of the
+    corrected topic's; return that of the topic of rejected results.
 
     Raises:
         ConfigurationError: a shard has no partition of one of them.
@@ -42,9 +43,14 @@ def check_partitions(admin: LogAdmin, output: Output, partitions: int) -> int:
     return rejected
 
 
-def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: Output) -> None:
-    """Raises ConfigurationError where there is progress of a process that ``output`` has not with
-    its shards as they are.
+def check_unknown_progress(
+    log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: Output
+) -> None:
+    """Check that no process has recorded progress that ``output`` has only with another number of
+    shards.
+
+    Raises:
+        ConfigurationError: one has: the number of shards has changed.
     """
     names = pipeline.topic_names
     topics = {names.progress(each): each for each in strangers_of(output.name, output.numbers)}
@@ -65,8 +71,8 @@ def check_strangers(log: EventLog, admin: LogAdmin, pipeline: Pipeline, output: 
 def beginning(
     log: EventLog, pipeline: Pipeline, output: Output, life: str, waiting: read_back.Waiting
 ) -> DeliveryProgress | None:
-    """Return what the first shard has recorded in the stream's ``life`` of where all begin; None:
-    nothing yet.
+    """Return the first shard's record, in this ``life`` of the stream, of where all shards begin.
+    None: there is none yet.
     """
     topic = pipeline.topic_names.progress(output.processes()[0])
     return read_back.last_progress(log, topic, output.name, life, waiting)

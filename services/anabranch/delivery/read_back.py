@@ -1,9 +1,9 @@
-"""What stands in an output's topics: read after every failover, since no outcome is believed (rule
+"""Reads an output's topics back after every failover, since no reported outcome is trusted (rule
 19).
 
-Records of our own transactions are visible or gone once the older writer is fenced, but a
-transaction of *another* producer that is open in the same topic hides what stands behind it. So the
-end to read up to is the end of the log, not the last stable offset, and the reader waits.
+Once the older writer is fenced, each of this output's own transactions is committed or aborted. But
+an open transaction of *another* producer in the same topic hides the records after it. So reading
+goes up to the end of the log, not to the last stable offset, and waits.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from anabranch.protocol.errors import RemoteProtocolError, Unavailable
 from anabranch.protocol.identifiers import RecordId
 
 READ_BACK_SILENT_MS: Final = 240_000
-"""Without a record for so long reading back gives up, with what it waits for: longer than
-transactions of ours are open, and as short as a writer's attempts
-(WRITE_TRIES_MAX).
+"""Timeout for reading back without a new record, in ms. Longer than a transaction of this project
+stays open, and as short as a writer's attempts (WRITE_TRIES_MAX).
 """
 
 _FETCH_RECORDS: Final = 20_000
 _WAIT_MS: Final = 100
 
 Waiting = Callable[[str | None], None]
-"""Gets what the caller waits for, None: something came; raises to give up."""
+"""Callback that is told what reading back waits for, or None when records arrived. Raises to stop
+waiting.
+"""
 
 Take = Callable[[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], None]
-"""Called with the partition, value, key and headers of a record."""
+"""Callback for one record: partition, value, key and headers."""
 
 
 @dataclass(slots=True)
-class Strange:
-    """Records of a topic that are not of the origin that reads them back."""
+class ForeignRecords:
+    """Records of a topic that other origins than the reader's own wrote."""
 
     records: int = 0
     origins: set[Origin] = field(default_factory=set)
-    """Origins that they name, ORIGINS_MAX at most."""
+    """Origins that their headers name, at most ORIGINS_MAX."""
 
     def count(self, headers: Sequence[tuple[str, bytes | None]]) -> Origin | None:
-        """Count a record; return the origin that its headers name, None: they name none."""
+        """Count a record. Return the origin that its headers name, or None if they name none."""
         self.records += 1
         try:
             origin = Origin.parse(_text(headers, ORIGIN_HEADER))
@@ -59,8 +60,8 @@ class Strange:
 def ends(
     log: EventLog, topic: str, partitions: int, *, committed: bool = False
 ) -> tuple[list[int], list[int]]:
-    """First and end offset of each partition, open transactions included; with ``committed`` up to
-    the first of these.
+    """Return the first and the end offsets of all partitions. The ends include open transactions;
+    with ``committed`` they are those before the first open one.
 
     Raises:
         Unavailable: the broker does not answer.
@@ -76,9 +77,8 @@ def ends(
 def last_progress(
     log: EventLog, topic: str, output: str, life: str, waiting: Waiting | None = None
 ) -> DeliveryProgress | None:
-    """Return the newest progress record of ``output`` in this ``life`` of its stream (ON2); None:
-    nothing was ever delivered in it. Without ``waiting``: of those before the first transaction
-    that is open.
+    """Return the newest progress record of ``output`` in this ``life`` of its stream (ON2), or None
+    if it has none. Without ``waiting``, reads only up to the first open transaction.
     """
     found: list[DeliveryProgress] = []
 
@@ -86,17 +86,17 @@ def last_progress(
         try:
             entry = control_records.decode(value)
         except RemoteProtocolError:
-            return  # not ours, and only ours count
+            return  # another producer's record
         if isinstance(entry, DeliveryProgress) and (entry.output, entry.life) == (output, life):
             found[:] = [entry]
 
     starts, stops = ends(log, topic, 1, committed=waiting is None)
-    committed(log, topic, starts, stops, take, waiting or _go_on, headers=False)
+    committed(log, topic, starts, stops, take, waiting or _never_waits, headers=False)
     return found[0] if found else None
 
 
-def _go_on(_text: str | None) -> None:
-    """Nothing is waited for that may not come."""
+def _never_waits(_text: str | None) -> None:
+    """Do nothing: before the first open transaction every record is readable at once."""
 
 
 def ids(
@@ -108,10 +108,10 @@ def ids(
     waiting: Waiting,
     *,
     origin: Origin,
-    strange: Strange,
+    foreign: ForeignRecords,
 ) -> None:
-    """Call ``found`` with every id of ``origin`` in the topic's offset ranges (ON1), and count all
-    other records in ``strange``.
+    """Call ``found`` with every record id of ``origin`` in the topic's offset ranges (ON1), and
+    count all other records in ``foreign``.
     """
     own = origin.header
 
@@ -128,13 +128,13 @@ def ids(
                 pass
             else:
                 return
-        strange.count(headers)
+        foreign.count(headers)
 
     committed(log, topic, read_from, stops, take, waiting, headers=True)
 
 
 def _text(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
-    """Return the header ``name`` as text; empty: there is none."""
+    """Return the header ``name`` as text; empty if it is missing."""
     return (dict(headers).get(name) or b"").decode("ascii", "replace")
 
 
@@ -148,11 +148,11 @@ def committed(
     *,
     headers: bool,
 ) -> None:
-    """Call ``take`` for the committed records in the offset ranges, which some partitions may go
-    beyond.
+    """Call ``take`` for every committed record in the offset ranges, and possibly for some after
+    them.
 
     Raises:
-        Unavailable: nothing came for READ_BACK_SILENT_MS although there is more.
+        Unavailable: no record arrived for READ_BACK_SILENT_MS although the end is not reached.
     """
     todo = {TopicPartition(topic, p): stop for p, stop in enumerate(stops) if starts[p] < stop}
     if not todo:
@@ -160,23 +160,24 @@ def committed(
     reader = log.reader(committed=True, headers=headers)
     try:
         reader.assign({at: starts[at.partition] for at in todo})
-        silent = 0
+        empty_fetches = 0
         while todo:
             chunks = reader.fetch(_FETCH_RECORDS, _WAIT_MS)
             for chunk in chunks:
                 for value, key, head in zip(chunk.values, chunk.keys, chunk.headers, strict=True):
                     take(chunk.at.partition, value, key, head)
             todo = {at: stop for at, stop in todo.items() if reader.position(at) < stop}
-            silent = 0 if chunks else silent + 1
+            empty_fetches = 0 if chunks else empty_fetches + 1
             if chunks:
                 waiting(None)
             elif todo:
                 at = min(todo)
                 text = (
                     f"{at.topic}[{at.partition}] is readable up to {reader.position(at)} of"
-                    f" {todo[at]}: an open transaction, or no broker"
+                    f" {todo[at]}: another producer's transaction is open, or the broker does not"
+                    " answer"
                 )
-                if silent * _WAIT_MS > READ_BACK_SILENT_MS:
+                if empty_fetches * _WAIT_MS > READ_BACK_SILENT_MS:
                     raise Unavailable(text)
                 waiting(text)
     finally:

@@ -1,5 +1,5 @@
-"""Results that are larger than the output topic takes: they go to a topic of their own, as
-they are, and say why.
+"""Writer of rejected results: records larger than the output topic takes go unchanged to a topic of
+their own, with the reason in headers.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES
 
 TOPIC_HEADER: Final = "anabranch-topic"
-"""The topic that rejected it."""
+"""Header: name of the topic that rejected the record."""
 REASON_HEADER: Final = "anabranch-reason"
+"""Header: reason for the rejection."""
 TRUNCATED_HEADER: Final = "anabranch-truncated"
-"""Of one that was cut: how many bytes key, value and headers of the whole result have."""
+"""Header of a truncated record: size of the whole record (key, value, headers), in bytes."""
 
 
 def send(
     writer: LogWriter, at: TopicPartition, rejected_by: str, records: Records, *, is_cut: bool
 ) -> None:
-    """Queue ``records`` for ``at``, with their ids; with ``is_cut`` only so much of key
-    and value as any topic takes.
+    """Send ``records``, which topic ``rejected_by`` rejected, to ``at``. With ``is_cut``, truncates
+    key and value so that any topic takes them.
     """
     for key, value, headers, size in zip(
         records.keys, records.values, records.headers, records.sizes(), strict=True

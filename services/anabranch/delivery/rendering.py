@@ -1,4 +1,4 @@
-"""Stable buckets as the records that users get."""
+"""Rendering of buckets: from rows in canonical order to the records that users get."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from anabranch.protocol.edge.shards import Shard
 
 Written = list[tuple[str, bytes]]
-"""The headers of a record as delivery writes them."""
+"""Headers of one record, as delivery writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class Records:
 
     @property
     def size_bytes(self) -> int:
-        """Of keys and values."""
+        """Total size of keys and values, in bytes."""
         return sum(map(len, self.values)) + sum(map(len, filter(None, self.keys)))
 
     @property
     def ids(self) -> list[RecordId]:
-        """Of each record."""
+        """Id of each record."""
         return [RecordId.parse(headers[0][1].decode()) for headers in self.headers]
 
     def sizes(self) -> list[int]:
-        """Of each record: key, value and headers."""
+        """Return the size of each record in bytes: key, value and headers."""
         return [
             len(value) + len(key or b"") + sum(len(name) + len(text) for name, text in headers)
             for key, value, headers in zip(self.keys, self.values, self.headers, strict=True)
@@ -63,7 +63,7 @@ class Records:
 
     @classmethod
     def joined(cls, some: Sequence[Records]) -> Records:
-        """All of ``some``, one after the other."""
+        """Return the concatenation of ``some``."""
         if len(some) == 1:
             return some[0]
         columns = (
@@ -75,7 +75,7 @@ class Records:
         return cls(*(list(chain.from_iterable(column)) for column in columns))  # type: ignore[arg-type]
 
     def only(self, indexes: Sequence[int]) -> Records:
-        """Some of them."""
+        """Return the records at ``indexes``."""
         return Records(
             *(  # type: ignore[arg-type]
                 [column[i] for i in indexes]
@@ -84,17 +84,17 @@ class Records:
         )
 
 
-Lacks = Callable[[int], tuple[str, ...]]
-"""The sources that were given up and that a bucket lacks."""
+MissingSources = Callable[[int], tuple[str, ...]]
+"""Function from a stable bucket to the sources that were given up for it."""
 
 
-def nothing(_bucket: int) -> tuple[str, ...]:
-    """No bucket lacks anything."""
+def none_missing(_bucket: int) -> tuple[str, ...]:
+    """Return no sources: every bucket is complete."""
     return ()
 
 
 class Renderer:
-    """Makes the records of one output."""
+    """Renderer of the records of one output, or of one of its shards."""
 
     def __init__(
         self,
@@ -106,8 +106,8 @@ class Renderer:
         registry: SchemaRegistry | None = None,
         shard: Shard = ALONE,
     ) -> None:
-        """``origin``: of the records. ``registry``: of the values' schemas. ``shard``: the process
-        that delivers them.
+        """Keep the arguments. ``origin`` is named by every record; ``registry`` gets the values'
+        schemas; only records of ``shard``'s partitions are rendered.
         """
         self._name = name
         self.origin = origin
@@ -121,12 +121,11 @@ class Renderer:
         self._columns: pa.Schema | None = None
         self._encoder: Encoder | None = None
 
-    def render(self, slices: tuple[Slice, ...], table: pa.Table, lacks: Lacks = nothing) -> Records:
-        """The shard's records of ``slices``, whose rows are ``table``, one slice after the other,
-        each in canonical order.
-
-        ``lacks``: the sources that were given up and that a bucket lacks; its records name them in
-            a header.
+    def render(
+        self, slices: tuple[Slice, ...], table: pa.Table, missing_of: MissingSources = none_missing
+    ) -> Records:
+        """Return the shard's records of ``slices``. ``table`` holds their rows, slice after slice,
+        each in canonical order. Records of a bucket name the sources of ``missing_of`` in a header.
 
         Raises:
             ConfigurationError: a key column is missing, a column cannot be written in the output's
@@ -146,7 +145,8 @@ class Renderer:
         keys = self._encoder.keys(columns)
         partitions = self._partitioner.partitions_of(keys, slices)
         positions: list[Sequence[int]] = [range(s.start, s.stop) for s in slices]
-        if self._is_own is not None:  # before what costs the most
+        # Drop other shards' rows before encoding, which costs the most.
+        if self._is_own is not None:
             own = list(map(self._is_own.__getitem__, partitions))
             keys, partitions = list(compress(keys, own)), list(compress(partitions, own))
             mask = pa.array(own, pa.bool_())
@@ -165,7 +165,7 @@ class Renderer:
         ]
         at = 0
         for s, some in zip(slices, positions, strict=True):
-            if names := lacks(s.bucket):
+            if names := missing_of(s.bucket):
                 for header in headers[at : at + len(some)]:
                     header.append((MISSING_HEADER, ",".join(names).encode()))
             at += len(some)
@@ -174,8 +174,8 @@ class Renderer:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Rows of buckets in canonical order, all with the same columns: ``table`` has the rows
-    of ``slices``, one after the other.
+    """Rows of buckets in canonical order, all with the same columns. ``table`` holds the rows of
+    ``slices``, slice after slice.
     """
 
     slices: tuple[Slice, ...]
@@ -183,11 +183,9 @@ class Ordered:
 
 
 def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered]:
-    """The rows of whole buckets (ascending; a bucket may have several tables), each bucket in
-    canonical order.
-
-    As long as the columns stay the same it is one; where a stage's columns have changed, one more
-    at each change.
+    """Return the rows of whole ``buckets``, each in canonical order. ``buckets`` ascend, and one
+    may have several tables. The list has one element for each run of rows with the same columns, as
+    a stage's columns may change.
 
     Raises:
         RemoteProtocolError: a row is not in the bucket that its event time says.
@@ -217,7 +215,9 @@ def _interleaved(
     kinds: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     buckets: list[Slice],
 ) -> list[Ordered]:
-    """Row ``i`` of all is the next one of ``tables[kinds[i]]``; ``buckets`` has all rows."""
+    """Merge ``tables``: row ``i`` of the result is the next row of ``tables[kinds[i]]``.
+    ``buckets`` cover all rows. Return one element for each run of rows of the same table.
+    """
     cuts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
     taken, made = [0] * len(tables), []
     for first, stop in pairwise(cuts):
@@ -230,8 +230,8 @@ def _interleaved(
 
 
 def cut(slices: Sequence[Slice], first: int, stop: int) -> Iterator[Slice]:
-    """What ``slices``, laid one after the other, have from ``first`` to ``stop``, counted in
-    rows.
+    """Yield the parts of ``slices`` that cover rows ``first`` up to ``stop``, with rows numbered
+    through all slices.
     """
     at = 0
     for each in slices:
@@ -242,7 +242,7 @@ def cut(slices: Sequence[Slice], first: int, stop: int) -> Iterator[Slice]:
 
 
 def only_rows(ordered: Sequence[Ordered], first: int, stop: int) -> list[Ordered]:
-    """What ``ordered``, laid one after the other, have from row ``first`` to row ``stop``."""
+    """Return rows ``first`` up to ``stop`` of ``ordered``, numbered through all elements."""
     found, at = [], 0
     for each in ordered:
         low, high = max(first - at, 0), min(stop - at, each.table.num_rows)

@@ -1,10 +1,11 @@
 """The delivery service: wiring of ``protocol.edge.delivery`` to topics, and beside it, where the
 output has one, of the live topic.
 
-A round: follow the boundary log; take the next run of stable buckets; read their blocks, sort,
-encode; write records and progress record in one transaction. Whatever is not certain - a start, an
-unknown outcome, a broker that does not answer - ends in ``_fail_over``: a new transactional writer,
-which fences all older ones, then reading back. Being fenced ends the process: a newer one delivers.
+A round follows the boundary log, plans the next run of stable buckets, reads, sorts and encodes
+their rows, and writes records and a progress record in one transaction. Every uncertainty (a start,
+an unknown outcome, a broker that does not answer) ends in ``_fail_over``: a new transactional
+writer, which fences all older ones, then reading back what is in the topics. A process that is
+fenced ends: a newer one delivers.
 """
 
 from __future__ import annotations
@@ -64,20 +65,23 @@ from anabranch.runtime.settings import ServiceSettings
 from anabranch.runtime.stream_logs import open_stream
 
 BESIDE_LIVE_ROWS_MAX: Final = 3_000
-"""Rows of one transaction of the corrected topic where a live topic is served beside it: a
-live result may have to wait so long (about 20 ms).
+"""Maximum number of rows in one transaction of the corrected topic while the process also serves a
+live topic. A live result may have to wait for one such transaction, about 20 ms.
 """
 
 _POLL_MS: Final = 100
+"""Time that a round waits for boundary records when it has nothing to deliver, in ms."""
 _RETRY_MS: Final = 200
+"""Pause after a failed failover, in ms."""
 _REJECTED_RETRY_MS: Final = 10_000
-"""After the log rejected a read or a write for good: a person has to act first, and the live
-half goes on meanwhile.
+"""Pause before a failover after the log rejected a read or write for good, in ms: an operator must
+act first, and the live half continues meanwhile.
 """
-_ASK_MS: Final = 1_000
+_REQUEST_MS: Final = 1_000
+"""Interval between requests for missing blocks, in ms."""
 _UNKNOWN_MAX: Final = 10
-"""Unknown outcomes one after the other: more are not a broker in trouble but something that a
-person must see.
+"""Number of consecutive unknown outcomes after which the process ends with an error: so many are no
+passing trouble of a broker, and an operator must see it.
 """
 
 
@@ -86,8 +90,8 @@ def build(
     context: ServiceContext,
     open_registry: Callable[[str], SchemaRegistry] | None = None,
 ) -> DeliveryService:
-    """The service for the output, or its shard, that ``settings.name`` names. ``open_registry``:
-    for pipelines that name a schema registry.
+    """Build the service for the output, or shard of one, that ``settings.name`` names.
+    ``open_registry`` connects to the schema registry, for pipelines that name one.
 
     Raises:
         ConfigurationError: the pipeline has no such output.
@@ -107,12 +111,12 @@ def build(
 
 
 class _StoppingError(Exception):
-    """A signal came while a failover waited."""
+    """Raised when a shutdown signal arrives while a failover waits."""
 
 
 class DeliveryService:
-    """Writes one output's topics, or a shard's part of them: the corrected one here, the live one
-    by ``delivery.live``. See ``runtime.service.Service``.
+    """Writer of one output's topics, or of one shard's part of them. Writes the corrected topic
+    itself and the live one through ``delivery.live``. See ``runtime.service.Service``.
     """
 
     def __init__(
@@ -122,7 +126,7 @@ class DeliveryService:
         process: str,
         registry: SchemaRegistry | None = None,
     ) -> None:
-        """``process``: the output's, or its shard's, name."""
+        """Keep the arguments; contact nothing. ``process`` is the name of the output or shard."""
         self._registry = registry
         self._name, self._shard = process, output.shard(process)
         self.status = ServiceStatus()
@@ -142,11 +146,11 @@ class DeliveryService:
         self._partitions = self._rejected_partitions = 0
         self._unknown_in_a_row = 0
         self._retry_at_ms = 0
-        self._ask_at_ms = 0
+        self._request_at_ms = 0
         self._rejected_count = 0
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed_before = 0
-        """What the failover before had passed."""
+        """Last bucket passed before the present failover began."""
         self._life = ""
         self._heartbeats = HeartbeatSender(
             context.log, names.control("delivery", process), context.clock
@@ -155,10 +159,10 @@ class DeliveryService:
         self._counters = CorrectedCounters(context.registry, self._pipeline.name, process)
 
     def start(self) -> None:
-        """Check the topics, follow the stage, fence the older writer.
+        """Check the topics, open the stage's boundary log, and fence the older writer.
 
         Raises:
-            ConfigurationError: a topic is not as it must be.
+            ConfigurationError: a topic has wrong settings.
             Unavailable: the stage has no topic yet, or the broker does not answer.
         """
         context, stage = self._context, self._output.stage
@@ -198,26 +202,32 @@ class DeliveryService:
         self._try_to_fail_over()
 
     def step(self) -> None:
-        """One round: at most one transaction of each half; about 100 ms when there is nothing
-        to deliver.
+        """Run one round: at most one transaction of each half. Takes about 100 ms if there is
+        nothing to deliver.
+
+        Raises:
+            Fenced: another process delivers this output.
+            OutcomeUnknown: _UNKNOWN_MAX transactions in a row had an unknown outcome.
+            DataMissing: blocks differ from what the boundary log says.
         """
         busy = False
-        self._beat()
+        self._send_heartbeat()
         if self._live is not None:
-            self._following().poll(
-                0
-            )  # what came while the corrected half was at work is shown now, not a round later
+            # Poll first: records that arrived during the corrected half's transaction reach the
+            # live topic now, not a round later.
+            self._following().poll(0)
             busy = self._live.step()
-            self._ask_for_live(self._live)
+            self._request_live_blocks(self._live)
         if self._delivery is None:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
-                self._following().poll(0)  # it may be trimmed, however long a failover waits
+                # Keep reading, however long failovers fail: the log may be trimmed.
+                self._following().poll(0)
                 self._try_to_fail_over()
             else:
                 self._following().poll(0 if busy else self._wait_ms())
             return
         if self._delivery.cursor.bucket <= self._following().log_state.forgotten:
-            self._stand(self._delivery)
+            self._report_trimmed(self._delivery)
             return
         run, stable = self._next_run(self._delivery)
         if run is None:
@@ -228,7 +238,7 @@ class DeliveryService:
             with without_collection():
                 self._deliver(self._delivery, run, stable)
         except DataMissing as error:
-            self._ask(self._delivery, error)
+            self._request_blocks(self._delivery, error)
             return
         except Unavailable as error:
             self._delay(error)
@@ -243,21 +253,21 @@ class DeliveryService:
                 next=str(run.next),
                 error=str(error),
             )
-            self._give_up_writer()
+            self._close_writer()
             self._unknown_in_a_row += 1
             if self._unknown_in_a_row >= _UNKNOWN_MAX:
                 raise
             return
         self._unknown_in_a_row = 0
-        if self._live is None or not self._live.lacks_blocks:
+        if self._live is None or not self._live.waits_for_blocks:
             self._recompute_client.there()
         self.status.state, self.status.waiting_for = "running", None
         self._report(self._delivery)
         self._following().poll(0)
 
     def stop(self) -> None:
-        """Close what was opened; an open transaction is aborted. Idempotent."""
-        self._give_up_writer()
+        """Close everything that is open; an open transaction is aborted. Idempotent."""
+        self._close_writer()
         self._heartbeats.close()
         self._recompute_client.close()
         for opened in (self._live, self._buckets, self._boundaries):
@@ -266,13 +276,13 @@ class DeliveryService:
             elif opened is not None:
                 opened.close()
 
-    def _ask(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
-        """Blocks that the next run needs are not to be had from any replica (DE9).
+    def _request_blocks(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
+        """Request the recomputation of blocks that the next run needs and no replica has (DE9).
+        If nothing was delivered yet, fail over instead, to begin after them.
 
         Raises:
-            Fenced: they are not needed: another process replaced this one and delivered what was in
-                them.
-            DataMissing: ``error``: they are there, but not as the boundary log says.
+            Fenced: another process has replaced this one and delivered those buckets.
+            DataMissing: ``error`` itself: the blocks exist, but differ from the boundary log.
         """
         try:
             progress = self._last_progress()
@@ -286,34 +296,36 @@ class DeliveryService:
             message = f"output {self._name}: another process delivers it, beyond {delivery.cursor}"
             raise Fenced(message)
         if lack is Lack.LEFT_OUT:
-            self._give_up_writer()  # the next failover begins after them
+            self._close_writer()  # the next failover begins after the missing blocks
             return
         if lack is Lack.DAMAGED or gone is None:
             raise error
-        if self._live is not None and self._live.lacks_blocks:  # one request for both halves
+        if self._live is not None and self._live.waits_for_blocks:  # one request for both halves
             gone = self._gone_after(min(delivery.cursor.bucket - 1, self._live.passed)) or gone
         reported = self._recompute_client.ask({stage: gone})
         self.status.state, self.status.waiting_for = (
             "waiting",
             f"blocks of {stage} from bucket {gone[0]} on, which are deleted: {reported}",
         )
-        self._following().poll(_ASK_MS)
+        self._following().poll(_REQUEST_MS)
 
-    def _ask_for_live(self, live: LiveTopic) -> None:
-        """For blocks that the live half lacks and this one does not ask for."""
+    def _request_live_blocks(self, live: LiveTopic) -> None:
+        """Request missing blocks that the live half needs, unless the corrected half requests them
+        itself.
+        """
         now_ms, delivery = self._context.clock.monotonic_ms(), self._delivery
-        if not live.lacks_blocks or now_ms < self._ask_at_ms:
+        if not live.waits_for_blocks or now_ms < self._request_at_ms:
             return
-        self._ask_at_ms = now_ms + _ASK_MS
+        self._request_at_ms = now_ms + _REQUEST_MS
         delivered = None if delivery is None else delivery.cursor.bucket - 1
-        if not live_asks(delivered, live.passed, has_any=bool(live.has_any)):
+        if not live_asks(delivered, live.passed, has_any=bool(live.has_delivered)):
             return
         gone = self._gone_after(live.passed)
         if gone is not None:
             self._recompute_client.ask({self._output.stage: gone})
 
     def _gone_after(self, bucket: int) -> tuple[int, int] | None:
-        """The first and the last bucket after ``bucket`` of which blocks are deleted."""
+        """Return the first and last bucket after ``bucket`` with deleted blocks; None if none."""
         stage, names = self._output.stage, self._pipeline.topic_names
         reader = self._context.log.reader(committed=False, headers=False)
         try:
@@ -327,37 +339,37 @@ class DeliveryService:
             reader.close()
 
     def _live_has_any(self) -> bool:
-        """Whether anything was delivered to the live topic.
+        """Return whether anything was delivered to the live topic.
 
         Raises:
-            Unavailable: that is not known yet.
+            Unavailable: that is not known before the live half has failed over.
         """
         if self._live is None:
             return False
-        if self._live.has_any is None:
-            message = f"it is not known yet what the live topic of output {self._output.name} has"
+        if self._live.has_delivered is None:
+            message = f"the live topic of output {self._output.name} has not been read back yet"
             raise Unavailable(message)
-        return self._live.has_any
+        return self._live.has_delivered
 
-    def _stand(self, delivery: CorrectedDelivery) -> None:
-        """What comes next is trimmed, and the boundary log describes it no more: no request could
-        bring it back, and delivery never leaves rows out.
+    def _report_trimmed(self, delivery: CorrectedDelivery) -> None:
+        """Report and wait: the next buckets were trimmed, and the boundary log no longer describes
+        them. They cannot be requested, and delivery never skips rows.
         """
         text = (
             f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of"
-            f" {self._output.stage}, which are trimmed since all other readers are beyond: this"
-            " output was away for longer than a day, and can be made whole only by a run from the"
-            " beginning of the input"
+            f" {self._output.stage}, which are trimmed since all other readers have passed them:"
+            " this output was not running for longer than a day, and only a new run from the"
+            " beginning of the input can complete it"
         )
         if self.status.waiting_for != text:
             self._context.logger.error("buckets_trimmed", output=self._name, waiting_for=text)
         self.status.state, self.status.waiting_for = "waiting", text
-        self._following().poll(_ASK_MS)
+        self._following().poll(_REQUEST_MS)
 
-    def _beat(self) -> None:
-        """Say how far this is: what no failover reads again may be trimmed."""
+    def _send_heartbeat(self) -> None:
+        """Report state and progress. Buckets that no failover reads again may then be trimmed."""
         delivered = 0 if self._delivery is None else self._delivery.cursor.bucket - 1
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             "delivery",
             self._name,
             "0",
@@ -369,10 +381,10 @@ class DeliveryService:
             rejected=self._rejected_count + (0 if self._live is None else self._live.left_out),
             life=self._life,
         )
-        self._heartbeats.send(beat)
+        self._heartbeats.send(heartbeat)
 
     def _check_topics(self, admin: LogAdmin, shards: EarlierShards) -> int:
-        """Create missing topics; return the number of partitions of the output topic."""
+        """Create missing topics and check all; return the output topic's number of partitions."""
         sink, processes = self._output.corrected, self._output.processes()
         wanted = self._output.partitions_wanted(self._pipeline.partitions)
         topic = topic_settings("output", self._topic, wanted, BROKERS_OWN)
@@ -396,13 +408,13 @@ class DeliveryService:
         if wrong := wrong_for_rejected(self._rejected_topic, admin.settings(self._rejected_topic)):
             raise ConfigurationError(f"output {self._output.name}: {wrong}")
         shards.check_runs()
-        other_shards.check_strangers(self._context.log, admin, self._pipeline, self._output)
+        other_shards.check_unknown_progress(self._context.log, admin, self._pipeline, self._output)
         self._rejected_partitions = other_shards.check_partitions(admin, self._output, count)
         return count
 
     @property
     def _passed(self) -> int:
-        """Neither half reads buckets up to this one again, nor does its replacement."""
+        """Last bucket that neither half, nor a process that replaces this one, reads again."""
         passed = self._passed_before if self._delivery is None else self._delivery.passed
         return passed if self._live is None else min(passed, self._live.passed)
 
@@ -419,15 +431,15 @@ class DeliveryService:
         return self._buckets
 
     def _wait_ms(self) -> int:
-        """How long to wait for news when there is nothing to deliver."""
+        """Return how long to wait for boundary records when there is nothing to deliver, in ms."""
         live_wait_ms = None if self._live is None else self._live.wait_ms
         return _POLL_MS if live_wait_ms is None else min(_POLL_MS, live_wait_ms)
 
     def _try_to_fail_over(self) -> None:
-        """Fail over, or say why not and leave it to the next round.
+        """Fail over, or report why not and leave it to the next round.
 
         Raises:
-            Fenced: by a process that began after this one.
+            Fenced: a process that began after this one fenced it.
         """
         try:
             self._delivery = self._fail_over()
@@ -435,17 +447,23 @@ class DeliveryService:
             self._delay(error)
             self._context.clock.sleep_ms(_RETRY_MS)
         except _StoppingError:
-            self._give_up_writer()
+            self._close_writer()
 
     def _delay(self, error: OutcomeUnknown | Unavailable) -> None:
-        """Give this failover up; another one comes later."""
+        """Close the writer and report ``error``; a later round fails over."""
         self.status.state, self.status.waiting_for = "waiting", str(error)
         self._context.logger.warning("failover_delayed", output=self._name, error=str(error))
-        self._give_up_writer()
+        self._close_writer()
 
     def _fail_over(self) -> CorrectedDelivery:
-        """Fence, also the shards of earlier numbers. Then read: the log to its end (so that every
-        id found can be judged), the last progress, the ids after it.
+        """Fence older writers, those of earlier shards too. Then read the last progress, the
+        boundary log to its end (every id that is read back belongs to a bucket in it), and the ids
+        in the topics after that progress.
+
+        Raises:
+            OutcomeUnknown, Unavailable: the broker did not answer, or earlier shards have not
+                ended; try again.
+            _StoppingError: the process is stopping.
         """
         log, name = self._context.log, self._name
         self._writer = log.transactional_writer(self._transactional_id)
@@ -481,9 +499,9 @@ class DeliveryService:
         )
         self._record_beginning(delivery, of_all)
         is_new = not has_run(progress) and inherited is None
-        if is_new and self._live is not None and not self._live.begun:
+        if is_new and self._live is not None and not self._live.is_begun:
             raise Unavailable(
-                f"it is not recorded yet where the live topic of output {name} begins"
+                f"the live topic of output {name} has not recorded yet where it begins"
             )
         crash_point("delivery.read_back")
         self._counters.found.inc(found)
@@ -509,14 +527,14 @@ class DeliveryService:
         *,
         is_new: bool,
     ) -> int:
-        """Give ``delivery`` the ids that are in both topics up to ``stops`` and ``rejected_stops``;
-        return how many of them are ahead.
+        """Pass ``delivery`` the ids found in the output topic up to ``stops`` and in the topic of
+        rejected results up to ``rejected_stops``. Return how many are after its progress.
 
         Raises:
             ConfigurationError: the output ``is_new``, and another one delivers to its topic.
         """
         log, origin = self._context.log, self._shards().origin
-        strange = read_back.Strange()
+        foreign = read_back.ForeignRecords()
         found = 0
 
         def take(ident: RecordId) -> None:
@@ -528,13 +546,13 @@ class DeliveryService:
             (self._rejected_topic, rejected_from, rejected_stops),
         ):
             read_back.ids(
-                log, topic, starts, ends, take, self._wait_for, origin=origin, strange=strange
+                log, topic, starts, ends, take, self._wait_for, origin=origin, foreign=foreign
             )
-        strange.records += delivery.recovered(self._following().log_state.upto)
+        foreign.records += delivery.recovered(self._following().log_state.upto)
         if is_new:
-            refuse_shared(log, origin, self._topic, strange.origins)
-        others = [str(other) for other in other_outputs(origin, strange.origins)]
-        self.status.detail.update(foreign_records=strange.records, other_producers=others)
+            refuse_shared(log, origin, self._topic, foreign.origins)
+        others = [str(other) for other in other_outputs(origin, foreign.origins)]
+        self.status.detail.update(foreign_records=foreign.records, other_producers=others)
         if others:
             self._context.logger.warning(
                 "other_producers", output=self._name, topic=self._topic, producers=others
@@ -542,7 +560,11 @@ class DeliveryService:
         return found
 
     def _last_progress(self) -> DeliveryProgress | None:
-        """The newest of this process. Raises ConfigurationError: it has ended."""
+        """Return this process's newest progress.
+
+        Raises:
+            ConfigurationError: the process has been ended for another number of shards.
+        """
         shards = self._shards()
         progress = read_back.last_progress(
             self._context.log, self._progress_topic, self._name, shards.origin.life, self._wait_for
@@ -553,11 +575,11 @@ class DeliveryService:
     def _begins_after(
         self, progress: DeliveryProgress | None
     ) -> tuple[int, DeliveryProgress | None]:
-        """The bucket after which this begins if it has delivered nothing, 0: nothing is left out;
-        and what is recorded of all shards.
+        """Return the bucket after which this process begins if it has delivered nothing (0: no
+        bucket is left out), and the record of where all shards begin, if it was read.
 
         Raises:
-            Unavailable: that is not known yet.
+            Unavailable: where the output begins is not known yet.
             ConfigurationError: the output had another number of shards.
         """
         output, of_all = self._output, None
@@ -588,8 +610,8 @@ class DeliveryService:
     def _record_beginning(
         self, delivery: CorrectedDelivery, of_all: DeliveryProgress | None
     ) -> None:
-        """Before any topic gets anything: where an output begins that begins late, or has shards
-        (DE9, DE12).
+        """Record where the output begins, before any topic gets a record, if it begins late or has
+        shards (DE9, DE12).
         """
         run = delivery.beginning(of_all)
         if run is None:
@@ -601,15 +623,21 @@ class DeliveryService:
             writer.send(at, control_records.encode(replace(own, output=name)), name.encode())
         writer.commit()
         if self._live is not None:
-            self._live.begin_anew()
+            self._live.restart()
 
     def _wait_for(self, text: str | None) -> None:
+        """Report what reading back waits for (``read_back.Waiting``).
+
+        Raises:
+            _StoppingError: the process is stopping.
+        """
         if self._context.stopping.is_set():
             raise _StoppingError
         if text is not None:
             self.status.state, self.status.waiting_for = "waiting", text
 
-    def _give_up_writer(self) -> None:
+    def _close_writer(self) -> None:
+        """Close the writer, aborting an open transaction; the next round fails over. Idempotent."""
         if self._delivery is not None:
             self._passed_before, self._delivery = self._delivery.passed, None
         if self._writer is not None:
@@ -617,11 +645,12 @@ class DeliveryService:
             writer.close()
 
     def _next_run(self, delivery: CorrectedDelivery) -> tuple[Run | None, Stable]:
+        """Return the next run, or None, and the stable buckets of which it was planned."""
         log_state = self._following().log_state
         if log_state.upto < delivery.cursor.bucket:
             return None, []
-        # One more than a run may have, and one for a bucket whose records are all there: so the
-        # plan sees where it does not end.
+        # Two more than a run may have: one for a bucket whose records are all written already, one
+        # so that the plan can see that there are more.
         stable = log_state.stable(delivery.cursor.bucket, log_state.upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
         rows_max = rows_bound([part for _, _, parts in stable for part in parts])
@@ -630,24 +659,28 @@ class DeliveryService:
         return delivery.plan(log_state.upto, sizes, rows_max), stable
 
     def _deliver(self, delivery: CorrectedDelivery, run: Run, stable: Stable) -> None:
-        """Write what is not there of ``run``."""
+        """Write those records of ``run`` that are not in the topics yet, and advance
+        ``delivery``.
+        """
         if not run.slices:
             delivery.advance(run, None)
             return
-        some, lacks = self._rows(run, stable), self._following().log_state.given_up.names
+        some, missing_of = self._rows(run, stable), self._following().log_state.given_up.names
         records = Records.joined(
-            [self._renderer.render(each.slices, each.table, lacks) for each in some]
+            [self._renderer.render(each.slices, each.table, missing_of) for each in some]
         )
         self._context.metrics.count_in(run.rows, sum(each.table.nbytes for each in some))
         wanted = self._unwritten(delivery, records) if delivery.comparing else None
         if wanted is not None:
-            if not wanted:  # the last progress record still says where to begin
+            if not wanted:  # no transaction needed: the last progress record still holds
                 delivery.advance(run, None)
                 return
             records = records.only(wanted)
         try:
             ends = self._transact(delivery, run, records)
         except RecordTooLarge:
+            # Nothing of the run was written. The next round sends it in another form: smaller
+            # runs, to the topic of rejected results, or truncated.
             self._writing().abort()
             places = {ident: place for place, ident in enumerate(_ids(run))}
             sizes = dict(zip(map(places.__getitem__, records.ids), records.sizes(), strict=True))
@@ -656,14 +689,14 @@ class DeliveryService:
             return
         if delivery.form is not Form.RECORDS:
             for ident in records.ids:
-                self._tell_rejected(ident)
+                self._report_rejected(ident)
         delivery.advance(run, ends)
         self._counters.transactions.inc()
         self._context.metrics.count_out(len(records.values), records.size_bytes)
         self._following().log_state.forget(self._passed)
 
     def _rows(self, run: Run, stable: Stable) -> list[Ordered]:
-        """The rows of ``run``, in order."""
+        """Return the rows of ``run``, in order."""
         wanted = {
             entry[0]: entry
             for entry in takewhile(lambda entry: entry[0] <= run.next.bucket, stable)
@@ -682,14 +715,16 @@ class DeliveryService:
     def _part_of_bucket(
         self, part: Slice, bucket: tuple[int, str, tuple[Part, ...]]
     ) -> list[Ordered]:
-        """A large bucket goes out in several runs, but is read and sorted once."""
+        """Return the rows of slice ``part``. Keeps the bucket for the runs that deliver its rest,
+        so that a large bucket is read and sorted once.
+        """
         if self._split is None or self._split[0] != part.bucket:
             self._split = (part.bucket, self._reader().stable([bucket]))
         return only_rows(self._split[1], part.start, part.stop)
 
     @staticmethod
     def _unwritten(delivery: CorrectedDelivery, records: Records) -> list[int]:
-        """Indexes of the records that are not in the topic."""
+        """Return the indexes of the records that are not in the topic."""
         return [
             i
             for i, (ident, p) in enumerate(zip(records.ids, records.partitions, strict=True))
@@ -697,13 +732,13 @@ class DeliveryService:
         ]
 
     def _transact(self, delivery: CorrectedDelivery, run: Run, records: Records) -> dict[int, int]:
-        """One transaction, which writes ``records`` of ``run``. Returns the offset after the last
-        record written, by place.
+        """Write ``records`` of ``run`` and the progress in one transaction. Return the offset after
+        the last record of each partition written (REJECTED for the topic of rejected results).
 
         Raises:
-            OutcomeUnknown, Fenced: see there.
-            RecordTooLarge: the transaction can be aborted, and what ``delivery.rejected`` says be
-                done.
+            OutcomeUnknown: the transaction may or may not be committed; fail over.
+            Fenced: another process delivers this output.
+            RecordTooLarge: the caller must abort, and do what ``delivery.rejected`` says.
             Unavailable: the log rejects a record for good.
         """
         writer, output = self._writing(), self._name
@@ -731,15 +766,17 @@ class DeliveryService:
             crash_point("delivery.committed")
         except Fenced as error:
             raise Fenced(f"output {output}: another process delivers it: {error}") from error
-        # In any order of the same partition the last place is the highest.
+        # Sorted, so that each partition's highest offset comes last and stays in the dictionary.
         ends = {at: offset + 1 for at, offset in sorted(delivered)}
         places = {TopicPartition(self._topic, p): p for p in range(self._partitions)} | {
             rejected_at: REJECTED
         }
         return {place: ends[at] for at, place in places.items() if at in ends}
 
-    def _tell_rejected(self, ident: RecordId) -> None:
-        """A result could not be delivered: the manager hears of it, and raises an alarm."""
+    def _report_rejected(self, ident: RecordId) -> None:
+        """Count and log a result that went to the topic of rejected results. The manager raises an
+        alarm when the next heartbeat reports it.
+        """
         self._rejected_count += 1
         self._counters.rejected.inc()
         self.status.detail["rejected"] = self._rejected_count
@@ -752,6 +789,7 @@ class DeliveryService:
         return self._writer
 
     def _report(self, delivery: CorrectedDelivery) -> None:
+        """Update status and metrics by what is delivered."""
         following, width_ms = self._following(), self._pipeline.bucket_ms
         done = delivery.cursor.bucket - 1
         if done > 0:
@@ -764,4 +802,5 @@ class DeliveryService:
 
 
 def _ids(run: Run) -> list[RecordId]:
+    """Return the ids of all records of ``run``, in order."""
     return [RecordId(s.bucket, position) for s in run.slices for position in range(s.start, s.stop)]

@@ -1,4 +1,4 @@
-"""The topics that delivery writes: those for users, and that of its own progress."""
+"""Creation and check of the topics that delivery writes: the users' and its own."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from anabranch.protocol.errors import ConfigurationError
 def prepare(
     admin: LogAdmin, output: str, sink: Sink, topic: TopicSettings, ours: Sequence[TopicSettings]
 ) -> tuple[int, Mapping[str, str]]:
-    """Make what is missing. It does not try to create topics that are there: on a broker with ACLs
-    delivery may not make topics (``pipeline.access``).
+    """Create the missing topics. Sends no request for existing ones: on a broker with ACLs delivery
+    may not create topics (``pipeline.access``).
 
     Args:
-        admin: Of the log.
-        output: Its name, for messages.
-        sink: What the pipeline file says of the user's topic.
-        topic: The user's topic, as it is made if it is not there.
-        ours: Where delivery keeps how far it is, and what the user's topic does not take.
+        admin: Administration of the log.
+        output: Name of the output, for messages.
+        sink: The pipeline file's entry for the user's topic.
+        topic: Settings with which the user's topic is created if it is missing.
+        ours: Settings of the topics for delivery's progress and for rejected results.
 
     Returns:
-        Partitions and settings of the user's topic.
+        Number of partitions and settings of the user's topic.
 
     Raises:
-        ConfigurationError: it has another number of partitions than the pipeline file says.
+        ConfigurationError: the user's topic has another number of partitions than the file says.
     """
     existing = admin.partitions([topic.name, *(settings.name for settings in ours)])
     admin.create([settings for settings in (*ours, topic) if settings.name not in existing])
     count = admin.partitions([topic.name])[topic.name]
     if sink.partitions is not None and sink.partitions != count:
         raise ConfigurationError(
-            f"output {output}: topic {topic.name} has {count} partitions, the file says"
-            f" {sink.partitions}"
+            f"output {output}: topic {topic.name} has {count} partitions, but the pipeline"
+            f" file says {sink.partitions}: correct the file, or change the topic"
         )
     return count, admin.settings(topic.name)

@@ -190,7 +190,7 @@ OUTPUTS: Final = (
     Mutant(
         "outcome_believed",
         "delivery.service:DeliveryService.step",
-        "self._give_up_writer()",
+        "self._close_writer()",
         "self._delivery.advance(run, None)",
         "rule 19",
         by=("corrected",),
@@ -343,10 +343,11 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "needless_exit",
-        "delivery.service:DeliveryService._beat",
-        "self._heartbeats.send(beat)",
-        "self._heartbeats.send(beat)\n    if self._context.clock.monotonic_ms() % 1_000 == 999:\n  "
-        '      raise Unavailable("for no reason")',
+        "delivery.service:DeliveryService._send_heartbeat",
+        "self._heartbeats.send(heartbeat)",
+        "self._heartbeats.send(heartbeat)\n"
+        "    if self._context.clock.monotonic_ms() % 1_000 == 999:\n"
+        '        raise Unavailable("for no reason")',
         "ends",
         by=("ends",),
     ),

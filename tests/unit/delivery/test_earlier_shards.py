@@ -122,7 +122,7 @@ def test_one_that_is_ended_between_its_look_and_its_failover_stops(world: World)
         old.step()
     assert old._live is not None
     world.reshard(1, 2)
-    old._live._give_up_writer()  # as after an outcome that is unknown
+    old._live._close_writer()  # as after an outcome that is unknown
     new = world.services()
     live = world.log.epochs["p.out.live"]
     with pytest.raises(ConfigurationError, match=r"2 shards by now"):
@@ -207,7 +207,7 @@ def test_an_old_process_that_begins_while_it_is_ended_is_fenced_next(world: Worl
 
     world.log.transactional_writer = writer  # type: ignore[method-assign, assignment]
     heir.start()
-    assert "which is to end, has begun anew" in str(heir.status.waiting_for)
+    assert "which this shard is ending, was started again" in str(heir.status.waiting_for)
     world.feed(2, {2: 20})
     drain(came_back, 2)
     for _ in range(STEPS):

@@ -219,7 +219,7 @@ def test_the_corrected_topic_begins_only_when_it_is_recorded_where_the_live_one_
     world.log.admin().create([TopicSettings(PROGRESS, 1)])
     world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=PROGRESS)
     service.start()
-    assert service.status.waiting_for == "it is not known yet what the live topic of output out has"
+    assert service.status.waiting_for == "the live topic of output out has not been read back yet"
     drain(service, 3)
     settle(service)
     assert world.transcript() == FAILURE[:1]
@@ -248,7 +248,9 @@ def test_what_is_trimmed_and_not_described_any_more_is_reported(world: World) ->
     trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=9)
     service = world.service()
     settle(service)
-    assert "are trimmed, and its log describes them no more" in str(service.status.detail["live"])
+    assert "are trimmed, and its boundary log no longer describes them" in str(
+        service.status.detail["live"]
+    )
     assert service.status.state == "waiting"
 
 
@@ -277,7 +279,7 @@ def test_an_open_transaction_of_another_producer_is_not_waited_for_long(world: W
     other.send(TopicPartition(PROGRESS, 0), b"open")
     other.flush()
     service = world.service()
-    assert "an open transaction, or no broker" in str(service.status.detail["live"])
+    assert "another producer's transaction is open" in str(service.status.detail["live"])
     other.abort()
     feed(world, 0)
     drain(service, 3)
@@ -427,7 +429,7 @@ def test_heartbeats_say_what_no_failover_reads_again(world: World) -> None:
 def test_topics_that_cannot_be_right_are_rejected() -> None:
     world = World(live_partitions=3)
     world.log.admin().create([TopicSettings(LIVE, 2)])
-    with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):
+    with pytest.raises(ConfigurationError, match="has 2 partitions, but the pipeline file says 3"):
         world.service()
     world = World()
     world.log.admin().create([TopicSettings(LIVE, 1, config={"cleanup.policy": "compact"})])

@@ -313,7 +313,7 @@ def test_it_retries_to_fail_over(world: World) -> None:
     world.feed(1, {1: 6})
     world.log.admin().create([TopicSettings("p.out", 2)])
     service = world.service()
-    service._give_up_writer()
+    service._close_writer()
     world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic="p.out")
     service.step()
     assert service.status.state == "waiting"
@@ -335,7 +335,7 @@ def test_partitions_are_pinned(world: World) -> None:
 def test_topics_that_cannot_be_right_are_rejected() -> None:
     world = World(sink_partitions=3)
     world.log.admin().create([TopicSettings("p.out", 2)])
-    with pytest.raises(ConfigurationError, match="has 2 partitions, the file says 3"):
+    with pytest.raises(ConfigurationError, match="has 2 partitions, but the pipeline file says 3"):
         world.service()
     world = World()
     world.log.admin().create(
@@ -469,7 +469,7 @@ def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(
         service.step()
     assert service.status.state == "waiting"
     assert str(service.status.waiting_for).startswith(
-        "buckets 1..3 of totals, which are trimmed since all other readers are beyond: "
+        "buckets 1..3 of totals, which are trimmed since all other readers have passed them: "
     )
     assert len(delivered(world.log, world.pipeline)) == 6
 
