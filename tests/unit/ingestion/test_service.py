@@ -351,7 +351,7 @@ def test_sparse_records_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_backlog_is_decoded_in_pieces_and_named_by_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(under_test, "_DECODED_AT_ONCE", 3)
+    monkeypatch.setattr(under_test, "_FETCH_RECORDS_MAX", 3)
     world = World(partitions=2, bounded=True)
     for partition in range(2):
         values = [report(1_000 + i, 100 * partition + i) for i in range(10)]
@@ -366,7 +366,7 @@ def test_a_backlog_is_decoded_in_pieces_and_named_by_one_record(
 
 
 def test_what_stands_before_an_error_is_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "_DECODED_AT_ONCE", 3)
+    monkeypatch.setattr(under_test, "_FETCH_RECORDS_MAX", 3)
     world = World(partitions=1)
     world.produce(0, *(report(1_000 + i, i) for i in range(10)))
     process = world.process()
