@@ -216,8 +216,8 @@ class Stage(_Model):
     ha: HaMode = "active"
     """Mode of recovery from the loss of a process or its disk (docs/concepts.md)."""
     state_horizon_ms: int | None = None
-    """Time in ms after which a record no longer changes results; None: not known. Always known for
-    ``upstream_backup`` and ``amnesia``.
+    """Time after a record's event time, in ms, from which it no longer changes results; None: not
+    known. Always known for ``upstream_backup`` and ``amnesia``.
     """
     on_missing_input: Literal["process", "delay", "suspend"] = "process"
     version: int = 1
@@ -376,6 +376,7 @@ class AgentPolicy(_Model):
     """
 
     capacity_units: int
+    """Load at which the participant is full, in units: rows of input per second."""
     scale_micro: int
     """Cost of each waiting unit, in micro-units per second
     (``protocol.federation.costs.QueueCost``).
@@ -389,9 +390,15 @@ class AgentPolicy(_Model):
     recall_permille: int = 50
     """As buyer: share by which running a stage at home must be cheaper before it is recalled."""
     offer_every_ms: int = 2_000
+    """Interval between two offers, in ms."""
     answer_within_ms: int = 3_000
+    """Time for which an offer is valid, in ms."""
     rest_ms: int = 5_000
+    """Pause after an agreed offer, in ms, until the averages of load have followed the move."""
     backoff_ms: int = 60_000
+    """Time in ms for which an agent makes no offers to a partner that repeatedly did not answer,
+    and does not propose again a plan that was declined or has failed.
+    """
 
     def cost(self) -> Cost:
         """Return the cost function of load.

@@ -314,15 +314,15 @@ class KafkaLogAdmin:
                 message = f"leaders of {topic}: not every partition has one"
                 raise Unavailable(message)
 
-    def _await(self, lacks: Callable[[_Known], str]) -> None:
-        """Wait until the cluster shows the result of a request. ``lacks``: returns what is still
+    def _await(self, missing: Callable[[_Known], str]) -> None:
+        """Wait until the cluster shows the result of a request. ``missing``: returns what is still
         missing, as a message; empty: nothing.
 
         Raises:
             Unavailable: something is still missing at the timeout.
         """
         deadline = time.monotonic() + self._timeout_s
-        while text := lacks(self._metadata()):
+        while text := missing(self._metadata()):
             if time.monotonic() >= deadline:
                 raise Unavailable(text)
             time.sleep(_APPEAR_PAUSE_S)
