@@ -160,12 +160,12 @@ conformance: install ## one suite per port, over the in-memory, Kafka and Redis 
 
 .PHONY: integration
 integration: install ## services on a real broker and Redis
-	$(PYTEST) tests/integration --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist loadfile $(ARGS)
+	$(PYTEST) tests/integration --quiet -m "not nightly" $(PROCESSES) $(WAITING_JOBS) --dist worksteal $(ARGS)
 
 # They are short, so Java's quick compiler is enough.
 .PHONY: spark
 spark: classes ## stages on real Spark and a real broker
-	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist loadfile $(ARGS)
+	ANABRANCH_SPARK_COMPILERS=quick $(PYTEST) tests/spark --quiet -m "not nightly" $(PROCESSES) $(JOBS) --dist worksteal $(ARGS)
 
 .PHONY: cluster-test
 cluster-test: openssl install ## a pipeline on three brokers, one after the other killed; a stage on a Spark cluster that loses a worker, its node, its master, with security on Kafka, too (many minutes; not part of `test`)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from harness import budgets
+from harness import budgets, order, shared_broker
 from harness.examples import unhurried
 from harness.kafka import broker
 from harness.redis import redis_server
@@ -16,6 +16,7 @@ from harness.redis import redis_server
 
 def pytest_configure(config: pytest.Config) -> None:
     budgets.register(config)
+    shared_broker.register(config)
     unhurried()
     _plain_tracebacks()
 
@@ -30,19 +31,24 @@ def _plain_tracebacks() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Properties are not traced: what the unit tests leave uncovered shall show, whatever
-    chance finds.
+    """Sort the tests, and mark the properties as not traced: what the unit tests leave uncovered
+    shall show, whatever chance finds.
     """
+    order.sort(items)
     for item in items:
         if item.path.stem.endswith("_properties"):
             item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real broker, one for the whole session. Tests that stop a broker start
-    their own.
+def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a real broker, one for the whole session, all of its processes
+    included. Tests that stop a broker start their own.
     """
+    address = shared_broker.shared_address(pytestconfig)
+    if address is not None:
+        yield address
+        return
     with broker(tmp_path_factory.mktemp("kafka")) as address:
         yield address
 

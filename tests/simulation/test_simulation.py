@@ -34,7 +34,10 @@ from simulation.regressions import REGRESSIONS, Regression
 from simulation.scheduler import STEPS_MAX, Killed, Process, RunawayError, Scheduler
 
 SEEDS = 300
-SLICES = 6
+SLICES = 15
+"""Parts of the seeds, each a test: as many seeds in each as one of which is run twice. Few, so that
+no process is left alone with many at the end.
+"""
 FURTHER = 1_200
 """A place that the seeds did not reach is looked for in the scenarios of so many more: which
 ones they are hangs on the text of the services.
