@@ -45,7 +45,7 @@ class DeadLetterFollower:
         """Beginnings of the values, by source and place."""
 
     def content(self, source: str, place: str) -> dict[str, str] | None:
-        """Return the beginning of a dead letter's value, as text or base64, and its size.
+        """Return the beginning of a dead letter's value, as text or base64, and its kept size.
 
         None: the dead letter is not among the newest ones, or has no value. ``place`` is
         ``PARTITION/OFFSET``.

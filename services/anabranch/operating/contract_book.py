@@ -25,8 +25,8 @@ from anabranch.protocol.federation.plan_switching import SwitchState
 from anabranch.protocol.federation.stage_moves import node_of, task_of
 from anabranch.runtime.federation_reader import AnyLog, FederationReader
 
-# A nano-unit is a thousandth of a micro-unit: prices are in micro-units, and the share of a period
-# that a task ran is settled exactly.
+# A nano-unit is a thousandth of a micro-unit: prices are in micro-units a second and times in ms,
+# so that amounts are whole nano-units.
 NANO_PER_UNIT: Final = 1_000_000_000
 
 

@@ -27,7 +27,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def do(world: World, *words: str) -> str:
-    """What the command says.
+    """Return what the command prints.
 
     Raises:
         ConfigurationError: that it ended with.
@@ -45,7 +45,7 @@ def shown(world: World, *words: str) -> Any:
     return json.loads(do(world, "catalog", "--json", *words))
 
 
-def test_it_shows_who_lists_what(world: World) -> None:
+def test_the_catalog_shows_each_participants_entries(world: World) -> None:
     assert "no participant lists anything in tolls" in do(world, "catalog")
     world.lists()
     world.list_pipeline("south", world.entry("south", streams=(), offers=(catalogs.SLOW,)))
@@ -65,14 +65,14 @@ def test_it_shows_who_lists_what(world: World) -> None:
     assert offer == {"offer": "slow", "version": 2, "offered_to": ["north"], "terms": {}}
 
 
-def test_what_is_not_refreshed_is_unknown_since_and_does_not_vanish(world: World) -> None:
+def test_an_entry_that_is_not_refreshed_is_unknown_since_its_lease_ended(world: World) -> None:
     world.lists()
     world.clock.advance(catalogs.LEASE_MS)
     assert "unknown since 1970-01-01T00:17:40.001Z" in do(world, "catalog")
     assert shown(world)["entries"][0]["is_current"] is False
 
 
-def test_what_does_not_count_is_shown_with_its_reason(world: World) -> None:
+def test_rejected_entries_are_shown_with_their_reason(world: World) -> None:
     world.lists()
     world.list_pipeline("south", world.entry("south", "north"))
     world.write(world.topics.catalog("north"), b"nonsense")
@@ -82,7 +82,7 @@ def test_what_does_not_count_is_shown_with_its_reason(world: World) -> None:
     assert shown(world, "--participant", "south")["rejected"] == []
 
 
-def test_what_no_program_can_read_is_shown_as_such(world: World) -> None:
+def test_unreadable_terms_are_shown_as_such(world: World) -> None:
     wrong = replace(catalogs.SLOW, terms=b"{" * 5)
     stream = replace(catalogs.SPEEDS, record=b"nonsense")
     world.list_pipeline("north", world.entry(streams=(stream,), offers=(wrong,)))

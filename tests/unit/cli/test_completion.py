@@ -1,4 +1,4 @@
-"""What a shell offers after a TAB."""
+"""The names that a shell suggests after a TAB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be taken back is done on a yes alone."""
+"""What cannot be undone is done only after a yes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: bool | None) -> list[str]
     return questions
 
 
-def test_a_yes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_yes_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = answering(monkeypatch, True)
     confirm("Forget it?", yes=False)
     assert questions == ["Forget it? This cannot be undone."]
@@ -38,7 +38,7 @@ def test_anything_else_is_an_error_that_names_the_option(
         confirm("Forget it?", yes=False)
 
 
-def test_who_said_so_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_option_yes_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     questions = answering(monkeypatch, False)
     confirm("Forget it?", yes=True)
     assert questions == []

@@ -1,4 +1,4 @@
-"""Two participants come to terms by commands, and look at what has become of it."""
+"""Two participants agree on contracts by commands, and show their state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Office:
         return self.folder / f"{who}.key"
 
     def do(self, who: str, *words: str, signs: bool = False) -> str:
-        """What the command says.
+        """Return what the command prints.
 
         Raises:
             AnabranchError: that it ended with.
@@ -152,7 +152,7 @@ def test_two_sign_and_the_contract_is_active(office: Office) -> None:
     assert settings["retention.ms"] == "-1"
 
 
-def test_what_a_party_says_later(office: Office) -> None:
+def test_a_contract_is_suspended_resumed_and_ended(office: Office) -> None:
     office.agreed()
     for who, word, state in (
         ("north", "suspend", "suspended"),
@@ -186,7 +186,7 @@ def test_a_proposal_is_withdrawn_and_another_one_made(office: Office) -> None:
     office.do("south", "contracts", "sign", "north-south", signs=True)
 
 
-def test_what_would_not_count_is_not_written(office: Office) -> None:
+def test_a_rejected_statement_is_not_written(office: Office) -> None:
     office.do("north", "keys", "new", str(office.key("north")), "--id", "1")
     propose = ("contracts", "propose", str(office.terms))
     with pytest.raises(ConfigurationError, match="no signing key is named: give --key FILE"):

@@ -14,7 +14,7 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 
 class _Recorded:
-    """Stands for ``Drill``: notes what it is told."""
+    """Stand-in for ``Drill`` that records its calls."""
 
     done: list[object]
 
@@ -115,7 +115,7 @@ def test_it_undoes_itself_also_when_it_fails_half_way() -> None:
         (("heal",), "heal"),
     ],
 )
-def test_one_that_cannot_be_undone_does_not_keep_the_others_broken(
+def test_a_failed_undo_does_not_keep_the_others_from_being_undone(
     command: tuple[str, ...], undo: str
 ) -> None:
     result = CliRunner().invoke(drill.app, [*command, "gone/a", "gone/b", "c/d"])

@@ -20,7 +20,7 @@ _WHERE = ["-f", "p.yaml", "--kafka", "k:1"]
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What was given up, by a command that stands in for ``GiveUp``."""
+    """Calls of a command that stands in for ``GiveUp``."""
     done: list[str] = []
 
     class Recorded:

@@ -19,7 +19,7 @@ _WHERE = ["-f", "p.yaml", "--kafka", "k:1"]
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
-    """What a command that stands in for ``Moving`` was asked for, and what it answers."""
+    """What a command that stands in for ``MoveCommand`` was asked for, and what it answers."""
     done: dict[str, object] = {"runs_on": "north.0", "is_done": True}
 
     class Recorded:

@@ -54,7 +54,7 @@ def test_of_a_long_file_it_is_shown_how_much_was_checked(tmp_path: Path) -> None
     assert notes[-1] == "2500000 of 2500000 bytes are read"
 
 
-def test_so_it_is_of_rows_that_are_made_up(tmp_path: Path) -> None:
+def test_of_generated_rows_it_is_shown_how_many_were_sent(tmp_path: Path) -> None:
     under_way, notes = sending(tmp_path, 2_500)
     under_way.send_generated(0, 0, threading.Event())
     assert notes == [f"{sent} of 2500 records" for sent in (1_000, 2_000, 2_500)]

@@ -45,7 +45,7 @@ def test_the_environment_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
         {"ca": "/no/such.pem"},
     ],
 )
-def test_what_does_not_belong_together_is_rejected(given: dict[str, Any]) -> None:
+def test_settings_that_exclude_each_other_are_rejected(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Security(**given).options()
 

@@ -29,7 +29,7 @@ def test_json_and_avro_give_what_delivery_was_given() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"[1]", b"\xff"])
-def test_what_is_no_value_is_reported(value: bytes) -> None:
+def test_a_value_that_does_not_fit_is_reported(value: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="a value is not of the requested type"):
         Values(dict[str, Any], None).decode(value)
     with pytest.raises(RemoteProtocolError, match="does not fit the Avro schema"):

@@ -1,4 +1,4 @@
-"""Messages to all who look on."""
+"""Messages to all connected browsers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_everybody_gets_every_message_in_order() -> None:
     asyncio.run(look())
 
 
-def test_who_reads_too_slowly_is_cut_off_and_holds_nobody_up() -> None:
+def test_a_slow_client_is_disconnected_and_delays_no_other() -> None:
     async def look() -> None:
         broadcast = Broadcast()
         slow, quick = broadcast.join(), broadcast.join()
@@ -40,7 +40,7 @@ def test_who_reads_too_slowly_is_cut_off_and_holds_nobody_up() -> None:
     asyncio.run(look())
 
 
-def test_there_is_room_for_so_many_and_again_when_one_has_left() -> None:
+def test_the_number_of_clients_is_limited() -> None:
     async def look() -> None:
         broadcast = Broadcast()
         clients = [broadcast.join() for _ in range(CLIENTS_MAX)]

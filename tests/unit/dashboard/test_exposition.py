@@ -1,4 +1,4 @@
-"""What is taken from the text of /metrics."""
+"""The metrics that are read from the text of /metrics."""
 
 from __future__ import annotations
 

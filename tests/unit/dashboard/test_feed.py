@@ -1,4 +1,4 @@
-"""The page between who follows and who looks."""
+"""The page between its followers and the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.page_scenes import TOLL_ROAD
 from harness.waiting import wait_until
 
 
-def test_what_the_outside_does_is_shown_and_tried_again() -> None:
+def test_an_error_of_the_broker_is_shown_and_the_work_repeated() -> None:
     feed = Feed(Page(load(TOLL_ROAD)), SystemClock())
     tries: list[int] = []
 

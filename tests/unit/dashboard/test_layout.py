@@ -1,4 +1,4 @@
-"""Where the boxes of the graph stand."""
+"""The positions of the graph's boxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.pipeline.file import load
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_who_is_made_from_another_stands_to_its_right_and_nobody_on_another() -> None:
+def test_each_box_is_right_of_those_that_it_reads_and_none_overlap() -> None:
     for file in sorted(EXAMPLES.glob("*/*.yaml")):
         if "pipeline:" not in file.read_text():
             continue

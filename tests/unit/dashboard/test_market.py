@@ -15,7 +15,7 @@ from harness.markets import CONTRACT, DAY_MS, answer, offer, started
 BEGIN_MS = 5 * DAY_MS
 
 
-def test_who_runs_whose_stage_under_which_bound() -> None:
+def test_the_market_shows_contracts_movements_and_balances() -> None:
     world = FederationWorld(LocalEventLog(VirtualClock(BEGIN_MS)))
     world.say("north", CONTRACT)
     world.say("south", CONTRACT)

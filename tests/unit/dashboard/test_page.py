@@ -1,4 +1,4 @@
-"""What is sent: whole, then what has changed; bounded whatever comes."""
+"""The messages of the page: the full state, then changes, always of bounded size."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_numbers_of_messages_grow_and_the_whole_has_that_of_the_last() -> None:
     assert shown.whole(NOW_MS, 0)["seq"] == 3
 
 
-def test_cells_go_out_once_and_are_in_every_whole() -> None:
+def test_cells_are_sent_once_and_are_in_every_full_state() -> None:
     shown, log_state = page(), LogState(("0",))
     first = NOW_MS // 500
     entries: list[LogEntry] = [started(), record(0, 0, first, (part(first, rows=3),))]
@@ -65,7 +65,7 @@ def test_cells_go_out_once_and_are_in_every_whole() -> None:
     assert len(shown.whole(NOW_MS, 0)["cells"]["tolls"]) == 1
 
 
-def test_what_was_shown_of_a_log_that_is_read_anew_is_void() -> None:
+def test_cells_of_a_log_that_is_read_again_are_cleared() -> None:
     shown, log_state = page(), LogState(("0",))
     shown.begin_stream("tolls")
     assert "cleared" not in shown.message(NOW_MS, 0)

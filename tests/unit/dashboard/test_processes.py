@@ -1,4 +1,4 @@
-"""What processes answer, or do not."""
+"""Processes that answer the page, and such as do not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.page_scenes import TOLL_ROAD
 from harness.waiting import wait_until
 
 
-def test_processes_that_are_named_are_asked_and_who_is_away_is_silent() -> None:
+def test_named_processes_are_asked_and_those_that_do_not_answer_are_silent() -> None:
     registry = CollectorRegistry()
     counter = Counter("anabranch_ingestion_rejected", "", ("source", "reason"), registry=registry)
     counter.labels("reports_0", "late").inc(4)

@@ -1,4 +1,4 @@
-"""The page over HTTP: who gets it, and what every answer forbids."""
+"""The page over HTTP: access control, routes, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def next_event(answer: http.client.HTTPResponse) -> dict[str, object]:
             return found
 
 
-def test_who_looks_on_gets_the_whole_then_what_changes() -> None:
+def test_a_client_gets_the_full_state_then_the_changes() -> None:
     scene = PageScene(past_ms=5_000)
     with page_of(scene.pipeline, scene.log) as (feed, url):
         connection, answer = events_of(url)
@@ -195,7 +195,7 @@ def test_who_looks_on_gets_the_whole_then_what_changes() -> None:
         connection.close()
 
 
-def test_so_many_may_look_on_and_no_more_until_one_goes() -> None:
+def test_more_clients_than_the_limit_are_rejected() -> None:
     scene = PageScene(past_ms=5_000)
     with page_of(scene.pipeline, scene.log) as (_, url), ExitStack() as stack:
         first = events_of(url)
@@ -212,7 +212,7 @@ def test_so_many_may_look_on_and_no_more_until_one_goes() -> None:
         first[1].close()
 
 
-def test_who_only_holds_a_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anabranch.dashboard.serving._REQUEST_S", 0.2)
     scene = PageScene(past_ms=5_000)
     with page_of(scene.pipeline, scene.log) as (_, url):

@@ -93,7 +93,7 @@ def test_a_stream_whose_log_is_gone_keeps_no_other_from_being_shown() -> None:
         await_shown(feed, lambda page: page["cells"]["reports_0"], "the stream")
 
 
-def test_a_process_that_comes_later_is_heard() -> None:
+def test_a_process_that_starts_later_is_shown() -> None:
     scene = PageScene(past_ms=5_000)
     late = scene.pipeline.topic_names.control("processing", "tolls.0")
     partitions = scene.log.topics.pop(late)

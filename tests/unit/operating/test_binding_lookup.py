@@ -87,7 +87,7 @@ def test_what_is_not_kept_is_looked_up_and_every_process_reads_it(world: World) 
     assert list(world.path.parent.glob("*.new")) == []
 
 
-def test_what_is_kept_stays_though_the_owner_is_gone_or_says_something_else(world: World) -> None:
+def test_a_kept_binding_stays_although_the_catalog_has_changed(world: World) -> None:
     keep_missing(world.path, None, world.lookup())
     before = load(world.path).bindings
     world.lists(hops=5)
@@ -116,7 +116,7 @@ def test_check_keeps_what_is_new_and_says_what_changed(world: World) -> None:
     assert check_kept(world.path, None, world.lookup()).bindings["theirs"].hops == 5
 
 
-def test_what_is_not_found_is_a_mistake_of_the_file(world: World) -> None:
+def test_a_binding_that_no_catalog_lists_is_an_error(world: World) -> None:
     world.clock.advance(catalogs.LEASE_MS)
     for how in (check_kept, keep_missing, keep_anew):
         with pytest.raises(
@@ -128,7 +128,7 @@ def test_what_is_not_found_is_a_mistake_of_the_file(world: World) -> None:
     assert not kept_path(world.path).exists()
 
 
-def test_a_pipeline_that_two_list_is_read_by_who_pins_a_key(world: World) -> None:
+def test_a_pipeline_that_two_participants_list_needs_a_pinned_key(world: World) -> None:
     world.list_pipeline("south", world.entry("south", "north"))
     with pytest.raises(ConfigurationError, match="both list pipeline north"):
         check_kept(world.path, None, world.lookup())
@@ -153,7 +153,7 @@ def test_a_stream_whose_log_is_not_seen_is_reported(world: World) -> None:
     assert lookup.unreadable_logs(pipeline) == []
 
 
-def test_what_is_on_another_cluster_is_looked_up_there(world: World) -> None:
+def test_a_stream_on_another_cluster_is_looked_up_there(world: World) -> None:
     world.path.write_text(
         FILE.replace("speeds}", "speeds, cluster: elsewhere}")
         + 'clusters: {elsewhere: {kafka: "north:9092"}}\n'
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written_is_reported(world: World) -> None:
         keep_anew(world.path, None, world.lookup())
 
 
-def test_it_stays_what_it_was_where_another_binding_is_new(world: World) -> None:
+def test_a_new_binding_does_not_change_the_kept_ones(world: World) -> None:
     keep_missing(world.path, None, world.lookup())
     kept = json.loads(kept_path(world.path).read_text())
     kept["bindings"]["theirs"]["hops"] = 7

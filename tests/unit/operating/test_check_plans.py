@@ -1,4 +1,4 @@
-"""What is said of a pipeline's plans; what Spark makes of a function is handed in."""
+"""The findings about a pipeline's plans, with prepared queries in place of Spark's."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_why_a_plan_takes_one_bucket_at_a_time_is_reported(pipeline: Any) -> Non
     assert "set `bucket` to more than" in first[2]
 
 
-def test_what_reads_a_stage_that_cannot_run_is_not_looked_at(pipeline: Any) -> None:
+def test_readers_of_a_stage_that_cannot_run_are_not_checked(pipeline: Any) -> None:
     def build(name: str, _: object) -> Any:
         raise StageFunctionError(f"{name} raised")
 
@@ -86,13 +86,13 @@ def test_what_reads_a_stage_that_cannot_run_is_not_looked_at(pipeline: Any) -> N
     assert list(plans.schemas) == ["readings"]
 
 
-def test_of_a_stage_whose_code_its_owner_has_the_offer_says_what_it_gives() -> None:
+def test_an_offered_stage_without_code_has_the_columns_of_its_offer() -> None:
     plans = looked_at(load(NORTH), lambda *_: pytest.fail("there is no code to look at"))
     assert plans.errors == []
     assert ["runs at south; gives " in fact for fact in plans.facts] == [True, True]
 
 
-def test_what_publish_says_of_a_stage_is_what_it_gives(pipeline: Any) -> None:
+def test_a_published_stage_must_give_the_stated_columns(pipeline: Any) -> None:
     traits = PlanTraits(is_stateful=False, is_batch_safe=True)
     record = parse(
         '{"type": "record", "name": "r", "fields": [{"name": "total", "type": "long"}]}', "r"

@@ -1,4 +1,4 @@
-"""The doctor's questions."""
+"""The doctor's checks."""
 
 from __future__ import annotations
 

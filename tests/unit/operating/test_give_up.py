@@ -110,7 +110,7 @@ def test_an_idle_zombie_finds_out_that_it_was_replaced(world: World) -> None:
         run(process, 2)
 
 
-def test_nothing_is_given_up_that_was_not_asked_for(world: World) -> None:
+def test_only_the_requested_buckets_are_given_up(world: World) -> None:
     with pytest.raises(ConfigurationError, match="has never run"):
         world.command(0, 2_000).plan()
     process = world.process()
@@ -150,7 +150,7 @@ def test_a_shard_is_given_up_by_itself() -> None:
         until_when(world.pipeline, "reports.1", None, 5_000)
 
 
-def test_a_second_command_goes_on_behind_the_first(world: World) -> None:
+def test_a_second_command_continues_after_the_first(world: World) -> None:
     run(world.process())
     assert world.command(0, 1_000).do() == GivenUp("reports", 1, 10)
     assert world.command(0, 2_000).do() == GivenUp("reports", 11, 20)
@@ -174,12 +174,12 @@ def test_times(text: str, found_ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "-5", "99999999999999999", "1969-01-01"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times_are_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError, match="--from"):
         time_of("--from", text)
 
 
-def test_until_now_and_never_later(world: World) -> None:
+def test_the_end_is_now_by_default_and_never_in_the_future(world: World) -> None:
     simulated, live = world.pipeline, pipeline("p", max_ahead_ms=60_000)
     assert until_when(live, "reports", None, 5_000) == 5_000
     assert until_when(live, "reports", "4000", 5_000) == 4_000
@@ -190,7 +190,7 @@ def test_until_now_and_never_later(world: World) -> None:
         until_when(simulated, "reports", None, 5_000)
 
 
-def test_it_says_what_follows() -> None:
+def test_the_consequences_are_printed() -> None:
     lines: list[str] = []
     describe("reports", GivenUp("reports", 11, 20), 100, lines.append)
     assert (

@@ -83,7 +83,7 @@ def test_a_line_is_shown_as_a_person_reads_it() -> None:
     assert log_lines.in_words("a\x1b[31mb\tc") == "a [31mb\tc", "no control characters"
 
 
-def test_what_comes_is_followed_over_the_change_of_a_file(tmp_path: Path) -> None:
+def test_new_lines_are_followed_across_a_rotation(tmp_path: Path) -> None:
     path = write(tmp_path, "a.log", "old")
     stopping = threading.Event()
     seen: list[tuple[str, str]] = []

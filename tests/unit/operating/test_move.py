@@ -86,7 +86,7 @@ def test_a_move_is_over_when_the_replica_begins_on_its_new_node(world: World) ->
     world.command("s.0", "north.3").do()
 
 
-def test_one_that_is_under_way_can_only_be_taken_back(world: World) -> None:
+def test_a_move_under_way_can_only_be_cancelled(world: World) -> None:
     world.begin("0", "north.0")
     world.command("s.0", "north.2").do()
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_the_processes_of_a_passive_stage_are_one_replica() -> None:
     ],
     ids=["replica", "node", "there", "peer"],
 )
-def test_what_cannot_be_is_reported_and_nothing_is_written(
+def test_an_impossible_move_is_rejected_before_anything_is_written(
     world: World, label: str, node: str, says: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
@@ -155,8 +155,10 @@ def test_a_partner_gets_a_stage_under_a_contract_and_not_by_command(world: World
         MoveCommand(world.log, of, "s.0", "south.0", world.clock).do()
 
 
-def test_who_comes_second_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both looked before either wrote."""
+def test_the_second_of_two_simultaneous_moves_is_rejected(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both commands read the log before either wrote."""
     first = world.command("s.1", "north.2")
     append = MoveCommand._append
 
@@ -196,7 +198,7 @@ def test_an_unknown_outcome_is_reported_and_the_command_may_be_given_again(
         world.command("s.0", "north.2").do()
 
 
-def test_what_is_no_move_counts_for_nobody(world: World) -> None:
+def test_invalid_records_are_no_moves(world: World) -> None:
     at, writer = TopicPartition("p.placement", 0), world.log.writer()
     for value in (None, b"", b"forged", control_records.encode(Move("s", "0", "nowhere", 0))):
         writer.send(at, value)

@@ -22,7 +22,7 @@ def test_it_is_a_pipeline_with_records_of_its_schema_and_a_case(tmp_path: Path) 
     assert "version: 1\n" in files("sensors")["pipeline.yaml"]
 
 
-def test_nothing_is_written_where_anything_is(tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_folder_that_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     for place in (tmp_path, tmp_path / "mine"):
         with pytest.raises(

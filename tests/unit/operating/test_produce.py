@@ -157,7 +157,7 @@ def test_a_source_in_avro_gets_what_its_decoder_reads(tmp_path: Path) -> None:
     ]
 
 
-def test_where_there_is_nothing_to_send_to(tmp_path: Path) -> None:
+def test_a_missing_source_or_topic_is_reported(tmp_path: Path) -> None:
     pipeline = pipeline_in(tmp_path)
     log = LocalEventLog()
     for source, topic, why in (
@@ -196,7 +196,7 @@ def test_the_id_of_avro_is_the_one_that_a_registry_gives(tmp_path: Path) -> None
         assert server.subjects == {"readings-value": [2], "more-value": [2]}
 
 
-def test_with_its_registry_away_a_source_gets_nothing_and_that_is_reported(tmp_path: Path) -> None:
+def test_nothing_is_sent_while_the_registry_does_not_answer(tmp_path: Path) -> None:
     source = pipeline_in(tmp_path, ", format: avro").sources["readings"]
     with RegistryServer() as server:
         server.status = 503

@@ -32,7 +32,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
+def test_on_a_cluster_everything_but_the_inputs_is_deleted(tmp_path: Path) -> None:
     log, state = LocalEventLog(), state_in(tmp_path)
     topics = topics_of(PIPELINE)
     log.admin().create(
@@ -67,7 +67,7 @@ def test_on_a_cluster_all_but_the_inputs_goes(tmp_path: Path) -> None:
     assert resetting.plan(PIPELINE, state, log).in_words() == []
 
 
-def test_the_checkpoints_in_the_store_go(tmp_path: Path) -> None:
+def test_the_checkpoints_in_the_store_are_deleted(tmp_path: Path) -> None:
     log = LocalEventLog()
     state, store = tmp_path / "state", tmp_path / "store"
     for folder in (state, store / PIPELINE.name / "tolls.0" / "life-1", store / "other"):
@@ -84,12 +84,12 @@ def test_the_checkpoints_in_the_store_go(tmp_path: Path) -> None:
     assert resetting.plan(PIPELINE, state, log, url).in_words() == []
 
 
-def test_a_store_that_is_away_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+def test_a_store_that_does_not_answer_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="checkpoint store cannot be read at toll-road"):
         resetting.plan(PIPELINE, tmp_path, LocalEventLog(), f"file://{tmp_path}/none")
 
 
-def test_an_embedded_broker_goes_whole_and_nothing_of_others(tmp_path: Path) -> None:
+def test_an_embedded_broker_is_deleted_whole_and_nothing_of_others(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     plan = resetting.plan(PIPELINE, state, None)
     assert any(
@@ -99,7 +99,7 @@ def test_an_embedded_broker_goes_whole_and_nothing_of_others(tmp_path: Path) -> 
     assert names(state) == ["mine", "pipeline.yaml", "supervisor.lock"]
 
 
-def test_what_runs_is_left_alone(tmp_path: Path) -> None:
+def test_a_running_deployment_is_not_deleted(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     plan = resetting.plan(PIPELINE, state, None)
     lock = Lock(state)

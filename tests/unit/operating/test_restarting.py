@@ -41,7 +41,7 @@ def test_it_ends_the_process_and_waits_until_another_is_ready(
     ]
 
     class Clock(VirtualClock):
-        """What is told changes while it is waited for."""
+        """Clock that changes the supervisor's file while the command waits."""
 
         def sleep_ms(self, duration_ms: int) -> None:
             super().sleep_ms(duration_ms)
@@ -52,7 +52,9 @@ def test_it_ends_the_process_and_waits_until_another_is_ready(
     assert sent == [(7, signal.SIGTERM)]
 
 
-def test_what_does_not_come_back_is_reported(tmp_path: Path, sent: list[tuple[int, int]]) -> None:
+def test_a_process_that_does_not_become_ready_is_reported(
+    tmp_path: Path, sent: list[tuple[int, int]]
+) -> None:
     write_state(tmp_path, ProcessRow("ingestion", "a", 7, state="running"))
     with pytest.raises(
         Unavailable, match=r"ingestion/a is not ready after 2 s; see `anabranch logs ingestion/a`"

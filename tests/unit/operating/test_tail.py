@@ -57,7 +57,7 @@ def test_lines_of_a_live_topic_say_what_they_are() -> None:
     ]
 
 
-def test_what_is_no_text_does_not_reach_the_terminal_as_it_is() -> None:
+def test_binary_values_and_control_characters_do_not_reach_the_terminal() -> None:
     (one,) = shown((0, b"\x00\xff", []))
     assert one.value == "AP8="
 

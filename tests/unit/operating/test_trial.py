@@ -48,7 +48,7 @@ def test_the_time_counts_where_it_is_expected() -> None:
     ]
 
 
-def test_what_differs_is_counted_and_can_be_taken(pipeline: Pipeline) -> None:
+def test_differences_are_counted_and_can_become_the_expected_rows(pipeline: Pipeline) -> None:
     (case,) = cases_in(pipeline, pipeline.path.parent / "tests", [])
     expected = case.expected["hottest"].read_text().splitlines()
     lines, good = judge(case, {"hottest": expected}, update=False)
@@ -104,7 +104,7 @@ def test_rows_of_another_pipeline_bring_their_event_time(
         ),
     ],
 )
-def test_what_is_no_row_of_another_pipeline_is_named(
+def test_an_invalid_row_of_another_pipeline_is_named(
     pipeline: Pipeline, tmp_path: Path, row: str, says: str
 ) -> None:
     path = tmp_path / "rows.jsonl"
