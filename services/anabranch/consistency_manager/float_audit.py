@@ -1,15 +1,12 @@
 """Comparison of floating-point numbers between two replicas, for a sample of buckets. Digests leave
 out the values of floats, since a sum of floats depends on the order of addition.
 
-The comparison runs on a thread of its own, because reading blocks may take long. There is one
-thread, started with the first stream that has such columns. The queues between it and the manager's
-loop hold one sample and one finding each; a sample that does not fit is skipped.
+Each sample is compared on a thread of its own, because reading blocks may take long. One thread
+runs at a time; a sample that is due meanwhile is skipped.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +20,7 @@ from anabranch.protocol.errors import DataMissing, RemoteProtocolError, Unavaila
 from anabranch.runtime.block_reader import BlockReader
 
 if TYPE_CHECKING:
+    from anabranch.ports import Thread
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.runtime.service import ServiceContext
 
@@ -32,8 +30,6 @@ differ do so in every bucket, so a sample finds it.
 """
 
 _LABELS: Final = ("pipeline", "stream")
-_WAIT_S: Final = 0.5
-"""Timeout of waiting for a sample, in s, after which the thread checks whether it must end."""
 
 
 class FloatAudit:
@@ -44,22 +40,24 @@ class FloatAudit:
         self._next_ms: dict[str, int] = {}
         self._reported: set[tuple[str, str, str]] = set()
         """(stream, replica, replica) that were reported to differ. Each is reported once."""
-        self._samples: queue.Queue[tuple[str, Agreed]] = queue.Queue(1)
-        self._findings: queue.Queue[Alarm] = queue.Queue(1)
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._readers: dict[str, BlockReader] = {}
+        """By stream. Only the thread uses them while one runs."""
+        self._finding: Alarm | None = None
+        """Result of the last thread, until the loop takes it."""
+        self._thread: Thread | None = None
         self._error: BaseException | None = None
+        self._is_closing = False
         text = "Buckets whose floating-point numbers were compared between two replicas"
         self._compared = Counter(
             "anabranch_float_buckets_compared", text, _LABELS, registry=context.registry
         )
 
     def round(self, stream: str, log_state: LogState, audit: StreamAudit) -> Alarm | None:
-        """Offer the thread the newest bucket on which two replicas agree, if a comparison is due.
-        Return what the thread has found meanwhile, or None.
+        """Begin to compare the newest bucket on which two replicas agree, if a comparison is due.
+        Return what an earlier comparison has found, or None.
 
         Raises:
-            BaseException: the error that ended the thread.
+            BaseException: the error that ended a comparison.
         """
         if self._error is not None:
             raise self._error
@@ -67,45 +65,49 @@ class FloatAudit:
         if agreed is not None and now_ms >= self._next_ms.get(stream, 0):
             self._next_ms[stream], audit.agreed = now_ms + FLOAT_SAMPLE_EVERY_MS, None
             if _has_floats(log_state.schema()):
-                self._offer(stream, agreed)
-        try:
-            return self._findings.get_nowait()
-        except queue.Empty:
+                self._begin(stream, agreed)
+        if self._is_busy():
             return None
+        finding, self._finding = self._finding, None
+        return finding
 
     def close(self) -> None:
-        """Tell the thread to end. Idempotent. Does not wait for a running comparison."""
-        self._closing.set()
+        """Close the readers. Idempotent. Does not wait for a running comparison, whose thread
+        closes them at its end.
+        """
+        self._is_closing = True
+        if not self._is_busy():
+            self._close_readers()
 
-    def _offer(self, stream: str, agreed: Agreed) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="compare floats", daemon=True)
-            self._thread.start()
-        if (
-            stream,
-            agreed.first[0],
-            agreed.second[0],
-        ) not in self._reported and not self._samples.full():
-            self._samples.put_nowait((stream, agreed))
+    def _is_busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
-    def _run(self) -> None:
-        readers: dict[str, BlockReader] = {}
+    def _begin(self, stream: str, agreed: Agreed) -> None:
+        pair = (stream, agreed.first[0], agreed.second[0])
+        # A finding that the loop has not taken yet would be lost.
+        if pair in self._reported or self._is_busy() or self._finding is not None:
+            return
+        self._thread = self._context.threads.begin(
+            "compare floats", partial(self._run, stream, agreed)
+        )
+
+    def _run(self, stream: str, agreed: Agreed) -> None:
         try:
-            while not self._closing.is_set():
-                try:
-                    stream, agreed = self._samples.get(timeout=_WAIT_S)
-                except queue.Empty:
-                    continue
-                if stream not in readers:
-                    readers[stream] = BlockReader(
-                        self._context.log, partial(self._names.blocks, stream), self._context.clock
-                    )
-                self._compare(stream, agreed, readers[stream])
-        except BaseException as error:  # noqa: BLE001 - handed to the manager's loop
+            if stream not in self._readers:
+                self._readers[stream] = BlockReader(
+                    self._context.log, partial(self._names.blocks, stream), self._context.clock
+                )
+            self._compare(stream, agreed, self._readers[stream])
+        except BaseException as error:  # noqa: BLE001 - raised by ``round``, in the manager's loop
             self._error = error
         finally:
-            for reader in readers.values():
-                reader.close()
+            if self._is_closing:
+                self._close_readers()
+
+    def _close_readers(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
 
     def _compare(self, stream: str, agreed: Agreed, reader: BlockReader) -> None:
         (first, parts), (second, other_parts) = agreed.first, agreed.second
@@ -123,8 +125,8 @@ class FloatAudit:
                 f"replicas {first} and {second} of {stream} differ in bucket {agreed.bucket},"
                 f" {difference}"
             )
-            self._findings.put(
-                Alarm(FLOAT_MISMATCH, stream, agreed.bucket, text, self._context.clock.now_ms())
+            self._finding = Alarm(
+                FLOAT_MISMATCH, stream, agreed.bucket, text, self._context.clock.now_ms()
             )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from anabranch.consistency_manager import float_audit
 from anabranch.consistency_manager.float_audit import FLOAT_SAMPLE_EVERY_MS
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.protocol.control.records import Alarm
+from anabranch.runtime.own_threads import OwnThreads
 from harness.manager_world import ManagerWorld
 from harness.outputs import Replica, rows
 from harness.sources import everything
@@ -49,6 +51,7 @@ class World(ManagerWorld):
         before = self.compared()
         self.watching.step()
         wait_until(lambda: self.compared() > before, 30, "the sample is compared")
+        wait_until(lambda: not self.watching._floats._is_busy(), 30, "the thread has ended")
         self.watching.step()
 
     def compared(self) -> float:
@@ -72,7 +75,7 @@ def world() -> Iterator[World]:
 
 def test_what_the_order_of_additions_changes_is_no_alarm(world: World) -> None:
     world.close_bucket(1, 1 + 1e-13)
-    world.close_bucket(2, 1)  # the thread has done with the first when it counts the second
+    world.close_bucket(2, 1)
     assert world.alarms() == []
 
 
@@ -88,8 +91,47 @@ def test_a_difference_is_one_alarm_that_names_it(world: World) -> None:
     world.replicas[0].close_buckets(2, {2: rows(2, 8)})
     world.replicas[1].close_buckets(2, {2: other_means(rows(2, 8), 2.0)})
     world.clock.advance(FLOAT_SAMPLE_EVERY_MS)
+    before = world.watching._floats._thread
     world.watching.step()
-    assert world.watching._floats._samples.empty(), "the pair is known to differ"
+    assert world.watching._floats._thread is before, "the pair is known to differ"
+
+
+def test_the_threads_are_those_of_the_process_and_end_with_their_comparison(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, begin = list[str](), OwnThreads.begin
+
+    def noted(self: OwnThreads, name: str, work: Callable[[], None]) -> threading.Thread:
+        begun.append(name)
+        return begin(self, name, work)
+
+    monkeypatch.setattr(OwnThreads, "begin", noted)
+    world.close_bucket(1, 1)
+    world.close_bucket(2, 1)
+    assert begun == ["compare floats", "compare floats"]
+
+
+def test_a_comparison_that_outlives_the_manager_closes_its_readers(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_closed, compared = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> str:
+        compared.set()
+        is_closed.wait(30)
+        return ""
+
+    monkeypatch.setattr("anabranch.consistency_manager.float_audit.float_difference", slow)
+    for replica in world.replicas:
+        replica.close_buckets(1, {1: rows(1, 8)})
+    floats = world.watching._floats
+    world.watching.step()
+    assert compared.wait(30)
+    floats.close()
+    assert floats._readers
+    is_closed.set()
+    wait_until(lambda: not floats._is_busy(), 30, "the thread has ended")
+    assert floats._readers == {}
 
 
 def test_an_error_of_the_thread_ends_the_manager(
