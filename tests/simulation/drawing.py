@@ -39,11 +39,15 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         drawn = replace(drawn, has_store=random.Random(f"{seed}/store").random() < 0.12)
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
-    stages = tuple(replace(stage, pace_ms=pace_ms, twice=twice) for stage in drawn.stages)
+    is_wide = random.Random(f"{seed}/columns").random() < 0.12
+    stages = tuple(
+        replace(stage, pace_ms=pace_ms, twice=twice, has_more_columns=is_wide)
+        for stage in drawn.stages
+    )
     drawn = replace(drawn, stages=stages)
     room = random.Random(f"{seed}/output")
-    if scenario == "made anew":
-        return drawn  # in another life an origin may be longer, and with it each record
+    if scenario == "made anew" or is_wide:
+        return drawn  # in another life an origin may be longer, and wide records are too large
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 
 

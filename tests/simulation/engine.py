@@ -32,12 +32,14 @@ from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
 from anabranch.runtime.service import ServiceContext
+from simulation import more_columns
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
 from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
 from simulation.workload import Row, bucket_of, far, mapped, moved, of_version, result_row
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
+WIDE_SCHEMA: Final = pa.schema([*SCHEMA, *more_columns.FIELDS])
 _COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
@@ -223,7 +225,7 @@ class SimulatedStage:
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
         )
-        self.schema = SCHEMA
+        self.schema = WIDE_SCHEMA if options.has_more_columns else SCHEMA
         self.fingerprint = f"{options.name} {options.operator} {port.link.version}"
 
     def start(
@@ -488,11 +490,15 @@ class SimulatedQuery:
             event_times, ids, keys, values = (
                 pa.array(column, pa.int64()) for column in zip(*by_bucket[bucket], strict=True)
             )
+            columns, schema = [ids, keys, values, event_times], SCHEMA
+            if self._stage.has_more_columns:
+                replica, schema = int(self._task.output.replica), WIDE_SCHEMA
+                columns += more_columns.arrays(by_bucket[bucket], replica)
             slices.append(
                 (
                     bucket % self._pipeline.partitions,
                     bucket,
-                    pa.Table.from_arrays([ids, keys, values, event_times], schema=SCHEMA),
+                    pa.Table.from_arrays(columns, schema=schema),
                 )
             )
         return blocks.write(slices)

@@ -32,7 +32,14 @@ from simulation.happenings import has_happened
 from simulation.intake import check_conservation, source_replay, source_streams
 from simulation.options import OUTPUT, OutputOptions
 from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
-from simulation.results import check_ended, check_rejected, check_upsert, delivered, user_rows
+from simulation.results import (
+    check_ended,
+    check_more_columns,
+    check_rejected,
+    check_upsert,
+    delivered,
+    user_rows,
+)
 from simulation.sharding import by_shard, check_ends
 from simulation.silences import (
     is_for_good,
@@ -192,6 +199,7 @@ def _judge_output(
     wrong = labelled("corrected", corrected.check(delivered(run, output), answer))
     wrong += labelled("corrected", check_rejected(run, output))
     wrong += labelled("corrected", check_ended(run, output))
+    wrong += labelled("corrected", check_more_columns(run, output))
     if output.is_live and output.is_upsert:
         wrong += labelled("upsert", check_upsert(run, output, answer))
     elif output.is_live:

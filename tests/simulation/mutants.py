@@ -39,6 +39,7 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "numbers_with_a_fraction_are_compared": 7,
     "no_answer_is_an_empty_partition": 84,
     "retention_ends_the_reader": 24,
     "held_while_the_store_is_away": 14,
@@ -218,6 +219,7 @@ def _near(chosen: Options) -> set[str]:
         and (is_left_out or chosen.source_idle_ms is not None),
         "source idle": chosen.source_idle_ms is not None,
         "ahead": chosen.max_ahead_ms is not None,
+        "more columns": any(stage.has_more_columns for stage in chosen.stages),
         "store": chosen.has_store,
         "earlier life": chosen.has_earlier_life,
         "earlier upsert view": chosen.has_earlier_life and chosen.is_live and chosen.is_upsert,

@@ -52,6 +52,9 @@ class StageOptions:
     itself, row by row, so results are the same.
     """
 
+    has_more_columns: bool = False
+    """Its results have further columns (``more_columns``)."""
+
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
         """(name, input) of each source that the engine has, in the order in which it asks them."""

@@ -11,6 +11,7 @@ from anabranch.protocol.control.records import DeliveryProgress
 from checkers import upsert
 from checkers.corrected import Delivered
 from demo.oracle import murmur2
+from simulation import more_columns
 from simulation.options import OutputOptions
 from simulation.raw_logs import headers_of, records, with_trimmed
 from simulation.world import Run
@@ -78,6 +79,19 @@ def check_ended(run: Run, output: OutputOptions) -> list[str]:
         if run.is_complete and heirs and (not named or not named[-1]):
             wrong.append(f"{process} has not ended")
     return wrong
+
+
+def check_more_columns(run: Run, output: OutputOptions) -> list[str]:
+    """What is wrong with further columns of results."""
+    if not any(
+        stage.has_more_columns for stage in run.options.stages if stage.name == output.stream
+    ):
+        return []
+    found = (
+        more_columns.wrong(json.loads(record.value or b""))
+        for *_, record in records(run, output.name)
+    )
+    return [each for each in found if each]
 
 
 def check_rejected(run: Run, output: OutputOptions) -> list[str]:
