@@ -1,8 +1,9 @@
 """Avro's binary encoding of many records at once, by numpy: every field of all records in one go.
 
-Reading keeps a cursor per record. A record whose bytes do not fit is marked and its cursor parked
-at its end; the others are not disturbed, so one bad record costs nothing but itself. It accepts
-exactly what ``avro_binary.Reader`` accepts, and gives the same values.
+Reading is for records of plain values, with or without null; ``plan`` decides which are. It keeps a
+cursor per record. A record whose bytes do not fit is marked and its cursor parked at its end; the
+others are not disturbed, so one bad record costs nothing but itself. It accepts exactly what
+``avro_resolution.resolve`` accepts, and gives the same values.
 
 Writing works out the size of every field of every record, and from that where each goes, then
 writes field by field.
@@ -11,6 +12,7 @@ writes field by field.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,14 +21,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.codec.avro_schema import Type
 from anabranch.codec.columns import column_of, unscaled
-from anabranch.codec.field_types import INT_MAX, INT_MIN, Field
+from anabranch.codec.field_types import INT_MAX, INT_MIN, LOGICAL, Field
 from anabranch.codec.logical_types import (
     DAYS_MAX,
     DAYS_MIN,
+    INSTANTS,
     MICROS_MAX,
     MICROS_MIN,
-    TIMESTAMPS,
     UUID_PATTERN,
     bytes_of_unscaled,
 )
@@ -38,6 +41,7 @@ _Marks = npt.NDArray[np.bool_]
 # Zero bytes after the last record: a field of a torn record is read past its end before that is
 # noticed, by ten bytes at most.
 _PADDING: Final = 16
+_FIXED_BYTES: Final = {"float": 4, "double": 8, "fixed": 0}
 
 
 class Rows:
@@ -118,38 +122,141 @@ class Rows:
         return offsets, self.data[index]
 
 
-def read_fields(rows: Rows, fields: Sequence[tuple[Field, bool]]) -> list[pa.Array]:
-    """The columns of records that consist of ``fields``, each with whether null is the first branch
-    of its union.
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One field of the writer's records, and what becomes of it.
+
+    Attributes:
+        kind: The writer's type, without null.
+        field: What to read it as, before widening; None: it is skipped.
+        null: Index of null in its union; None: it is no union.
+        may_be_null: Whether the reader has a place for null.
+    """
+
+    kind: Type
+    field: Field | None
+    null: int | None
+    may_be_null: bool
+
+
+_WIDER: Final = {
+    ("int", "long"),
+    ("int", "float"),
+    ("int", "double"),
+    ("long", "double"),
+    ("float", "double"),
+}
+"""Promotions that Arrow makes as Python does."""
+
+
+def plan(
+    writer: Type, fields: Sequence[Field], sources: Sequence[int | None]
+) -> list[Written] | None:
+    """Return how to read the records of ``writer`` in bulk; None: they have parts, or values that
+    need a look at each.
+
+    Args:
+        writer: The record.
+        fields: Fields of the reader's record.
+        sources: Index of the writer's field for each of them; None: the default.
+    """
+    found = list[Written]()
+    for index, kind in enumerate(writer.inner):
+        null = None
+        if kind.kind == "union":
+            kinds = [each.kind for each in kind.inner]
+            if len(kinds) != 2 or "null" not in kinds:
+                return None
+            null = kinds.index("null")
+            kind = kind.inner[1 - null]  # noqa: PLW2901
+        if kind.kind in ("record", "array", "map", "union", "null"):
+            return None
+        wanted = next((fields[at] for at, each in enumerate(sources) if each == index), None)
+        field = wanted and _read_as(kind, wanted)
+        if wanted is not None and field is None:
+            return None
+        found.append(Written(kind, field, null, wanted is None or wanted.nullable))
+    return found
+
+
+def _read_as(kind: Type, wanted: Field) -> Field | None:
+    """Return the field to read a value of ``kind`` as; None: not in bulk. The two are resolved."""
+    if wanted.is_nested or wanted.logical:
+        return None
+    if wanted.symbols:
+        known = [each if each in wanted.symbols else wanted.symbol_default for each in kind.symbols]
+        return Field("", "string", symbols=tuple(known))
+    if wanted.kind == "decimal":
+        return replace(wanted, size=kind.size)
+    if wanted.meaning:
+        is_same = kind.kind == LOGICAL[wanted.kind] and wanted.size == kind.size
+        is_wider = kind.logical.endswith("millis") and wanted.kind.endswith("micros")
+        if not is_same or (kind.logical not in ("", wanted.kind) and not is_wider):
+            return None
+        return Field("", kind.logical or wanted.kind)
+    is_same = kind.kind == wanted.kind and not kind.size
+    return Field("", kind.kind) if is_same or (kind.kind, wanted.kind) in _WIDER else None
+
+
+def read_fields(rows: Rows, written: Sequence[Written]) -> list[pa.Array | None]:
+    """Return the column of each field, None for those that are skipped.
 
     Afterwards ``rows.good`` says which records are whole; the columns hold anything, but something,
     for the others.
     """
-    columns = [
-        _read_nullable(rows, field, null_first) if field.nullable else _read(rows, field)
-        for field, null_first in fields
-    ]
+    columns = [_read_written(rows, each) for each in written]
     rows.require(rows.at == rows.ends)
     return columns
 
 
-def _read_nullable(rows: Rows, field: Field, null_first: bool) -> pa.Array:
+def _read_written(rows: Rows, written: Written) -> pa.Array | None:
+    if written.null is None:
+        return _read_or_skip(rows, written)
     branch = rows.longs()
     rows.require((branch == 0) | (branch == 1))
-    is_null = (branch == (0 if null_first else 1)) | ~rows.good
+    is_null = (branch == written.null) | ~rows.good
+    if not written.may_be_null:
+        rows.require(~is_null)
     present = np.flatnonzero(~is_null)
     if len(present) == len(is_null):
-        return _read(rows, field)
+        return _read_or_skip(rows, written)
     part = rows.select(present)
-    values = _read(part, field)
+    values = _read_or_skip(part, written)
     rows.put_back(present, part)
     index = np.cumsum(~is_null) - 1
-    return values.take(pa.array(index, mask=is_null))
+    return None if values is None else values.take(pa.array(index, mask=is_null))
+
+
+def _read_or_skip(rows: Rows, written: Written) -> pa.Array | None:
+    if written.field is not None and written.field.symbols:
+        return _symbols(rows, written.field.symbols)
+    if written.field is not None:
+        return _read(rows, written.field)
+    kind = written.kind.kind
+    if kind in ("string", "bytes"):
+        rows.slices()
+    elif kind in ("int", "long", "boolean"):
+        _read(rows, Field("", kind))
+    elif kind == "enum":
+        _symbols(rows, written.kind.symbols)
+    else:
+        rows.skip(written.kind.size or _FIXED_BYTES[kind])
+    return None
+
+
+def _symbols(rows: Rows, symbols: tuple[str, ...]) -> pa.Array:
+    """Return the symbol at the index that each record has. An empty one is none."""
+    index = rows.longs()
+    fits = (index >= 0) & (index < len(symbols))
+    texts = pa.array([*symbols, ""], pa.string())
+    column = texts.take(pa.array(np.where(fits, index, len(symbols))))
+    rows.require(pc.not_equal(column, "").to_numpy(zero_copy_only=False))
+    return column
 
 
 def _read(rows: Rows, field: Field) -> pa.Array:
     kind = field.kind
-    if kind in TIMESTAMPS or kind == "date":
+    if kind in (*INSTANTS, "date"):
         return _times(rows, field)
     if kind == "decimal":
         return _decimals(rows, field)
@@ -191,7 +298,7 @@ def _read(rows: Rows, field: Field) -> pa.Array:
 
 def _times(rows: Rows, field: Field) -> pa.Array:
     value = rows.longs()
-    per = 1_000 if field.kind == "timestamp-millis" else 1
+    per = 1_000 if field.kind.endswith("millis") else 1
     low, high = (DAYS_MIN, DAYS_MAX) if field.kind == "date" else (MICROS_MIN, MICROS_MAX)
     fits = (value >= -(-low // per)) & (value <= high // per)
     rows.require(fits)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from anabranch.codec import avro_schema
 from anabranch.codec.avro_columns import write_rows
-from anabranch.codec.avro_values import writer_of
+from anabranch.codec.avro_writing import writer_of
 from anabranch.codec.columns import micros, stored
 from anabranch.codec.field_types import LOGICAL, NAME, Field
 from anabranch.codec.logical_types import PRECISION_MAX
@@ -60,11 +62,9 @@ class AvroEncoder:
         return write_rows(columns, self._prefix)
 
 
-_LOCAL: Final = "local-timestamp-micros"
-"""A time without a zone: written, and read as the long below it."""
 _PLAIN: Final = (
     (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, "timestamp-micros"),
-    (pa.types.is_timestamp, _LOCAL),
+    (pa.types.is_timestamp, "local-timestamp-micros"),
     (pa.types.is_date32, "date"),
     (lambda kind: pa.types.is_integer(kind) and _is_int(kind), "int"),
     (pa.types.is_integer, "long"),
@@ -103,9 +103,9 @@ def _field(column: pa.Field, path: str) -> Field:
             _field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)
         ]
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        which, inner = "array", [_field(kind.value_field.with_name("item"), f"{path}[]")]
+        which, inner = "array", [_field(kind.value_field.with_name(name), f"{path}[]")]
     elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        which, inner = "map", [_field(kind.item_field.with_name("item"), f"{path}[]")]
+        which, inner = "map", [_field(kind.item_field.with_name(name), f"{path}[]")]
     if which is None or not inner:
         raise ConfigurationError(
             f"column {path} of type {kind} cannot become Avro; use format: json, or make other"
@@ -114,21 +114,24 @@ def _field(column: pa.Field, path: str) -> Field:
     return Field(name, which, column.nullable, null_first=True, inner=tuple(inner))
 
 
-def _described(field: Field, record: str) -> dict[str, Any]:
-    """The field in Avro's notation, of a record of that name."""
-    raw = {"name": field.name, "type": _type(field, f"{record}_{field.name}")}
+def _described(field: Field, space: str) -> dict[str, Any]:
+    """Return the field in Avro's notation, of the record whose full name is ``space``."""
+    raw = {"name": field.name, "type": _type(field, space)}
     return raw | {"default": None} if field.nullable else raw
 
 
-def _type(field: Field, name: str) -> Any:
+def _type(field: Field, space: str) -> Any:
+    """Return the type. A record is named by its column, in the namespace of the record around it:
+    no two have the same full name.
+    """
     plain: Any = field.kind
     if field.kind == "record":
-        inner = [_described(each, name) for each in field.inner]
-        plain = {"type": "record", "name": name, "fields": inner}
+        inner = [_described(each, f"{space}.{field.name}") for each in field.inner]
+        plain = {"type": "record", "name": field.name, "namespace": space, "fields": inner}
     elif field.kind == "array":
-        plain = {"type": "array", "items": _type(field.inner[0], name)}
+        plain = {"type": "array", "items": _type(field.inner[0], space)}
     elif field.kind == "map":
-        plain = {"type": "map", "values": _type(field.inner[0], name)}
+        plain = {"type": "map", "values": _type(field.inner[0], space)}
     elif field.kind == "decimal":
         plain = {
             "type": "bytes",
@@ -136,21 +139,17 @@ def _type(field: Field, name: str) -> Any:
             "precision": field.precision,
             "scale": field.scale,
         }
-    elif field.kind == _LOCAL or field.kind in LOGICAL:
-        plain = {"type": LOGICAL.get(field.kind, "long"), "logicalType": field.kind}
+    elif field.kind in LOGICAL:
+        plain = {"type": LOGICAL[field.kind], "logicalType": field.kind}
     return ["null", plain] if field.nullable else plain
 
 
 def _plain(values: pa.Array, field: Field) -> tuple[pa.Array, str]:
     """The column as ``write_rows`` takes it, and its kind there."""
     if field.is_nested:
-        write = writer_of(Field(field.name, field.kind, inner=field.inner))
-        encoded = []
-        for value in stored(values):
-            out = bytearray()
-            if value is not None:
-                write(out, value)
-            encoded.append(None if value is None else bytes(out))
+        present = replace(field, nullable=False)
+        write = writer_of(avro_schema.of_notation(_type(present, "")), present)
+        encoded = [None if value is None else write(value) for value in stored(values)]
         return pa.array(encoded, pa.binary()), "encoded"
     if pa.types.is_timestamp(values.type):
         return micros(values), "long"

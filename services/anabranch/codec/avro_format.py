@@ -45,22 +45,21 @@ class AvroFormat:
         self, record: RecordSchema, register: Register | None, /
     ) -> Callable[[Sequence[bytes]], list[bytes]]:
         """They are written with the newest version of the record."""
-        from anabranch.codec.avro_values import record_writer
+        from anabranch.codec import avro_schema
+        from anabranch.codec.avro_writing import writer_of
         from anabranch.codec.columns import stored
+        from anabranch.codec.field_types import Field
         from anabranch.codec.json_records import JsonDecoder
 
         schema_id = record.schema_id if register is None else register(_text(record.avro))
         prefix = b"\0" + schema_id.to_bytes(4, "big")
-        decode, write = JsonDecoder(record).decode, record_writer(record.fields)
-
-        def value(row: Sequence[Any]) -> bytes:
-            body = bytearray(prefix)
-            write(body, row)
-            return bytes(body)
+        decode = JsonDecoder(record).decode
+        whole = Field(record.name, "record", inner=record.fields)
+        write = writer_of(avro_schema.of_notation(record.avro), whole)
 
         def values(texts: Sequence[bytes]) -> list[bytes]:
             columns = [stored(each.combine_chunks()) for each in decode(texts)[0].columns]
-            return list(map(value, zip(*columns, strict=True)))
+            return [prefix + write(row) for row in zip(*columns, strict=True)]
 
         return values
 

@@ -2,10 +2,10 @@
 01, eight of fingerprint, body).
 
 Both framings are read, record by record as they come; ``avro_encoding`` writes the first. Without a
-registry ids are fixed: each version of a record says its own (``record_schema``). With one the ids
-are its own: one request gives each schema, which never changes. A record written with
-another version is read as the newest: fields by name, defaults for new ones, numbers widened. NaN
-and infinity are rejected, as in JSON.
+registry ids are fixed: each version of a record has its own (``record_schema``). With one the ids
+are the registry's: one request gives each schema, which never changes. A record written with
+another schema is read as the newest version by Avro's rules (``avro_resolution``). NaN and infinity
+are rejected, as in JSON.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from anabranch.codec.avro_binary import MalformedError, Reader, TooManyItemsError
-from anabranch.codec.avro_columns import Rows, read_fields
-from anabranch.codec.avro_values import missing, record_reader
+from anabranch.codec import avro_schema
+from anabranch.codec.avro_columns import Rows, plan, read_fields
+from anabranch.codec.avro_guard import MalformedError, TooDeepError, TooManyItemsError
+from anabranch.codec.avro_resolution import MismatchError, resolve, sources_of
 from anabranch.codec.columns import column_of
+from anabranch.codec.field_types import names_of
 from anabranch.codec.guards import Rejected
-from anabranch.codec.record_schema import RecordSchema, from_registry
+from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import (
     ConfigurationError,
     RecordRejected,
@@ -47,31 +49,53 @@ def fingerprint_of(record: RecordSchema) -> str:
 
 
 class _Version:
-    """One version that a record may have been written with, and how its fields become those
-    of the newest.
+    """One schema that a record may have been written with, and what reads it as the newest.
+
+    Attributes:
+        label: The schema, for messages.
+        schema_id: Its id in Confluent framing.
+        confluent: First bytes of a value in Confluent framing; None: another schema has the id.
+        single_object: The same of a single object; None: its fingerprint is not known.
+        read: Reads one record.
+        sources: For each field of the newest version, its index here; None: the default.
+        bulk: How to read many at once; None: one by one.
     """
 
-    def __init__(self, written: RecordSchema, wanted: RecordSchema, *, is_numbered: bool) -> None:
-        """``is_numbered``: the schema's id is the one in Confluent framing."""
-        self.schema = written
-        self.confluent = _confluent(written.schema_id) if is_numbered else None
-        self.single_object = b"\xc3\x01" + bytes.fromhex(fingerprint_of(written))
-        self.fields = [(field, field.null_first) for field in written.fields]
-        self.is_flat = not any(field.is_nested for field in written.fields)
-        if problem := missing(written.fields, wanted.fields):
+    def __init__(
+        self, label: str, schema_id: int, writer: avro_schema.Type, wanted: RecordSchema
+    ) -> None:
+        self.label, self.schema_id = label, schema_id
+        self.confluent: bytes | None = b"\0" + schema_id.to_bytes(4, "big")
+        self.single_object: bytes | None = None
+        try:
+            self.read = resolve(writer, names_of(wanted.avro), wanted.fields)
+        except MismatchError as error:
             raise ConfigurationError(
-                f"record {wanted.name} v{wanted.version} cannot read v{written.version}: {problem}"
-            )
-        self.read = record_reader(written.fields, wanted.fields)
-        names = [field.name for field in written.fields]
-        self.sources = [
-            names.index(field.name) if field.name in names else None for field in wanted.fields
-        ]
-        """For each field of the newest version: its index here; None: the default."""
+                f"record {wanted.name} v{wanted.version} cannot read {label}: {error}"
+            ) from None
+        self.sources = sources_of(writer, wanted.fields)
+        self.bulk = plan(writer, wanted.fields, self.sources)
 
 
-def _confluent(schema_id: int) -> bytes:
-    return b"\0" + schema_id.to_bytes(4, "big")
+def _of_file(written: RecordSchema, wanted: RecordSchema, *, is_numbered: bool) -> _Version:
+    """Return a version of a record's file. ``is_numbered``: its id is the one in Confluent
+    framing.
+    """
+    writer = avro_schema.of_notation(written.avro)
+    made = _Version(f"{written.name} v{written.version}", written.schema_id, writer, wanted)
+    made.single_object = b"\xc3\x01" + bytes.fromhex(fingerprint_of(written))
+    if not is_numbered:
+        made.confluent = None
+    return made
+
+
+def _of_registry(text: str, schema_id: int, wanted: RecordSchema) -> _Version:
+    label = f"{wanted.name} with schema id {schema_id}"
+    try:
+        writer = avro_schema.parse(text)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{label}: {error}") from None
+    return _Version(label, schema_id, writer, wanted)
 
 
 class AvroDecoder:
@@ -83,7 +107,7 @@ class AvroDecoder:
         self._schema = record.arrow_schema()
         self._schema_of = schema_of
         self._versions = [
-            _Version(written, record, is_numbered=schema_of is None)
+            _of_file(written, record, is_numbered=schema_of is None)
             for written in (record, *record.older)
         ]
         self._unusable: dict[bytes, str] = {}
@@ -111,8 +135,7 @@ class AvroDecoder:
         for framing in [*(each for each in found if each in self._not_there), *new[:left]]:
             schema_id = int.from_bytes(framing[1:], "big")
             try:
-                written = from_registry(schema_of(schema_id), self._record.name, schema_id)
-                version = _Version(written, self._record, is_numbered=True)
+                version = _of_registry(schema_of(schema_id), schema_id, self._record)
             except UnknownSchema as error:
                 self._not_there[framing] = "; ".join(str(error).splitlines())
                 continue
@@ -141,7 +164,7 @@ class AvroDecoder:
                 continue
             version, mine = self._versions[number], np.flatnonzero(which == number)
             own = [values[index] for index in mine.tolist()] if len(mine) < len(values) else values
-            table, fits = (self._bulk if version.is_flat else self._singly)(
+            table, fits = (self._bulk if version.bulk else self._singly)(
                 version, own, headers[mine]
             )
             good[mine] = fits
@@ -158,7 +181,7 @@ class AvroDecoder:
         """(the records that can be used, which they are) of one version."""
         rows = Rows(values)
         rows.skip(headers)
-        table = self._resolve(version, read_fields(rows, version.fields))
+        table = self._resolve(version, read_fields(rows, version.bulk or ()), len(values))
         return table if rows.good.all() else table.filter(pa.array(rows.good)), rows.good
 
     def _singly(self, version: _Version, values: Sequence[bytes], headers: Any) -> tuple[Any, Any]:
@@ -206,7 +229,7 @@ class AvroDecoder:
         for version in self._versions:
             if version.confluent is not None and value.startswith(version.confluent):
                 return version, _CONFLUENT_BYTES
-            if value.startswith(version.single_object):
+            if version.single_object is not None and value.startswith(version.single_object):
                 return version, _SINGLE_OBJECT_BYTES
         if value[:1] == b"\0" and len(value) >= _CONFLUENT_BYTES:
             raise RecordRejected(RejectionReason.UNKNOWN_SCHEMA, self._unknown(value))
@@ -223,7 +246,7 @@ class AvroDecoder:
         """Why the schema id of ``value`` is of no use."""
         schema_id = int.from_bytes(value[1:5], "big")
         if self._schema_of is None:
-            known = ", ".join(str(version.schema.schema_id) for version in self._versions)
+            known = ", ".join(str(version.schema_id) for version in self._versions)
             return f"schema id {schema_id} is not known; {self._record.name} has {known}"
         why = {**self._unusable, **self._not_there}.get(
             value[:_CONFLUENT_BYTES],
@@ -250,6 +273,7 @@ class AvroDecoder:
         marks |= {
             version.single_object: (number, _SINGLE_OBJECT_BYTES)
             for number, version in reversed(list(enumerate(self._versions)))
+            if version.single_object is not None
         }
         for index, value in enumerate(values):
             found = marks.get(
@@ -259,16 +283,15 @@ class AvroDecoder:
                 which[index], headers[index] = found
         return which, headers
 
-    def _resolve(self, version: _Version, columns: list[pa.Array]) -> pa.Table:
-        count = len(columns[0])
+    def _resolve(self, version: _Version, columns: list[pa.Array | None], count: int) -> pa.Table:
         resolved = []
         for source, field, wanted in zip(
             version.sources, self._record.fields, self._schema, strict=True
         ):
-            if source is None:
+            column = None if source is None else columns[source]
+            if column is None:
                 resolved.append(column_of([field.default] * count, field))
             else:
-                column = columns[source]
                 resolved.append(
                     column if column.type == wanted.type else column.cast(wanted.type, safe=False)
                 )
@@ -281,18 +304,14 @@ def _read(version: _Version, value: bytes, at: int) -> list[Any]:
     Raises:
         RecordRejected: it cannot be used.
     """
-    reader = Reader(value, at, RECORD_ITEMS_MAX)
     try:
-        found = version.read(reader)
-        reader.end()
+        return list(version.read(value, at))
     except TooManyItemsError as error:
         raise RecordRejected(
             RejectionReason.TOO_LARGE,
             f"more items in arrays and maps than {RECORD_ITEMS_MAX}",
         ) from error
+    except TooDeepError as error:
+        raise RecordRejected(RejectionReason.TOO_DEEP, str(error)) from error
     except MalformedError as error:
-        raise RecordRejected(
-            RejectionReason.NOT_AVRO,
-            f"not {version.schema.name} v{version.schema.version}: {error}",
-        ) from error
-    return list(found)
+        raise RecordRejected(RejectionReason.NOT_AVRO, f"not {version.label}: {error}") from error

@@ -21,7 +21,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from anabranch.codec.avro_binary import Read, compile_schema
+from anabranch.codec.avro_reading import WireRead, tuple_reader
 from anabranch.codec.record_schema import versions_in
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
@@ -68,8 +68,8 @@ class AvroRecord:
     """As fastavro writes it."""
     fingerprint: bytes
     """CRC-64 of the canonical form, 8 bytes as in the single-object header."""
-    read: Read
-    """Reads a body: a tuple of the fields' values."""
+    read: WireRead
+    """Reads a body as a tuple of the fields' values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,13 @@ def load(folder: Path) -> Catalog:
         for version, path in enumerate(paths, 1):
             try:
                 records[place.name, version] = _record(path, place.name, version)
-            except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+            except (
+                ConfigurationError,
+                ValueError,
+                KeyError,
+                TypeError,
+                fastavro.schema.SchemaParseException,
+            ) as error:
                 defects.append(f"{path}: {error}")
         for version in range(2, len(paths) + 1):
             old, new = records.get((place.name, version - 1)), records.get((place.name, version))
@@ -227,7 +233,7 @@ def _record(path: Path, name: str, version: int) -> AvroRecord:
             raise ValueError(
                 f"field {entry['name']!r} is not named in lower case letters, digits and '_'"
             )
-    read = compile_schema(avro)
+    read = tuple_reader(avro)
     mark = bytes.fromhex(fingerprint(to_parsing_canonical_form(avro), "CRC-64-AVRO"))
     return AvroRecord(name, version, avro, fastavro.parse_schema(avro), mark, read)
 

@@ -1,7 +1,10 @@
-"""The fields of a user's record as a tree, read from Avro's notation and written in it.
+"""Fields of a user's record as a tree, read from Avro's notation.
 
 A field is a plain value, one of Avro's logical types, or a record, array or map of further fields.
-Logical types that are not in the list are read as the plain type below them, as Avro demands.
+A column has fewer types than Avro: an enum is a text, a fixed is bytes, a duration is a record of
+three numbers, and a union of several types is a record with one field for each, of which one is not
+null. Logical types that are not in the lists are read as the plain type below them, as Avro
+demands.
 """
 
 from __future__ import annotations
@@ -9,11 +12,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.codec import logical_types
-from anabranch.codec.logical_types import PRECISION_MAX, TIMESTAMPS
+from anabranch.codec.logical_types import INSTANTS, LOCAL_TIMESTAMPS, PRECISION_MAX, TIMESTAMPS
 from anabranch.protocol import limits
 
 if TYPE_CHECKING:
@@ -28,10 +32,34 @@ KINDS: Final = ("int", "long", "float", "double", "boolean", "string", "bytes")
 LOGICAL: Final = {
     "timestamp-millis": "long",
     "timestamp-micros": "long",
+    "local-timestamp-millis": "long",
+    "local-timestamp-micros": "long",
     "date": "int",
     "uuid": "string",
 }
-"""Each with the plain type that Avro writes; ``decimal`` is bytes or fixed."""
+"""Logical types that a column has, each with the plain type that Avro writes. Further ones:
+``decimal`` is bytes or fixed, ``uuid`` may be a fixed.
+"""
+NUMBERS: Final = {
+    "timestamp-nanos": "long",
+    "local-timestamp-nanos": "long",
+    "time-millis": "int",
+    "time-micros": "long",
+}
+"""Logical types that a column holds as the number that Avro writes, each with its plain type."""
+DURATION: Final = ("months", "days", "millis")
+"""Fields of a duration's column."""
+DURATION_BYTES: Final = 12
+UUID_BYTES: Final = 16
+BRANCH: Final = "member_"
+"""Prefix of a union's fields, before the name of a branch's type, as Spark's Avro reader calls
+them.
+"""
+_MERGED: Final = {
+    frozenset({"int", "long"}): "long",
+    frozenset({"float", "double"}): "double",
+}
+"""Unions that are one plain column, as in Spark: the wider type holds both."""
 NESTED: Final = ("record", "array", "map")
 RESERVED: Final = ("event_time",)
 """Columns that anabranch adds: a record may not have its own of that name."""
@@ -45,11 +73,11 @@ FLOAT_MAX: Final = 3.4028235677973362e38
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}\Z")
 _FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases"}
-_TYPES_WITHIN: Final = ("type", "items", "values")
-"""Attributes that hold a type, which may hold a record."""
+FIXED_BYTES_MAX: Final = 1 * limits.MIB
+"""Size of a fixed: more than a record may have is a mistake of its schema."""
 _HINT: Final = (
-    f"use one of {', '.join(KINDS)}, {', '.join(LOGICAL)}, decimal, a record, array or map of"
-    " these, or a union of null and one"
+    f"use one of {', '.join(KINDS)}, {', '.join((*LOGICAL, *NUMBERS))}, decimal, duration, an"
+    " enum, a fixed, a record, array or map of these, or a union of them"
 )
 
 
@@ -69,9 +97,22 @@ class Field:
     precision: int = 0
     scale: int = 0
     size: int = 0
-    """Bytes of a decimal that Avro writes as ``fixed``; 0: as ``bytes``."""
+    """Bytes of what Avro writes as a ``fixed``; 0: it is none."""
     inner: tuple[Field, ...] = ()
-    """The fields of a record, the items of an array, the values of a map."""
+    """The fields of a record, the items of an array, the values of a map, the branches of a
+    union.
+    """
+    aliases: tuple[str, ...] = ()
+    """Further names by which a writer may call the field."""
+    names: tuple[str, ...] = ()
+    """Name and aliases of the record, enum or fixed, without namespaces."""
+    symbols: tuple[str, ...] = ()
+    """Texts that a field of kind string may be, if it is an enum."""
+    symbol_default: str = ""
+    """Text that stands for symbols which are not known; empty: there is none."""
+    logical: str = ""
+    """Logical type that ``kind`` does not tell."""
+    is_union: bool = False
 
     @property
     def arrow(self) -> pa.Field:
@@ -88,6 +129,8 @@ class Field:
 
         if self.kind in TIMESTAMPS:
             return pa.timestamp("us", "UTC")
+        if self.kind in LOCAL_TIMESTAMPS:
+            return pa.timestamp("us")
         if self.kind == "decimal":
             return pa.decimal128(self.precision, self.scale)
         if self.kind == "array":
@@ -110,6 +153,25 @@ class Field:
         return plain[self.kind]
 
     @property
+    def plain(self) -> str:
+        """Name of the type that Avro writes: a primitive, enum, fixed, record, array, map."""
+        if self.symbols:
+            return "enum"
+        return "fixed" if self.size else {**LOGICAL, "decimal": "bytes"}.get(self.kind, self.kind)
+
+    @property
+    def meaning(self) -> str:
+        """Logical type; empty: there is none."""
+        is_own = self.kind in LOGICAL or self.kind == "decimal"
+        return self.kind if is_own else self.logical
+
+    @property
+    def is_checked_text(self) -> bool:
+        """Whether JSON has the value as a text of a form of its own."""
+        is_own = self.kind in LOGICAL or self.kind == "decimal"
+        return is_own or bool(self.symbols) or (self.kind == "bytes" and self.size > 0)
+
+    @property
     def is_nested(self) -> bool:
         """Whether it has parts."""
         return self.kind in NESTED
@@ -121,15 +183,23 @@ class Field:
 
     def shown(self) -> str:
         """The type in words."""
-        return f"decimal({self.precision}, {self.scale})" if self.kind == "decimal" else self.kind
+        if self.kind == "decimal":
+            return f"decimal({self.precision}, {self.scale})"
+        if self.is_union:
+            return "union"
+        is_own = self.plain in ("enum", "fixed") and not self.meaning
+        return self.plain if is_own else self.logical or self.kind
 
 
 class FieldParser:
-    """Makes fields of Avro's notation; ``mistakes`` gets a line for each that cannot be carried."""
+    """Parser of Avro's notation into fields. ``mistakes`` gets a line for each that cannot be
+    carried; ``record`` is the full name of the record whose fields they are.
+    """
 
-    def __init__(self, mistakes: list[str]) -> None:
+    def __init__(self, mistakes: list[str], record: str = "") -> None:
         self._mistakes = mistakes
         self._named: dict[str, Field] = {}
+        self._open = {record}
         self._count = 0
 
     def fields(self, raw: list[object], space: str, path: str = "", depth: int = 0) -> list[Field]:
@@ -182,49 +252,132 @@ class FieldParser:
                 default = _default_of(field, raw["default"])
             except (ValueError, TypeError, OverflowError):
                 wanted = "null" if field.null_first else field.shown()
-                if field.is_nested:
-                    wanted += " that is empty"
                 self._mistakes.append(
                     f"field {name}: default {repr(raw['default'])[:80]} is not a value of type"
                     f" {wanted}"
                 )
                 return None
             field = replace(field, default=default, has_default=True)
-        return None if len(self._mistakes) > before else replace(field, name=raw["name"])
+        if len(self._mistakes) > before:
+            return None
+        return replace(field, name=raw["name"], aliases=_texts(raw.get("aliases")))
 
     def _type(
         self, avro: object, space: str, path: str, depth: int, *, in_union: bool = False
     ) -> Field | None:
         """The field without its name; None: not supported, which is reported unless it is plain."""
         if isinstance(avro, str):
-            if avro in KINDS:
-                return Field("", avro)
-            return self._named.get(avro if "." in avro or not space else f"{space}.{avro}")
+            return Field("", avro) if avro in KINDS else self._reference(avro, space, path)
         if isinstance(avro, list):
             return None if in_union else self._union(avro, space, path, depth)
-        if not isinstance(avro, dict) or not isinstance(avro.get("type"), str):
+        if not isinstance(avro, dict):
             return None
-        if avro["type"] in NESTED:
+        kind, logical = avro.get("type"), avro.get("logicalType")
+        if isinstance(kind, str) and kind in NESTED:
             return self._nested(avro, space, path, depth)
-        logical = avro.get("logicalType")
-        if logical == "decimal":
-            return self._decimal(avro, path)
-        if isinstance(logical, str) and LOGICAL.get(logical) == avro["type"]:
+        if isinstance(kind, str) and (kind in ("enum", "fixed") or logical == "decimal"):
+            return self._small(avro, space, path)
+        field = self._type(kind, space, path, depth, in_union=in_union)
+        if not isinstance(logical, str) or not isinstance(kind, str) or field is None:
+            return field
+        if LOGICAL.get(logical) == kind:
             return Field("", logical)
-        return self._type(avro["type"], space, path, depth, in_union=in_union)
+        return replace(field, logical=logical) if NUMBERS.get(logical) == kind else field
+
+    def _reference(self, name: str, space: str, path: str) -> Field | None:
+        """Return the field of a type that is defined before."""
+        full = name if "." in name or not space else f"{space}.{name}"
+        if full in self._open:
+            self._mistakes.append(
+                f"field {path}: record {full} contains itself, and a recursive record cannot"
+                " become columns; leave the field out: what a writer has besides is skipped"
+            )
+        return self._named.get(full)
 
     def _union(self, avro: list[object], space: str, path: str, depth: int) -> Field | None:
-        if len(avro) != 2 or "null" not in avro:
+        branches = [each for each in avro if each != "null"]
+        is_nullable = len(branches) == len(avro) - 1
+        if not branches or not (is_nullable or len(branches) == len(avro)):
             return None
-        null_first = avro[0] == "null"
-        field = self._type(avro[1 if null_first else 0], space, path, depth, in_union=True)
-        return None if field is None else replace(field, nullable=True, null_first=null_first)
+        if len(branches) == 1:
+            field = self._type(branches[0], space, path, depth, in_union=True)
+        else:
+            field = self._several(branches, space, path, depth)
+        if field is None or not is_nullable:
+            return field
+        return replace(field, nullable=True, null_first=avro[0] == "null")
+
+    def _several(self, branches: list[Any], space: str, path: str, depth: int) -> Field | None:
+        """Return the field of a union of several types."""
+        if all(isinstance(each, str) for each in branches) and frozenset(branches) in _MERGED:
+            return Field("", _MERGED[frozenset(branches)])
+        if self._is_too_deep(path, depth):
+            return None
+        inner = list[Field]()
+        for each in branches:
+            field = self._type(each, space, path, depth + 1, in_union=True)
+            if field is None:
+                return None
+            self._count += 1
+            name = BRANCH + (field.names[0] if field.names else field.plain).lower()
+            inner.append(replace(field, name=name, nullable=True, has_default=True))
+        if len({field.name for field in inner}) < len(inner):
+            self._mistakes.append(f"field {path}: two types of its union have the same name")
+        return Field("", "record", inner=tuple(inner), is_union=True)
+
+    def _small(self, avro: dict[str, Any], space: str, path: str) -> Field | None:
+        """Return the field of a decimal, an enum or a fixed. Further fields may refer to what has a
+        name.
+        """
+        if avro["type"] not in ("bytes", "fixed", "enum"):
+            return None
+        if avro["type"] != "bytes" and not isinstance(avro.get("name"), str):
+            return None
+        if avro.get("logicalType") == "decimal" and avro["type"] != "enum":
+            field = self._decimal(avro, path)
+        else:
+            field = (self._enum if avro["type"] == "enum" else self._fixed)(avro, path)
+        if field is None or avro["type"] == "bytes":
+            return field
+        full = full_name(avro, space)
+        self._named[full] = replace(field, names=_names(avro, full))
+        return self._named[full]
+
+    def _enum(self, avro: dict[str, Any], path: str) -> Field | None:
+        symbols, default = _texts(avro.get("symbols")), avro.get("default", "")
+        if not symbols or (default != "" and default not in symbols):
+            self._mistakes.append(
+                f"field {path}: an enum has symbols, and a default that is one of them, or none"
+            )
+            return None
+        return Field("", "string", symbols=symbols, symbol_default=default)
+
+    def _fixed(self, avro: dict[str, Any], path: str) -> Field | None:
+        size, logical = avro.get("size"), avro.get("logicalType")
+        if type(size) is not int or not 1 <= size <= FIXED_BYTES_MAX:
+            self._mistakes.append(
+                f"field {path}: a fixed has a size from 1 to {FIXED_BYTES_MAX} bytes"
+            )
+            return None
+        if (logical, size) == ("duration", DURATION_BYTES):
+            inner = tuple(Field(name, "long") for name in DURATION)
+            self._count += len(inner)
+            return Field("", "record", inner=inner, size=size, logical="duration")
+        if (logical, size) == ("uuid", UUID_BYTES):
+            return Field("", "uuid", size=size)
+        return Field("", "bytes", size=size)
+
+    def _is_too_deep(self, path: str, depth: int) -> bool:
+        if depth >= SCHEMA_DEPTH_MAX:
+            self._mistakes.append(
+                f"field {path}: nested deeper than {SCHEMA_DEPTH_MAX} records, arrays, maps and"
+                " unions"
+            )
+        return depth >= SCHEMA_DEPTH_MAX
 
     def _decimal(self, avro: dict[str, Any], path: str) -> Field | None:
         precision: Any = avro.get("precision")
         scale, size = avro.get("scale", 0), avro.get("size", 0)
-        if avro["type"] not in ("bytes", "fixed"):
-            return None
         is_whole = all(type(each) is int for each in (precision, scale, size))
         if not is_whole or not 0 <= scale <= precision <= PRECISION_MAX or not precision:
             self._mistakes.append(
@@ -242,10 +395,7 @@ class FieldParser:
         return Field("", "decimal", precision=precision, scale=scale, size=size)
 
     def _nested(self, avro: dict[str, Any], space: str, path: str, depth: int) -> Field | None:
-        if depth >= SCHEMA_DEPTH_MAX:
-            self._mistakes.append(
-                f"field {path}: nested deeper than {SCHEMA_DEPTH_MAX} records, arrays and maps"
-            )
+        if self._is_too_deep(path, depth):
             return None
         kind = avro["type"]
         if kind == "record":
@@ -255,10 +405,12 @@ class FieldParser:
                 return None
             full = full_name(avro, space)
             known = len(self._mistakes)
+            self._open.add(full)
             inner = self.fields(raw, full.rpartition(".")[0], f"{path}.", depth + 1)
+            self._open.discard(full)
             if len(self._mistakes) > known or self._count > limits.RECORD_FIELDS_MAX:
                 return None
-            self._named[full] = Field("", kind, inner=tuple(inner))
+            self._named[full] = Field("", kind, inner=tuple(inner), names=_names(avro, full))
             return self._named[full]
         self._count += 1
         known = len(self._mistakes)
@@ -278,25 +430,6 @@ class FieldParser:
         return self._count
 
 
-def without_extras(avro: object) -> object:
-    """The type, or record, without what its fields have beside Avro's own attributes."""
-    if isinstance(avro, list):
-        return [without_extras(each) for each in avro]
-    if not isinstance(avro, dict):
-        return avro
-    plain = {
-        key: without_extras(value) if key in _TYPES_WITHIN else value for key, value in avro.items()
-    }
-    if isinstance(avro.get("fields"), list):
-        plain["fields"] = [
-            without_extras({key: value for key, value in field.items() if key in _FIELD_KEYS})
-            if isinstance(field, dict)
-            else field
-            for field in avro["fields"]
-        ]
-    return plain
-
-
 def full_name(avro: dict[str, Any], space: str) -> str:
     """The name of a record with its namespace."""
     name = str(avro["name"])
@@ -306,42 +439,81 @@ def full_name(avro: dict[str, Any], space: str) -> str:
     return f"{own}.{name}" if own else name
 
 
-def _default_of(field: Field, value: object) -> object:
-    """Raises ValueError or TypeError: it is none of the field."""
+def names_of(avro: dict[str, Any]) -> tuple[str, ...]:
+    """Return the name of a record and its aliases, without namespaces."""
+    return _names(avro, str(avro["name"]))
+
+
+def _names(avro: dict[str, Any], full: str) -> tuple[str, ...]:
+    return tuple(each.rpartition(".")[2] for each in (full, *_texts(avro.get("aliases"))))
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def _default_of(field: Field, value: Any) -> object:
+    """Return the default of a field, as ``codec.columns`` takes it. Raises ValueError or TypeError
+    if it is none of the field.
+    """
     if field.nullable and field.null_first:
         if value is not None:  # Avro: the default of a union is one of its first branch
             raise ValueError
         return None
-    if field.kind == "record" or (field.kind in ("array", "map") and value not in ([], {})):
-        raise ValueError
-    if field.kind == "boolean":
-        wanted: type = bool
-    elif field.kind in ("string", "bytes", "uuid", "decimal"):
-        wanted = str
-    elif field.is_nested:
-        wanted = list if field.kind == "array" else dict
+    if field.is_union:
+        first = _default_of(replace(field.inner[0], null_first=False), value)
+        return (first, *[None] * (len(field.inner) - 1))
+    if field.kind == "record" and not field.size:
+        return _default_record(field, _require(value, dict))
+    if field.kind == "array":
+        return [_default_of(field.inner[0], each) for each in _require(value, list)]
+    if field.kind == "map":
+        items = _require(value, dict).items()
+        return {key: _default_of(field.inner[0], each) for key, each in items}
+    if field.plain in ("string", "enum", "bytes", "fixed"):
+        wanted: type = str
+    elif field.kind == "boolean":
+        wanted = bool
     else:
         wanted = int if field.kind not in ("float", "double") or type(value) is int else float
+    return _default_value(field, _require(value, wanted))
+
+
+def _require(value: Any, wanted: type) -> Any:
     if type(value) is not wanted:
         raise TypeError
-    return _default_value(field, cast("Any", value))
+    return value
+
+
+def _default_record(field: Field, value: dict[str, Any]) -> tuple[object, ...]:
+    if not value.keys() <= {each.name for each in field.inner}:
+        raise ValueError
+    found = list[object]()
+    for each in field.inner:
+        if each.name not in value and not each.has_default:
+            raise ValueError
+        found.append(_default_of(each, value[each.name]) if each.name in value else each.default)
+    return tuple(found)
 
 
 def _default_value(field: Field, value: Any) -> object:
     kind = field.kind
-    if kind in TIMESTAMPS:
-        return logical_types.check_micros(value * 1_000 if kind == TIMESTAMPS[0] else value)
+    if field.plain in ("bytes", "fixed"):
+        value = value.encode("latin-1")
+        if field.size and len(value) != field.size:
+            raise ValueError
+    if field.symbols and value not in field.symbols:
+        raise ValueError
+    if kind in INSTANTS:
+        return logical_types.check_micros(value * 1_000 if kind.endswith("millis") else value)
     if kind == "date":
         return logical_types.check_days(value)
     if kind == "decimal":
-        data = value.encode("latin-1")
-        if field.size and len(data) != field.size:
-            raise ValueError
-        return logical_types.unscaled_of(data, field.precision, field.scale)
+        return logical_types.unscaled_of(value, field.precision, field.scale)
+    if kind == "record":
+        return logical_types.duration_of(value)
     if kind == "uuid":
-        return logical_types.uuid_of(value)
-    if kind == "bytes":
-        return value.encode("latin-1")
+        return str(uuid.UUID(bytes=value)) if field.size else logical_types.uuid_of(value)
     low, high = {"int": (INT_MIN, INT_MAX), "long": (LONG_MIN, LONG_MAX)}.get(kind, (0, 0))
     if kind in ("int", "long") and not low <= value <= high:
         raise ValueError

@@ -11,7 +11,7 @@ Decisions, all the strict way round unless JSON leaves no choice:
 - a ``float`` or ``double`` may be written as an integer; NaN and infinity cannot be written, and
   what overflows is rejected;
 - a boolean is never a number, a number never a text; ``bytes`` are base64;
-- times, dates, decimals and UUIDs are texts (``logical_types``), exact or rejected;
+- times, dates, decimals, UUIDs and symbols are texts (``logical_types``), exact or rejected;
 - a record is an object, an array an array, a map an object with any keys;
 - of a key that is there twice the last one counts, as with most parsers;
 - UTF-8, no byte order mark, nothing after the object but white space.
@@ -38,13 +38,12 @@ from anabranch.codec.field_types import (
     FLOAT_MAX,
     INT_MAX,
     INT_MIN,
-    LOGICAL,
     LONG_MAX,
     LONG_MIN,
     Field,
 )
 from anabranch.codec.guards import Rejected
-from anabranch.codec.logical_types import TIMESTAMPS, UnfitError
+from anabranch.codec.logical_types import INSTANTS, UnfitError
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
 from anabranch.protocol.limits import RECORD_DEPTH_MAX, RECORD_ITEMS_MAX
@@ -92,6 +91,8 @@ class JsonDecoder:
     def __init__(self, record: RecordSchema, extra_fields: ExtraFields = "ignore") -> None:
         self._record, self._extra_fields = record, extra_fields
         self._hooks: dict[type, Callable[[object], Any]] = {}
+        self._structs: dict[int, type] = {}
+        """Classes of the records, by the identity of their fields."""
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(
             self._struct(record.fields), dec_hook=lambda kind, value: self._hooks[kind](value)
         ).decode
@@ -100,15 +101,19 @@ class JsonDecoder:
         self._schema = record.arrow_schema()
         self._columns = [_column(_part(index), field) for index, field in enumerate(record.fields)]
 
-    def _struct(self, fields: Sequence[Field]) -> type:
+    def _struct(self, fields: tuple[Field, ...]) -> type:
         """The class of a record of ``fields``."""
         members: list[Any] = []
         for index, field in enumerate(fields):
-            kind = self._type(field)
-            members.append(
-                (f"f{index}", kind, field.default) if field.has_default else (f"f{index}", kind)
-            )
-        return msgspec.defstruct(
+            name, kind = f"f{index}", self._type(field)
+            if not field.has_default:
+                members.append((name, kind))
+            elif field.is_nested and field.default is not None:
+                made = partial(self._made, field, field.default)
+                members.append((name, kind, msgspec.field(default_factory=made)))
+            else:
+                members.append((name, kind, field.default))
+        self._structs[id(fields)] = msgspec.defstruct(
             "Row",
             members,
             rename={f"f{index}": field.name for index, field in enumerate(fields)},
@@ -116,6 +121,19 @@ class JsonDecoder:
             kw_only=True,
             gc=False,
         )
+        return self._structs[id(fields)]
+
+    def _made(self, field: Field, default: Any) -> Any:
+        """Return a default as a decoded value has it."""
+        if default is None or not field.is_nested:
+            return default
+        if field.kind == "array":
+            return [self._made(field.inner[0], each) for each in default]
+        if field.kind == "map":
+            return {key: self._made(field.inner[0], each) for key, each in default.items()}
+        parts = zip(field.inner, default, strict=True)
+        values = {f"f{index}": self._made(*part) for index, part in enumerate(parts)}
+        return self._structs[id(field.inner)](**values)
 
     def _type(self, field: Field) -> Any:
         if field.kind == "record":
@@ -124,7 +142,7 @@ class JsonDecoder:
             kind = list[self._type(field.inner[0])]  # type: ignore[misc]
         elif field.kind == "map":
             kind = dict[str, self._type(field.inner[0])]  # type: ignore[misc]
-        elif field.kind in _TYPES:
+        elif not field.is_checked_text:
             kind = _TYPES[field.kind]
         else:
             kind = _Anything(field.kind, (), {})
@@ -244,7 +262,7 @@ def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionRea
     ):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _reasons(item, field.inner[0], strict)
-    elif field.kind == "decimal" or field.kind in LOGICAL:
+    elif field.is_checked_text:
         try:
             _logical(field, value)
         except UnfitError as error:
@@ -255,12 +273,16 @@ def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionRea
 
 def _logical(field: Field, value: object) -> Any:
     """The value of a text; raises UnfitError."""
-    if field.kind in TIMESTAMPS:
+    if field.kind in INSTANTS:
         return logical_types.timestamp_of(value, field.kind)
     if field.kind == "date":
         return logical_types.date_of(value)
     if field.kind == "decimal":
         return logical_types.decimal_of(value, field.precision, field.scale)
+    if field.kind == "bytes":
+        return logical_types.fixed_of(value, field.size)
+    if field.symbols:
+        return logical_types.symbol_of(value, field.symbols, field.symbol_default)
     return logical_types.uuid_of(value)
 
 

@@ -6,13 +6,19 @@ unscaled integer. All are exact: what a type cannot hold is rejected, never roun
 
 from __future__ import annotations
 
+import base64
 import re
+import struct
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from anabranch.protocol.errors import RejectionReason
 
 TIMESTAMPS: Final = ("timestamp-millis", "timestamp-micros")
+LOCAL_TIMESTAMPS: Final = ("local-timestamp-millis", "local-timestamp-micros")
+"""Times without a zone: of a clock on the wall, wherever it hangs."""
+INSTANTS: Final = (*TIMESTAMPS, *LOCAL_TIMESTAMPS)
+"""Types whose column is in microseconds."""
 MICROS_MIN: Final = -62_135_596_800_000_000
 """The first microsecond of the year 1: Spark's timestamps and Python's begin there."""
 MICROS_MAX: Final = 253_402_300_799_999_999
@@ -25,12 +31,21 @@ PRECISION_MAX: Final = 38
 UUID_PATTERN: Final = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 """In the syntax of RE2 and of Python; for Python to be used with ``fullmatch``."""
 _UUID: Final = re.compile(UUID_PATTERN.strip("^$"))
-_TIMESTAMP: Final = re.compile(
+_LOCAL_TIME: Final = (
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
-    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
+_ZONE: Final = r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+_TIMESTAMPS: Final = {
+    kind: (
+        re.compile(_LOCAL_TIME + ("()" if kind in LOCAL_TIMESTAMPS else _ZONE)),
+        3 if kind.endswith("millis") else 6,
+    )
+    for kind in INSTANTS
+}
+"""Form of a time of each type, and its digits after the point."""
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DECIMAL: Final = re.compile(r"(-?)([0-9]{1,100})(?:\.([0-9]{1,100}))?(?:[eE]([+-]?[0-9]{1,3}))?")
+_SYMBOLS_SHOWN: Final = 10
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAYS: Final = date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -45,24 +60,31 @@ class UnfitError(ValueError):
 
 
 def timestamp_of(text: object, kind: str) -> int:
-    """Microseconds of an ISO 8601 time with its zone.
+    """Return the microseconds of an ISO 8601 time, which has a zone unless ``kind`` is local.
 
     Raises:
         UnfitError: it is none, or finer than ``kind``.
     """
-    match = _TIMESTAMP.fullmatch(text) if isinstance(text, str) else None
+    form, places = _TIMESTAMPS[kind]
+    match = form.fullmatch(text) if isinstance(text, str) else None
     if match is None:
+        is_local = kind in LOCAL_TIMESTAMPS
         raise UnfitError(
-            RejectionReason.WRONG_TYPE, "expected a time such as 2026-05-01T14:00:00.250Z"
+            RejectionReason.WRONG_TYPE,
+            "expected a time without a zone such as 2026-05-01T14:00:00.250"
+            if is_local
+            else "expected a time such as 2026-05-01T14:00:00.250Z",
         )
     day, time, fraction, zone = match.groups()
     digits = (fraction or "").ljust(9, "0")
-    if digits[3 if kind == "timestamp-millis" else 6 :].strip("0"):
+    if digits[places:].strip("0"):
         raise UnfitError(
             RejectionReason.OUT_OF_RANGE, f"expected a time that is no finer than {kind}"
         )
     try:
-        found = datetime.fromisoformat(f"{day}T{time}{zone.upper().replace('Z', '+00:00')}")
+        found = datetime.fromisoformat(
+            f"{day}T{time}{(zone or 'Z').upper().replace('Z', '+00:00')}"
+        )
     except ValueError as error:
         raise UnfitError(
             RejectionReason.OUT_OF_RANGE, f"expected a time that exists: {error}"
@@ -171,6 +193,11 @@ def bytes_of_unscaled(unscaled: int, size: int = 0) -> bytes:
     return unscaled.to_bytes(size or shortest, "big", signed=True)
 
 
+def duration_of(data: bytes) -> tuple[int, ...]:
+    """Return the months, days and milliseconds in Avro's twelve bytes."""
+    return struct.unpack("<3I", data)
+
+
 def uuid_of(text: object) -> str:
     """``text`` as it is.
 
@@ -183,3 +210,33 @@ def uuid_of(text: object) -> str:
             "expected a UUID such as 123e4567-e89b-12d3-a456-426614174000",
         )
     return text
+
+
+def fixed_of(text: object, size: int) -> bytes:
+    """Return the ``size`` bytes of a text in base64.
+
+    Raises:
+        UnfitError: it is none, or has another number of bytes.
+    """
+    expected = f"expected {size} bytes in base64"
+    if not isinstance(text, str):
+        raise UnfitError(RejectionReason.WRONG_TYPE, expected)
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise UnfitError(RejectionReason.WRONG_TYPE, expected) from None
+    if len(data) != size:
+        raise UnfitError(RejectionReason.OUT_OF_RANGE, f"{expected}, not {len(data)}")
+    return data
+
+
+def symbol_of(text: object, symbols: tuple[str, ...], default: str) -> str:
+    """Return a symbol of an enum; ``default`` stands for texts that are none of ``symbols``.
+
+    Raises:
+        UnfitError: it is no symbol, and there is no default.
+    """
+    if isinstance(text, str) and (text in symbols or default):
+        return text if text in symbols else default
+    shown = ", ".join(symbols[:_SYMBOLS_SHOWN])
+    raise UnfitError(RejectionReason.WRONG_TYPE, f"expected one of {len(symbols)} symbols: {shown}")

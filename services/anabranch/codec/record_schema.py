@@ -4,7 +4,7 @@ Avro is the notation whatever the format of the topic.
 
 Attributes of the record that Avro itself ignores: ``schema_id`` (integer) is the id in the
 Confluent framing of this version. Without it the id is the version, which is right where no
-registry gives ids. Where one does, what it holds is read by ``from_registry``.
+registry gives ids.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from anabranch.codec.field_types import NAME, Field, FieldParser, full_name, without_extras
+from anabranch.codec.field_types import NAME, Field, FieldParser, full_name
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
@@ -89,9 +89,9 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
         schema_id = version
     if not avro["fields"]:
         mistakes.append("it has no fields")
-    parser = FieldParser(mistakes)
-    space = full_name(avro, "").rpartition(".")[0] if isinstance(avro.get("name"), str) else ""
-    fields = parser.fields(avro["fields"], space)
+    full = full_name(avro, "") if isinstance(avro.get("name"), str) else ""
+    parser = FieldParser(mistakes, full)
+    fields = parser.fields(avro["fields"], full.rpartition(".")[0])
     if parser.count > limits.RECORD_FIELDS_MAX:
         mistakes.append(
             f"it has more than {limits.RECORD_FIELDS_MAX} fields, those of records in it and the"
@@ -100,26 +100,6 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
     if mistakes:
         raise ConfigurationError("\n".join(f"record {name}: {mistake}" for mistake in mistakes))
     return RecordSchema(name, version, cast("dict[str, Any]", avro), tuple(fields), schema_id)
-
-
-def from_registry(text: str, name: str, schema_id: int) -> RecordSchema:
-    """The schema that a registry has under ``schema_id``. Attributes that Avro leaves to whoever
-    reads them are passed over: other tools write their own.
-
-    Raises:
-        ConfigurationError: anabranch cannot carry it; with one line per mistake.
-    """
-    label = f"{name} with schema id {schema_id}"
-    if len(text) > limits.SCHEMA_BYTES_MAX:
-        raise ConfigurationError(f"{label}: it is larger than {limits.SCHEMA_BYTES_MAX} bytes")
-    try:
-        avro = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{label}: it is not JSON: {error}") from error
-    if isinstance(avro, dict):
-        avro = {key: value for key, value in avro.items() if key in _RECORD_KEYS}
-        avro["schema_id"] = schema_id
-    return from_avro(without_extras(avro), label, 1)
 
 
 def load_file(path: Path, name: str | None = None, version: int = 1) -> RecordSchema:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import fastavro
 
-from anabranch.codec.avro_binary import MalformedError, Reader
+from anabranch.codec.avro_guard import MalformedError
 from anabranch.codec.catalog import AvroRecord, catalog
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 
@@ -62,10 +62,8 @@ def read(
         raise RemoteProtocolError(f"a record of an unknown schema {value[2:HEADER_BYTES].hex()}")
     if record.name not in names:
         raise RemoteProtocolError(f"a {record.name} in {where}")
-    reader = Reader(value, HEADER_BYTES, items_max)
     try:
-        values: tuple[Any, ...] = record.read(reader)
-        reader.end()
+        values: tuple[Any, ...] = record.read(value, HEADER_BYTES, items_max)
     except MalformedError as error:
         raise RemoteProtocolError(
             f"a {record.name} that does not fit its schema: {error}"

@@ -6,6 +6,7 @@ import base64
 import random
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from anabranch.codec.field_types import Field
@@ -40,6 +41,9 @@ def _value(field: Field, chance: random.Random) -> object:
     if field.kind == "map":
         names = (f"key-{number}" for number in range(chance.randrange(_WORDS)))
         return {name: _value(field.inner[0], chance) for name in names}
+    if field.is_union:
+        chosen = chance.choice(field.inner)
+        return {chosen.name: _value(replace(chosen, nullable=False), chance)}
     if field.kind == "record":
         return {inner.name: _value(inner, chance) for inner in field.inner}
     return _plain(field, chance)
@@ -55,7 +59,7 @@ def _plain(field: Field, chance: random.Random) -> object:
         case "boolean":
             return chance.random() < 0.5
         case "bytes":
-            return base64.b64encode(chance.randbytes(4)).decode("ascii")
+            return base64.b64encode(chance.randbytes(field.size or 4)).decode("ascii")
     return _logical(field, chance)
 
 
@@ -64,6 +68,9 @@ def _logical(field: Field, chance: random.Random) -> str:
     match field.kind:
         case "timestamp-millis" | "timestamp-micros":
             return text_of_timestamp(_SOME_TIME_S * 1_000_000 + chance.randrange(10**9) * 1_000)
+        case "local-timestamp-millis" | "local-timestamp-micros":
+            micros = _SOME_TIME_S * 1_000_000 + chance.randrange(10**9) * 1_000
+            return text_of_timestamp(micros).removesuffix("Z")
         case "date":
             return text_of_timestamp((_SOME_TIME_S + chance.randrange(10**7)) * 1_000_000)[:10]
         case "decimal":
@@ -71,4 +78,6 @@ def _logical(field: Field, chance: random.Random) -> str:
             return f"{unscaled}e-{field.scale}"
         case "uuid":
             return str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    if field.symbols:
+        return chance.choice(field.symbols)
     return f"{field.name}-{chance.randrange(_WORDS)}"

@@ -1,27 +1,37 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from anabranch.codec.avro_columns import Rows, read_fields, write_rows
+from anabranch.codec.avro_columns import Rows, Written, plan, read_fields, write_rows
+from anabranch.codec.avro_schema import of_notation
 from anabranch.codec.edge import Decoder
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import from_avro
 
 
+def plain(kind: str) -> Written:
+    return Written(of_notation(kind), Field("", kind), None, may_be_null=True)
+
+
 def test_a_torn_record_is_parked_and_the_others_go_on() -> None:
     rows = Rows([b"\x02\x04", b"\x80", b"\x06\x08"])
-    columns = read_fields(rows, [(Field("a", "long"), False), (Field("b", "long"), False)])
+    columns = read_fields(rows, [plain("long"), plain("long")])
     assert rows.good.tolist() == [True, False, True]
-    assert [column.to_pylist()[::2] for column in columns] == [[1, 3], [2, 4]]
+    assert [column is not None and column.to_pylist()[::2] for column in columns] == [
+        [1, 3],
+        [2, 4],
+    ]
     assert rows.at.tolist() == rows.ends.tolist()
 
 
 def test_what_is_left_over_marks_a_record() -> None:
     rows = Rows([b"\x02", b"\x02\x02"])
-    read_fields(rows, [(Field("a", "int"), False)])
+    read_fields(rows, [plain("int")])
     assert rows.good.tolist() == [True, False]
 
 
@@ -36,8 +46,9 @@ def test_cursors_of_some_records_move_alone() -> None:
 
 def test_a_length_that_goes_beyond_its_record_takes_nothing_of_the_next() -> None:
     rows = Rows([b"\x06ab", b"\x04cd"])
-    column = read_fields(rows, [(Field("a", "bytes"), False)])[0]
+    column = read_fields(rows, [plain("bytes")])[0]
     assert rows.good.tolist() == [False, True]
+    assert column is not None
     assert column.to_pylist() == [b"", b"cd"]
 
 
@@ -63,3 +74,51 @@ def test_a_decimal_of_fixed_size_takes_so_many_bytes() -> None:
     )
     assert found.table.column("d").to_pylist() == [Decimal("1.50"), Decimal("-0.01")]
     assert [place for place, _ in found.rejected] == [1]
+
+
+TEXT = {"type": "string", "logicalType": "uuid"}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "is_bulk"),
+    [
+        ("int", "int", True),
+        ("int", "double", True),
+        ("long", "double", True),
+        ("long", "float", False),
+        (["null", "int"], "int", True),
+        (["int", "null"], ["null", "long"], True),
+        (["int"], "int", False),
+        (["int", "long"], "long", False),
+        ("bytes", "string", False),
+        (TEXT, TEXT, True),
+        (TEXT, "string", True),
+        ("string", TEXT, True),
+        ({"type": "array", "items": "int"}, {"type": "array", "items": "int"}, False),
+        (
+            {"type": "long", "logicalType": "timestamp-micros"},
+            {"type": "long", "logicalType": "timestamp-millis"},
+            False,
+        ),
+        (
+            {"type": "long", "logicalType": "timestamp-nanos"},
+            {"type": "long", "logicalType": "timestamp-micros"},
+            False,
+        ),
+        (
+            {"type": "long", "logicalType": "timestamp-nanos"},
+            {"type": "long", "logicalType": "timestamp-nanos"},
+            False,
+        ),
+        ("int", {"type": "long", "logicalType": "timestamp-micros"}, False),
+        ("int", ["int", "string"], False),
+    ],
+)
+def test_plain_values_are_read_in_bulk(written: Any, wanted: Any, is_bulk: bool) -> None:
+    reader = from_avro(
+        {"type": "record", "name": "r", "fields": [{"name": "a", "type": wanted}]}, "r"
+    )
+    writer = of_notation(
+        {"type": "record", "name": "r", "fields": [{"name": "a", "type": written}]}
+    )
+    assert (plan(writer, reader.fields, [0]) is not None) is is_bulk

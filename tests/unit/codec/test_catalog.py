@@ -238,7 +238,7 @@ def test_a_catalog_without_defects_loads(folder: Path) -> None:
         ("7", "is not a record named alarm"),
         (ALARM.replace("alarm", "other"), "is not a record named alarm"),
         (ALARM + " " * 70_000, "is larger than"),
-        (ALARM.replace('"string"', '"strong"'), "strong is not a type"),
+        (ALARM.replace('"string"', '"strong"'), "'strong' is not a type"),
         (ALARM.replace('"string"', '["null", "alarm"]'), "part of itself"),
         (ALARM.replace('"string"', '{"type": "array", "items": "null"}'), "take no bytes"),
         (ALARM.replace('"string"', '{"type": "enum", "name": "e"}'), "symbols"),

@@ -71,11 +71,11 @@ def test_a_registry_has_part_in_avro() -> None:
         schemas[9] = schema
         return 9
 
-    values = Encoder(TABLE.schema, "avro", name="out", register=register).values(TABLE)
+    values = Encoder(TABLE.schema, "avro", name="r", register=register).values(TABLE)
     assert values[0][:5] == b"\0\0\0\0\x09"
     assert Decoder(RECORD, "avro").decode(values).table.num_rows == 0
     assert Decoder(RECORD, "avro", schema_of=schemas.__getitem__).decode(values).table == TABLE
-    assert json.loads(schemas[9])["name"] == "out"
+    assert json.loads(schemas[9])["name"] == "r"
 
 
 def test_a_key_column_that_is_not_there_is_rejected() -> None:

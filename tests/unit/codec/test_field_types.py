@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec import record_schema
-from anabranch.codec.field_types import SCHEMA_DEPTH_MAX, FieldParser, full_name
+from anabranch.codec.field_types import SCHEMA_DEPTH_MAX, FieldParser, full_name, names_of
 from anabranch.protocol import limits
 
 
@@ -50,6 +50,16 @@ def test_logical_and_nested_types_become_columns() -> None:
             {"name": "r", "type": ["null", struct(of("int"), {"name": "o", "type": "bytes"})]},
             {"name": "again", "type": "n.x"},
             {"name": "other", "type": logical("time-millis", "int")},
+            {"name": "enum", "type": {"type": "enum", "name": "e", "symbols": ["A", "B"]}},
+            {"name": "same", "type": "n.e"},
+            {"name": "fixed", "type": {"type": "fixed", "name": "f3", "size": 3}},
+            {"name": "local", "type": logical("local-timestamp-millis", "long")},
+            {"name": "nanos", "type": logical("timestamp-nanos", "long")},
+            {"name": "lasts", "type": {**logical("duration", "fixed"), "name": "l", "size": 12}},
+            {"name": "id", "type": {**logical("uuid", "fixed"), "name": "i", "size": 16}},
+            {"name": "number", "type": ["int", "long", "null"]},
+            {"name": "union", "type": ["string", {"type": "array", "items": "int"}, "x", "e"]},
+            {"name": "plain", "type": {"type": {"type": "int", "logicalType": "unheard-of"}}},
             {"name": "deep", "type": deep(SCHEMA_DEPTH_MAX)},
             namespace="n",
         ),
@@ -68,15 +78,62 @@ def test_logical_and_nested_types_become_columns() -> None:
         inner,
         inner,
         pa.int32(),
+        pa.string(),
+        pa.string(),
+        pa.binary(),
+        pa.timestamp("us"),
+        pa.int64(),
+        pa.struct([("months", pa.int64()), ("days", pa.int64()), ("millis", pa.int64())]),
+        pa.string(),
+        pa.int64(),
+        pa.struct(
+            [
+                ("member_string", pa.string()),
+                ("member_array", pa.list_(pa.field("element", pa.int32()))),
+                ("member_x", inner),
+                ("member_e", pa.string()),
+            ]
+        ),
+        pa.int32(),
     ]
-    assert [columns.field(name).nullable for name in ("t", "r", "again")] == [True, True, False]
+    assert [columns.field(name).nullable for name in ("t", "r", "again", "number", "union")] == [
+        *(True, True, False, True, False)
+    ]
     assert [f.default for f in schema.fields if f.has_default] == [3, -1, [], {}]
 
 
-def test_a_record_in_itself_is_no_type_yet() -> None:
-    mistakes: list[str] = []
-    assert FieldParser(mistakes).fields([of(struct(of(["null", "x"])))], "") == []
-    assert mistakes[0].startswith('field a.a: type ["null", "x"] is not supported')
+def test_a_record_in_itself_is_rejected_as_recursive() -> None:
+    for kind in ("x", ["null", "x"], ["null", "int", "x"], {"type": "array", "items": "x"}):
+        mistakes: list[str] = []
+        assert FieldParser(mistakes).fields([of(struct(of(kind)))], "") == []
+        assert mistakes[0].startswith("field a.a")
+        assert "record x contains itself, and a recursive record cannot" in mistakes[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ({"type": "enum", "name": "e", "symbols": ["A"]}, "enum"),
+        ({"type": "fixed", "name": "f", "size": 3}, "fixed"),
+        ({**logical("uuid", "fixed"), "name": "f", "size": 16}, "uuid"),
+        ({**logical("duration", "fixed"), "name": "f", "size": 12}, "duration"),
+        (logical("time-micros", "long"), "time-micros"),
+        (logical("date", "int"), "date"),
+        (["int", "string"], "union"),
+        (["int", "long"], "long"),
+        (decimal(3, 1, type="fixed", name="f", size=2), "decimal(3, 1)"),
+        (struct(of("int")), "record"),
+    ],
+)
+def test_a_field_is_shown_as_its_type(kind: object, shown: str) -> None:
+    assert record_schema.parse(text(of(kind)), "r").fields[0].shown() == shown
+
+
+def test_names_and_aliases_are_kept() -> None:
+    inner = {**struct(of("int")), "aliases": ["old.y", "z"], "namespace": "n"}
+    (field,) = record_schema.parse(text(of(inner, aliases=["b"])), "r").fields
+    assert (field.aliases, field.names) == (("b",), ("x", "y", "z"))
+    assert names_of({"name": "n.r", "aliases": ["s", 7]}) == ("r", "s")
 
 
 def test_fields_beyond_the_limit_are_not_looked_at() -> None:

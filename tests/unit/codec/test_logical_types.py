@@ -38,7 +38,26 @@ FIELDS: list[dict[str, Any]] = [
         "default": [],
     },
 ]
-RECORD = from_avro({"type": "record", "name": "r", "fields": FIELDS}, "r")
+MORE: list[dict[str, Any]] = [
+    {
+        "name": "local",
+        "type": {"type": "long", "logicalType": "local-timestamp-millis"},
+        "default": 0,
+    },
+    {
+        "name": "symbol",
+        "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+        "default": "A",
+    },
+    {
+        "name": "other",
+        "type": {"type": "enum", "name": "O", "symbols": ["A", "B"], "default": "B"},
+        "default": "A",
+    },
+    {"name": "fixed", "type": {"type": "fixed", "name": "F", "size": 3}, "default": "abc"},
+    {"name": "union", "type": ["int", "string"], "default": 3},
+]
+RECORD = from_avro({"type": "record", "name": "r", "fields": FIELDS + MORE}, "r")
 UUID = "123e4567-e89b-12d3-a456-42661417400F"
 
 
@@ -60,6 +79,11 @@ UUID = "123e4567-e89b-12d3-a456-42661417400F"
         ("price", "1E+1", Decimal("10.00")),
         ("price", "-0", Decimal("0.00")),
         ("id", UUID, UUID),
+        ("local", "2026-05-01T14:00:00.25", datetime(2026, 5, 1, 14, 0, 0, 250_000)),  # noqa: DTZ001
+        ("symbol", "B", "B"),
+        ("other", "C", "B"),
+        ("fixed", "YWJj", b"abc"),
+        ("union", {"member_string": "x"}, {"member_int": None, "member_string": "x"}),
     ],
 )
 def test_what_is_exact_is_taken(field: str, text: str, value: object) -> None:
@@ -101,6 +125,14 @@ def test_what_is_exact_is_taken(field: str, text: str, value: object) -> None:
         ("id", UUID[1:], "wrong_type"),
         ("id", UUID + "\n", "wrong_type"),
         ("id", 7, "wrong_type"),
+        ("local", "2026-05-01T14:00:00Z", "wrong_type"),
+        ("local", "2026-05-01T14:00:00.0001", "out_of_range"),
+        ("symbol", "C", "wrong_type"),
+        ("other", 7, "wrong_type"),
+        ("fixed", "YWI=", "out_of_range"),
+        ("fixed", "\u00e9", "wrong_type"),
+        ("fixed", 7, "wrong_type"),
+        ("union", {"member_int": "x"}, "wrong_type"),
         ("list", {}, "wrong_type"),
         ("list", [{"a": "x"}], "wrong_type"),
     ],
@@ -177,3 +209,30 @@ def test_a_time_that_is_shown_reads_as_itself(time: datetime) -> None:
     text = logical_types.text_of_timestamp(micros)
     assert datetime.fromisoformat(text) == time
     assert logical_types.timestamp_of(text, "timestamp-micros") == micros
+
+
+def test_defaults_that_have_parts_are_those_of_json_too() -> None:
+    inner = {
+        "type": "record",
+        "name": "I",
+        "fields": [
+            {"name": "a", "type": ["null", "int"]},
+            {"name": "b", "type": "int", "default": 2},
+        ],
+    }
+    fields = [
+        {"name": "in", "type": inner, "default": {"a": None}},
+        {"name": "list", "type": {"type": "array", "items": "I"}, "default": [{"a": None, "b": 1}]},
+        {"name": "map", "type": {"type": "map", "values": "int"}, "default": {"k": 1}},
+        {"name": "none", "type": ["null", "I"], "default": None},
+    ]
+    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    found = Decoder(record, "json").decode([b"{}", b"{}"])
+    assert found.table.to_pylist() == 2 * [
+        {
+            "in": {"a": None, "b": 2},
+            "list": [{"a": None, "b": 1}],
+            "map": [("k", 1)],
+            "none": None,
+        }
+    ]

@@ -25,6 +25,13 @@ def source() -> Source:
         "uuid": {"type": "string", "logicalType": "uuid"},
         "list": {"type": "array", "items": "int"},
         "map": {"type": "map", "values": ["null", "double"]},
+        "local": {"type": "long", "logicalType": "local-timestamp-millis"},
+        "time": {"type": "int", "logicalType": "time-millis"},
+        "symbol": {"type": "enum", "name": "symbol", "symbols": ["A", "B", "C"]},
+        "fixed": {"type": "fixed", "name": "fixed", "size": 3},
+        "id": {"type": "fixed", "name": "id", "size": 16, "logicalType": "uuid"},
+        "lasts": {"type": "fixed", "name": "lasts", "size": 12, "logicalType": "duration"},
+        "union": ["int", "string", "boolean"],
         "inner": {"type": "record", "name": "inner", "fields": [{"name": "a", "type": "int"}]},
     }
     fields += [{"name": name, "type": kind} for name, kind in more.items()]
