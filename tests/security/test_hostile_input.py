@@ -39,6 +39,7 @@ from anabranch.codec.blocks import (
 )
 from anabranch.codec.catalog import catalog
 from anabranch.codec.edge import Decoder
+from anabranch.codec.formats import SchemaOf
 from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.part_lists import parts_from_json
 from anabranch.pipeline import file as pipeline_file
@@ -91,8 +92,8 @@ class Reading:
     yardsticks_per_mib: int = YARDSTICKS_PER_MIB
 
 
-def edge(form: str) -> Callable[[bytes], object]:
-    decoder = Decoder(RECORD, form)
+def edge(form: str, schema_of: SchemaOf | None = None) -> Callable[[bytes], object]:
+    decoder = Decoder(RECORD, form, schema_of=schema_of)
 
     def read(value: bytes) -> object:
         """One bad record between two of another kind: each has an answer, and the neighbours
@@ -155,6 +156,23 @@ def schema(value: bytes) -> object:
     return schema_from_text(value.decode("latin-1"))
 
 
+CHAIN = {
+    "type": "record",
+    "name": "chain",
+    "fields": [{"name": "next", "type": ["null", "chain", {"type": "array", "items": "chain"}]}],
+}
+ANY_WRITER = {
+    **RECORD.avro,
+    "fields": [
+        {"name": "chain", "type": CHAIN},
+        {"name": "nulls", "type": {"type": "array", "items": "null"}},
+        {"name": "map", "type": {"type": "map", "values": ["null", "string", "double"]}},
+        *RECORD.avro["fields"],
+    ],
+}
+"""A schema of a writer that has what claims the most: all of it is skipped."""
+
+
 TABLE = pa.table({"car": [1, 2], "road": ["a", None], "raw": [b"x", b""], "event_time": [1, 2]})
 BEAT = Heartbeat("processing", "totals", "0", 1, "running", 1, 0)
 READINGS = {
@@ -163,6 +181,14 @@ READINGS = {
         edge("avro"),
         RecordRejected,
         bytes.fromhex("0000000001") + bytes.fromhex("02d00f02000000000000f03f02610401"),
+        RECORD_BYTES_MAX,
+    ),
+    "avro of another writer": Reading(
+        edge("avro", lambda _: json.dumps(ANY_WRITER)),
+        RecordRejected,
+        bytes.fromhex("0000000001")
+        + bytes.fromhex("0200" + "0400" + "02026102027800")
+        + bytes.fromhex("02d00f02000000000000f03f02610401"),
         RECORD_BYTES_MAX,
     ),
     "block": Reading(block, RemoteProtocolError, encode_block(TABLE)),

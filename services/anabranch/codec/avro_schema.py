@@ -201,7 +201,9 @@ def _set_logical(made: Type, avro: dict[str, Any]) -> None:
     if logical == "decimal" and made.kind in ("bytes", "fixed"):
         precision, scale = avro.get("precision"), avro.get("scale", 0)
         if type(precision) is int and type(scale) is int and 0 <= scale <= precision:
-            made.logical, made.precision, made.scale = logical, precision, scale
+            made.logical = logical
+            made.precision = precision
+            made.scale = scale
     elif made.kind == "fixed":
         if (logical, made.size) in (("duration", DURATION_BYTES), ("uuid", UUID_BYTES)):
             made.logical = str(logical)
