@@ -22,6 +22,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.access import CLOCK_TOPIC
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import AdapterError, ConfigurationError, Unavailable
 from anabranch.up.embedded_redis import find_redis_server
@@ -46,7 +47,6 @@ from then on a delayed request of one transaction cannot end the next one early.
 """
 _CONNECT_S: Final = 3.0
 _ANSWER_BYTES_MAX: Final = 64 * 1024
-_CLOCK_TOPIC: Final = "anabranch.doctor"
 _CLOCK_WAIT_MS: Final = 5_000
 
 
@@ -282,9 +282,9 @@ def clock_skew_ms(log: EventLog, clock: Clock) -> int:
     writer = log.writer()
     reader = log.reader()
     try:
-        admin.create([TopicSettings(_CLOCK_TOPIC, 1, config=config)])
+        admin.create([TopicSettings(CLOCK_TOPIC, 1, config=config)])
         before_ms = clock.now_ms()
-        writer.send(TopicPartition(_CLOCK_TOPIC, 0), b"?")
+        writer.send(TopicPartition(CLOCK_TOPIC, 0), b"?")
         delivered = writer.flush()[-1]
         after_ms = clock.now_ms()
         reader.assign({delivered.at: delivered.offset})

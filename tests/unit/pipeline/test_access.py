@@ -29,7 +29,8 @@ def test_every_topic_of_the_pipeline_and_no_other() -> None:
 
 
 def test_the_group_is_the_one_that_readers_name() -> None:
-    assert KafkaSettings("a:1").consumer(committed=True)["group.id"] == UNUSED_GROUP
+    for settings in (KafkaSettings("a:1"), KafkaSettings("a:1", client_id="page")):
+        assert settings.consumer(committed=True)["group.id"] == UNUSED_GROUP
 
 
 def test_each_right_once() -> None:

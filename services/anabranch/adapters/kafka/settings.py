@@ -112,7 +112,9 @@ class KafkaSettings:
         """
         return {
             **self._connection(),
-            "group.id": f"{self.client_id}.unused",  # librdkafka demands one; nothing joins it
+            # librdkafka demands a group. No reader joins it, but each asks for its coordinator, a
+            # right that `anabranch acls` grants by this name: it is the same for every client.
+            "group.id": "anabranch.unused",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             # A missing offset is missing data: reading must fail, never continue elsewhere.
