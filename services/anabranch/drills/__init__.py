@@ -1,1 +1,3 @@
-"""Faults on purpose: services are killed, paused and cut off, to see that nothing is lost."""
+"""Fault drills: kill, pause or cut off the services of a running deployment, to see that nothing is
+lost.
+"""

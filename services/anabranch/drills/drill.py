@@ -1,9 +1,9 @@
 """Fault drills on a running local deployment: kill, pause, resume, cut, heal.
 
-A process is found by the mark that it and everything below it carry (``up.processes``), so a drill
-reaches a node's JVM and its Python workers too, and never a process that was given the same id
-since. The drill writes a cut into a file, and the proxy makes it (``drills.links``). No drill needs
-the supervisor to do anything: it may be slow, or be busy with the last drill.
+A drill finds a process by the mark that it and all processes below it carry (``up.processes``). So
+it reaches a node's JVM and Python workers too, and never another process that got the same id. For
+a cut, the drill writes a file and the proxy applies it (``drills.links``). No drill depends on the
+supervisor, which may be slow or busy with the last drill.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from anabranch.up.state_file import Deployment, ProcessRow
 SERVERS: Final = ("kafka", "redis", "proxy")
 
 _DONE_MS: Final = 5_000
+"""Timeout for a drill to take effect, in ms."""
 _AGAIN_MS: Final = 10
 _DEAD: Final = "ZX"
+"""States of a process that has ended, for ``has_state``."""
 
 
 class Drill:
-    """What may be done to the processes of the deployment that runs in ``state_dir``."""
+    """Faults for the processes of the deployment that runs in ``state_dir``."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Look what runs there.
+        """Read which deployment runs in ``state_dir``.
 
         Raises:
-            ConfigurationError: nothing does.
+            ConfigurationError: none does.
         """
         found = state_file.read(state_dir)
         if found is None or state_file.Lock(state_dir).holder() is None:
@@ -49,27 +51,27 @@ class Drill:
 
     @property
     def _deployment(self) -> Deployment:
-        """As it is now: what was killed has another process id when it is back."""
+        """Deployment as it is now: a restarted process has another id."""
         self._found = state_file.read(self._state_dir) or self._found
         return self._found
 
     @property
     def labels(self) -> list[str]:
-        """SERVICE/NAME of every process."""
+        """Labels, SERVICE/NAME, of all processes."""
         return [f"{row.service}/{row.name}" for row in self._deployment.processes]
 
     def check(self, labels: Sequence[str]) -> None:
-        """Before anything is done to the first of several: whether all are there.
+        """Check that all ``labels`` name processes, before a drill on the first of them begins.
 
         Raises:
-            ConfigurationError: one is not.
+            ConfigurationError: one does not.
         """
         for label in labels:
             self._row(label)
 
     def kill(self, label: str) -> list[int]:
-        """End the process and all below it with SIGKILL, as a crash would. The supervisor starts it
-        again. Their ids.
+        """Kill the process and all below it with SIGKILL, as a crash would, and return their ids.
+        The supervisor restarts it.
 
         Raises:
             ConfigurationError: there is no such process.
@@ -78,8 +80,8 @@ class Drill:
         return self._signal(label, signal.SIGKILL, _DEAD)
 
     def pause(self, label: str) -> list[int]:
-        """Stop the process and all below it with SIGSTOP: it is there, and does nothing, not even
-        answer. Their ids.
+        """Stop the process and all below it with SIGSTOP, and return their ids. They stay alive but
+        do nothing, not even answer.
 
         Raises:
             ConfigurationError: there is no such process.
@@ -88,7 +90,8 @@ class Drill:
         return self._signal(label, signal.SIGSTOP, STOPPED)
 
     def resume(self, label: str) -> list[int]:
-        """Let go on what ``pause`` stopped; nothing happens where nothing is paused. Their ids.
+        """Resume the process and all below it, and return their ids. Does nothing to those that are
+        not paused.
 
         Raises:
             ConfigurationError: there is no such process.
@@ -100,8 +103,8 @@ class Drill:
         return pids
 
     def cut(self, label: str, cut: Cut) -> None:
-        """Cut the service off from Kafka, and wait until nothing passes any more. A cut that it has
-        already is replaced.
+        """Apply ``cut`` to the service's link to Kafka, in place of an earlier cut, and wait until
+        it is in effect.
 
         Raises:
             ConfigurationError: there is no such process, it has no link, or the deployment was
@@ -111,7 +114,7 @@ class Drill:
         self._set_cut(label, cut)
 
     def heal(self, label: str) -> None:
-        """Let its traffic pass again; nothing happens where nothing is cut.
+        """Remove the cut of the service's link, if it has one, and wait until all passes.
 
         Raises:
             ConfigurationError: as ``cut``.
@@ -120,21 +123,31 @@ class Drill:
         self._set_cut(label, None)
 
     def cuts(self) -> dict[str, Cut]:
-        """The cuts that there are, by label."""
+        """Return the requested cuts by label."""
         return links.wanted(links.directory_of(self._state_dir)) if self._deployment.drills else {}
 
     def _row(self, label: str) -> ProcessRow:
+        """Return the supervisor's entry of the process ``label``.
+
+        Raises:
+            ConfigurationError: there is no such process.
+        """
         for row in self._deployment.processes:
             if f"{row.service}/{row.name}" == label:
                 return row
         raise ConfigurationError(f"no process {label}; there are {', '.join(self.labels)}")
 
     def _processes(self, label: str) -> list[int]:
-        """The process and all below it that run now."""
+        """Return the ids of the process and all below it that run now.
+
+        Raises:
+            ConfigurationError: there is no such process.
+            Unavailable: it does not run now.
+        """
         row = self._row(label)
         if row.service in SERVERS:
-            # Until the supervisor has seen its end, the id of one that is gone stands there, and
-            # another process may have it.
+            # The entry holds the id of a dead server until the supervisor notices its end, and
+            # another process may have been given that id. So the mark must agree.
             pids = [pid for pid in marked(MARK, mark_of(self._state_dir)) if pid == row.pid]
         else:
             pids = marked(
@@ -148,8 +161,8 @@ class Drill:
         return pids
 
     def _signal(self, label: str, number: signal.Signals, wanted_states: str) -> list[int]:
-        """Send it to all, and to those that they start meanwhile, until all are in one of
-        ``wanted_states``.
+        """Send signal ``number`` to the process, to all below it, and to those that they start
+        meanwhile, until all are in one of ``wanted_states``. Return their ids.
         """
         reached = self._processes(label)
         for pid in reached:
@@ -157,7 +170,8 @@ class Drill:
 
         def done() -> bool:
             more = [] if self._row(label).service in SERVERS else self._marked_again(label)
-            if number is not signal.SIGKILL:  # after a kill, what carries the mark is the next run
+            # After a kill, a new process with the mark is the restarted service: leave it alone.
+            if number is not signal.SIGKILL:
                 for pid in more:
                     if pid not in reached:
                         _send(pid, number)
@@ -172,11 +186,13 @@ class Drill:
         return reached
 
     def _marked_again(self, label: str) -> Sequence[int]:
+        """Return the ids of the process and all below it; empty if none runs."""
         with contextlib.suppress(Unavailable):
             return self._processes(label)
         return ()
 
     def _set_cut(self, label: str, cut: Cut | None) -> None:
+        """Request ``cut``, or none, for the service's link, and wait until the proxy applies it."""
         self._row(label)
         if not self._deployment.drills:
             raise ConfigurationError(
@@ -193,10 +209,15 @@ class Drill:
         links.want(folder, label, cut)
         self._await(
             lambda: links.applied(folder).get(label) == cut,
-            f"the proxy did not do it; its log: {folder / 'proxy.log'}",
+            f"the proxy did not apply the change (its log: {folder / 'proxy.log'})",
         )
 
     def _await(self, condition: Callable[[], bool], otherwise: str) -> None:
+        """Wait until ``condition()`` is true.
+
+        Raises:
+            Unavailable: it was not for _DONE_MS; the text begins with ``otherwise``.
+        """
         deadline_ms = self._clock.monotonic_ms() + _DONE_MS
         while not condition():
             if self._clock.monotonic_ms() >= deadline_ms:
@@ -205,5 +226,6 @@ class Drill:
 
 
 def _send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended since
+    """Send a signal to ``pid``; do nothing if the process has ended."""
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

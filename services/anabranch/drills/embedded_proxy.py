@@ -1,4 +1,4 @@
-"""The process of the proxy that the fault drills cut and heal (``drills.proxy``)."""
+"""Server process of the fault drills' proxy (``drills.proxy``)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ _PAUSE_MS: Final = 20
 
 
 class EmbeddedProxy(OwnedServer):
-    """The proxy of all links of a deployment. Not thread-safe. Its ports are the links'; cuts
-    outlive a crash of it.
+    """Proxy of all links of a deployment. Not thread-safe. Listens on the links' ports; cuts
+    outlive its crash.
     """
 
     def __init__(self, state_dir: Path, of: Sequence[Link]) -> None:
-        """Nothing is started; the links are described in ``state_dir``, none of them cut."""
+        """Write the links ``of`` the deployment to ``state_dir``, none of them cut; start
+        nothing.
+        """
         folder = links.directory_of(state_dir)
         links.lay(folder, of)
         super().__init__("proxy of the drills", folder, "proxy.log", pause_ms=_PAUSE_MS)
@@ -32,12 +34,12 @@ class EmbeddedProxy(OwnedServer):
 
     @property
     def address(self) -> str:
-        """Where it listens, for people."""
+        """Range of ports on which it listens, for messages."""
         ports = sorted(link.port for link in self._of)
         return f"{LOOPBACK}, {len(ports)} ports from {ports[0]}" if ports else LOOPBACK
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Start it and wait until it listens; its address. Does nothing when it runs already.
+        """Start the proxy, unless it runs, wait until it listens, and return its address.
 
         Raises:
             Unavailable: it ended (a port is taken) or did not listen in time; the text has the end
@@ -54,8 +56,9 @@ class EmbeddedProxy(OwnedServer):
         raise self._ended()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it. Idempotent."""
+        """Stop the proxy. Idempotent."""
         super().stop(timeout_s)
 
     def _answers(self) -> bool:
+        """Return whether the proxy listens on the ports of all links."""
         return not any(port_is_free(link.port) for link in self._of)

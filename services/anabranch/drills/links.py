@@ -1,22 +1,21 @@
-"""Links: the one way of each service to the embedded broker in a deployment with fault drills, and
-the cuts in them.
+"""Links between services and the embedded broker in a deployment with fault drills, and their cuts.
 
-A service of ``up --drills`` gets the address of its own link. The proxy listens there and passes
-everything on to a listener of the broker that exists for this link alone and advertises the link's
-address, so the service never learns of another way.
+A service of ``up --drills`` is given the address of its own link. The proxy listens there and
+forwards everything to a listener of the broker that exists only for this link and advertises the
+link's address. So the service never learns of another address.
 
-All of it is files in ``<state directory>/drills``, which only their owner may read:
+Links and cuts are files in ``<state directory>/drills``, readable by their owner only:
 
-``links.json``       every link; written by ``up`` before the proxy starts.
+``links.json``       all links; written by ``up`` before the proxy starts.
 ``cuts/*.json``      one file per cut link; written by ``anabranch drill cut``, removed by ``heal``.
-``applied.json``     the cuts that the proxy keeps now; written by the proxy.
+``applied.json``     the cuts in effect; written by the proxy.
 
 Invariants:
-    LK1 The files in ``cuts`` are the cuts that are wanted. Whoever restarts the proxy changes
-        nothing in them; ``up`` begins without any.
-    LK2 A file is replaced as a whole; each cut has its own, so two commands at the same time do not
-        undo each other.
-    LK3 ``applied.json`` names a cut only after no byte passes any more in its direction.
+    LK1 The files in ``cuts`` are the requested cuts. A restart of the proxy does not change them;
+        ``up`` begins without any.
+    LK2 A file is replaced as a whole, and each cut has its own, so that two commands at the same
+        time do not undo each other.
+    LK3 ``applied.json`` names a cut only once no byte passes any more in its direction.
 """
 
 from __future__ import annotations
@@ -40,61 +39,62 @@ _APPLIED: Final = "applied.json"
 
 
 class Direction(StrEnum):
-    """Which way of a link a cut is for."""
+    """Direction of a link's traffic that a cut stops."""
 
     TO = "to"
-    """Requests do not reach Kafka."""
+    """From the service to Kafka: requests do not arrive."""
     FROM = "from"
-    """Answers do not reach the service: what it writes is stored, but it never hears of it."""
+    """From Kafka to the service: records are stored, but their acknowledgements do not arrive."""
     BOTH = "both"
+    """Both directions: nothing arrives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """``label`` is SERVICE/NAME; ``port`` is where the service connects, ``broker_port``
-    where the broker listens for it.
-    """
+    """A service's link to the embedded broker."""
 
     label: str
+    """Name of the service, SERVICE/NAME."""
     port: int
+    """Port of the proxy to which the service connects."""
     broker_port: int
+    """Port of the broker's listener for this link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What does not pass. ``reset``: connections are closed and new ones refused, instead of
-    standing still.
-
-    With a ``delay_ms`` it is no cut but a slow link: everything passes in the end, at most one read
-    of the proxy per delay and direction.
-    """
+    """Fault of a link: a cut, or with ``delay_ms`` a slow link."""
 
     direction: Direction = Direction.BOTH
     reset: bool = False
+    """Whether connections are closed and new ones refused, instead of passing nothing."""
     delay_ms: int = 0
+    """Delay of a slow link, in ms; 0: it is a cut. Everything passes a slow link in the end, at
+    most one read of the proxy per delay and direction.
+    """
 
     @property
     def holds_to(self) -> bool:
-        """Whether requests stay behind."""
+        """Whether requests do not pass."""
         return self.direction is not Direction.FROM and not self.delay_ms
 
     @property
     def holds_from(self) -> bool:
-        """Whether answers stay behind."""
+        """Whether answers do not pass."""
         return self.direction is not Direction.TO and not self.delay_ms
 
     @property
     def delay_to_ms(self) -> int:
-        """How much later requests pass."""
+        """Delay of requests, in ms."""
         return 0 if self.direction is Direction.FROM else self.delay_ms
 
     @property
     def delay_from_ms(self) -> int:
-        """How much later answers pass."""
+        """Delay of answers, in ms."""
         return 0 if self.direction is Direction.TO else self.delay_ms
 
     def in_words(self) -> str:
-        """For people."""
+        """Return a description of the fault for status and messages."""
         if self.delay_ms:
             whose = {
                 Direction.BOTH: "all",
@@ -111,19 +111,19 @@ class Cut:
 
 
 def directory_of(state_dir: Path) -> Path:
-    """Where the links of a deployment are described."""
+    """Return the folder of a deployment's links and cuts."""
     return state_dir / DIRECTORY_NAME
 
 
 def lay(folder: Path, links: Sequence[Link]) -> None:
-    """Describe ``links`` anew, none of them cut."""
+    """Write ``links`` in place of the folder's earlier content, none of them cut."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / _CUTS).mkdir(parents=True, mode=0o700)
     write_whole(folder / _LINKS, json.dumps([asdict(link) for link in links], indent=1))
 
 
 def read_links(folder: Path) -> list[Link]:
-    """What ``lay`` described; empty where nothing is."""
+    """Return the links that ``lay`` wrote; empty if there are none."""
     try:
         return [
             Link(**entry) for entry in json.loads((folder / _LINKS).read_text(encoding="utf-8"))
@@ -133,7 +133,7 @@ def read_links(folder: Path) -> list[Link]:
 
 
 def want(folder: Path, label: str, cut: Cut | None) -> None:
-    """Ask for a cut of the link ``label``, instead of the one that it has; None: for none."""
+    """Request ``cut`` for the link ``label``, in place of its present one; None requests no cut."""
     path = folder / _CUTS / f"{label.replace('/', '-')}.json"
     if cut is None:
         path.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ def want(folder: Path, label: str, cut: Cut | None) -> None:
 
 
 def wanted(folder: Path) -> dict[str, Cut]:
-    """The requested cuts, by label."""
+    """Return the requested cuts by label."""
     found = {}
     with contextlib.suppress(FileNotFoundError):  # no links at all
         for name in sorted(os.listdir(folder / _CUTS)):  # noqa: PTH208 - the proxy asks this 50 times a second
@@ -154,12 +154,12 @@ def wanted(folder: Path) -> dict[str, Cut]:
 
 
 def write_applied(folder: Path, cuts: Mapping[str, Cut]) -> None:
-    """Say which cuts are kept now."""
+    """Write the cuts that the proxy has applied."""
     write_whole(folder / _APPLIED, json.dumps({label: asdict(cut) for label, cut in cuts.items()}))
 
 
 def applied(folder: Path) -> dict[str, Cut]:
-    """The cuts that the proxy keeps, by label; none where there is no proxy."""
+    """Return the cuts that the proxy has applied, by label; empty if it never ran."""
     try:
         content = json.loads((folder / _APPLIED).read_text(encoding="utf-8"))
     except FileNotFoundError:

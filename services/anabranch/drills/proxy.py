@@ -1,20 +1,20 @@
-"""The proxy of the fault drills: one TCP port per link, passed on to the broker's listener of that
-link, until it is cut.
+"""TCP proxy of the fault drills: forwards one port per link to the broker's listener for that link,
+unless the link is cut.
 
 Theory of operation. One thread, one selector. A connection is a pair of sockets and two flows, one
-per direction; a flow reads when its last bytes are gone, so it holds one read at most. Cutting a
-link is not reading and not writing in its direction: nothing is closed, and who is on either side
-sees exactly what a lost network shows: silence. What the kernel has buffered goes on after the
-heal, as a retransmission would, so a request that its sender has given up may still be applied
-late. While a link is cut in any direction no new connection is accepted (its handshake needs both
-directions): it stays in the kernel's queue, open for its client, unanswered.
+per direction. A flow reads only after it has written its last read, so it holds at most one. In the
+direction of a cut the proxy neither reads nor writes. Nothing is closed: both sides see what a lost
+network shows, no data. After the heal the kernel's buffered bytes pass, as a retransmission would,
+so a request that timed out at its sender may still be applied. While a link is cut in any direction
+no new connection is accepted, as its handshake needs both: it waits in the kernel's queue, open for
+its client and unanswered.
 
-A cut with ``reset`` closes both sockets of every connection, and every new one, with a TCP reset. A
-slow link (``delay_ms``) keeps each read for that long before it passes it on; since a flow holds
-one read at most, this bounds its rate too.
+A cut with ``reset`` closes both sockets of every connection, present and new, with a TCP reset. A
+slow link (``delay_ms``) holds each read for that time; as a flow holds one read at most, this also
+bounds its rate.
 
-The wanted cuts are looked up in files every 20 ms (``drills.links``), so the proxy may be killed
-and restarted at any time: the connections are gone then, the cuts are not.
+The proxy reads the requested cuts from files every 20 ms (``drills.links``), so it may be killed
+and restarted at any time: its connections are lost, the cuts are not.
 
     python -m anabranch.drills.proxy STATE_DIR/drills
 """
@@ -40,18 +40,18 @@ from anabranch.drills.links import Cut, Link
 from anabranch.up.tcp_ports import LOOPBACK
 
 LOOK_MS: Final = 20
-"""Between two looks at the wanted cuts: how late a cut or heal is at most. A look costs some
-10 microseconds.
+"""Interval between reads of the requested cuts, in ms: the largest delay of a cut or heal. A read
+takes some 10 microseconds.
 """
 
 _SLOW_STEP_MS: Final = 5
-"""Between two looks at what a slow link holds: how much later than set it may pass on."""
+"""Interval between checks of what slow links hold, in ms: the largest excess over their delay."""
 
 _READ_BYTES: Final = 256 * 1024
 _WAITING_MAX: Final = 128
 _ACCEPTED_AT_ONCE: Final = 16
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER on, 0 s: close sends a reset and forgets what was not sent."""
+"""Value of SO_LINGER, on with 0 s: close sends a reset and drops unsent bytes."""
 
 
 _clock: Final = SystemClock()
@@ -71,16 +71,18 @@ class _Flow:
         self.due_ms = 0
 
     def may_read(self) -> bool:
+        """Return whether the flow may read from its source now."""
         return not (self.paused or self.pending or self.ended)
 
     def may_write(self) -> bool:
+        """Return whether the flow has bytes that it may write to its sink now."""
         return bool(self.pending) and not self.paused and not self._is_early()
 
     def _is_early(self) -> bool:
         return self.delay_ms > 0 and _clock.monotonic_ms() < self.due_ms
 
     def read(self) -> None:
-        """Take what is there and pass it on at once as far as possible.
+        """Read what has arrived and, unless the link is slow, write as much of it as possible.
 
         Raises:
             OSError: a side is gone.
@@ -100,7 +102,7 @@ class _Flow:
             self.write()
 
     def write(self) -> None:
-        """Pass on what is pending as far as possible.
+        """Write as much of the pending bytes as possible.
 
         Raises:
             OSError: a side is gone.
@@ -110,7 +112,7 @@ class _Flow:
 
 
 class _Connection:
-    """A client's socket and the one to the broker for it."""
+    """Pair of a client's socket and the socket to the broker for it."""
 
     def __init__(
         self,
@@ -137,8 +139,8 @@ class _Connection:
             self.watch()
 
     def watch(self) -> None:
-        """Ask the selector for what is possible now, and for nothing else: a paused socket must not
-        wake anybody.
+        """Register the events that are possible now, and no others: a paused socket must not wake
+        the selector.
         """
         if self._connecting:
             self._ask(self._broker, selectors.EVENT_WRITE)
@@ -199,10 +201,10 @@ class _Connection:
 
 
 class LinkProxy:
-    """The listening port of one link and its connections. Not thread-safe."""
+    """Listening port of one link, and its connections. Not thread-safe."""
 
     def __init__(self, link: Link, selector: selectors.BaseSelector) -> None:
-        """Listen.
+        """Listen on the link's port.
 
         Raises:
             OSError: the port is taken.
@@ -218,21 +220,21 @@ class LinkProxy:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._connections)
 
     @property
     def is_slow(self) -> bool:
-        """Whether it holds what it reads for a while."""
+        """Whether the link delays what it passes."""
         return self.cut is not None and self.cut.delay_ms > 0
 
-    def pass_on_what_is_due(self) -> None:
-        """Of a slow link."""
+    def forward_due(self) -> None:
+        """Let the selector write the bytes of a slow link whose delay is over."""
         for connection in self._connections:
             connection.watch()
 
     def set_cut(self, cut: Cut | None) -> None:
-        """From now on pass only what ``cut`` lets through; None: everything."""
+        """Apply ``cut`` to all connections, present and new; None lets everything pass."""
         self.cut = cut
         if cut is not None and cut.reset:
             for connection in list(self._connections):
@@ -243,7 +245,7 @@ class LinkProxy:
         self._accept_or_not()
 
     def close(self) -> None:
-        """End it, its connections included."""
+        """Close the port and all connections."""
         if self._accepting:
             self._selector.unregister(self._listener)
         self._listener.close()
@@ -268,7 +270,7 @@ class LinkProxy:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 client, _ = self._listener.accept()
-            except OSError:  # nobody waits, or who waited is gone
+            except OSError:  # no client is waiting, or it has closed its connection
                 return
             if self.cut is not None and self.cut.reset:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -283,10 +285,10 @@ class LinkProxy:
 
 
 class Proxy:
-    """All links of a deployment. Not thread-safe."""
+    """Proxies of all links of a deployment. Not thread-safe."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        """Listen on the port of every link that ``folder`` describes, cut as is wanted there.
+        """Listen on the port of every link in ``folder``, with the cuts that are requested there.
 
         Raises:
             OSError: a port is taken.
@@ -302,22 +304,23 @@ class Proxy:
         self._stated: dict[str, Cut] | None = None
 
     def step(self) -> None:
-        """Pass on what comes until the next look at the wanted cuts, at most."""
+        """Forward data until, at the latest, the next read of the requested cuts."""
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._look_at_ms:
-            self._look()
+            self._apply_cuts()
             self._look_at_ms = now_ms + LOOK_MS
         wait_ms = self._look_at_ms - now_ms
         for proxy in self._proxies.values():
             if proxy.is_slow:
-                proxy.pass_on_what_is_due()
+                proxy.forward_due()
                 wait_ms = min(wait_ms, _SLOW_STEP_MS)
         for key, events in self._selector.select(wait_ms / 1000):
             # Sockets only; one may have closed its peer in this round.
             if key.fileobj.fileno() >= 0:  # type: ignore[union-attr]
                 key.data(events)
 
-    def _look(self) -> None:
+    def _apply_cuts(self) -> None:
+        """Read the requested cuts, apply changes, and write which cuts are in effect."""
         wanted = {
             label: cut
             for label, cut in links.wanted(self._folder).items()
@@ -357,7 +360,7 @@ class Proxy:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run until SIGTERM. Exit code 1: a port is taken."""
+    """Run the proxy until SIGTERM. A taken port ends it with exit code 1."""
     stopping = False
 
     def stop(_number: int, _frame: object) -> None:

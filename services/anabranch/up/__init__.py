@@ -1,3 +1,3 @@
-"""A deployment on this machine: an embedded Kafka and Redis, and a supervisor that runs every
-service as a process of its own.
+"""Local deployment: an embedded Kafka and Redis, and a supervisor that runs every service as a
+process of its own.
 """

@@ -1,4 +1,4 @@
-"""A child process that logs to a file and dies with its parent."""
+"""Child process that logs to a file and dies with its parent."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _KILL_WAIT_S: Final = 5.0
 _TAIL_BYTES: Final = 4_000
 _GROUP_TRIES: Final = 3
 _GROUP_AGAIN_MS: Final = 110
-"""A user may set the niceness of a group ten times a second."""
+"""Interval between attempts to set a group's niceness, in ms: Linux allows a user ten a second."""
 
-# The kernel ties "my parent died" to the *thread* that forked. So one thread that lives as long as
-# this process starts all children.
+# The kernel sends the parent-death signal when the *thread* that forked ends. So one thread, which
+# lives as long as this process, starts all children.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="start-children")
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What runs in the child between fork and exec: prepared before the fork, because little
-    is safe there.
+    """Return a function for the child to run between fork and exec, that makes it die with its
+    parent; None where the system cannot. Prepared before the fork, since little is safe after it.
     """
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 
-    def ask() -> None:
+    def request_death_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(1)  # it died before the call above
+            os._exit(1)  # the parent died before the call above
 
-    return ask
+    return request_death_signal
 
 
 class ChildProcess:
-    """One run of a program in a session of its own (so that Ctrl-C at a terminal reaches only
-    the parent). Not thread-safe.
+    """One run of a program in a session of its own, so that Ctrl-C at a terminal reaches only the
+    parent. Not thread-safe.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Start it. Output and errors are appended to ``log``.
+        """Start the program and append its output and errors to ``log``.
 
         Raises:
             OSError: the program cannot be started.
@@ -82,19 +82,20 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id; also that of its session and process group."""
+        """Process id, which is also that of its session and process group."""
         return self._process.pid
 
     def yield_cores(self, niceness: int) -> None:
-        """Let the others come first on busy cores, by so much. What it has started does the same,
-        and what it starts later.
+        """Lower the priority of the process, and of all processes below it, present and future, by
+        ``niceness``.
 
-        Linux shares the cores among sessions where it groups processes by them, and each child has
-        a session of its own: there the group's niceness counts, and that of processes does not.
+        Where Linux groups processes by session (autogroup), it shares cores among the groups, and
+        each child has a session of its own. There only the group's niceness counts, so both are
+        set.
         """
-        own = os.getpriority(os.PRIO_PROCESS, 0)  # it began with
+        own = os.getpriority(os.PRIO_PROCESS, 0)  # what the child inherited
         for group_id in {self.pid, *_groups_of_session(self.pid)}:
-            with contextlib.suppress(ProcessLookupError):  # it has ended
+            with contextlib.suppress(ProcessLookupError):  # the group has ended
                 os.setpriority(os.PRIO_PGRP, group_id, own + niceness)
         group = Path(f"/proc/{self.pid}/autogroup")
         for _ in range(_GROUP_TRIES):
@@ -102,24 +103,22 @@ class ChildProcess:
                 group.write_text(str(niceness), encoding="ascii")
             except BlockingIOError:
                 SystemClock().sleep_ms(_GROUP_AGAIN_MS)
-            except OSError:  # the system has no such groups, or it has ended
+            except OSError:  # the system has no such groups, or the process has ended
                 break
             else:
                 break
 
     def alive(self) -> bool:
-        """Whether it still runs (a paused process does)."""
+        """Return whether the process still runs; a paused one does."""
         return self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended (negative: by that signal), None while it runs."""
+        """Exit code; negative: the signal that ended the process; None while it runs."""
         return self._process.poll()
 
     def stop(self, timeout_s: float) -> None:
-        """Ask it to end, wait up to ``timeout_s``, then kill its whole process group.
-        Idempotent.
-        """
+        """Send SIGTERM, wait up to ``timeout_s``, then kill the whole process group. Idempotent."""
         if self.alive():
             self._process.terminate()
             try:
@@ -129,13 +128,13 @@ class ChildProcess:
         self._process.wait(_KILL_WAIT_S)
 
     def kill(self) -> None:
-        """End it and what it started at once, as a crash would."""
+        """Kill the process and its group at once, as a crash would."""
         if self.alive():
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait(_KILL_WAIT_S)
 
     def log_tail(self, bytes_max: int = _TAIL_BYTES) -> str:
-        """The end of what it wrote to its log; empty where that was moved or removed meanwhile."""
+        """Return the end of this run's log; empty if the file was moved or removed."""
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -146,7 +145,9 @@ class ChildProcess:
 
 
 def _groups_of_session(session_id: int) -> set[int]:
-    """The process groups of a session: Spark gives the daemon of its workers one of its own."""
+    """Return the process groups of a session. There can be several: PySpark's worker daemon has its
+    own.
+    """
     groups = set[int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

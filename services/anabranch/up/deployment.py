@@ -1,4 +1,6 @@
-"""``anabranch up``: a whole deployment on this machine."""
+"""Implementation of ``anabranch up``: starts, watches and stops a whole deployment on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,18 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 PACE: Final = "ANABRANCH_SPARK_PACE_MS"
+"""Environment variable: minimum interval between a node's batches, in ms."""
 COMPILERS: Final = "ANABRANCH_SPARK_COMPILERS"
+"""Environment variable: which JIT compilers a node's JVM uses."""
 
 SPARK_NICENESS: Final = 5
-"""Of nodes: on busy cores they get a third of what ingestion and delivery get. A batch takes what
-has come by then, so it only gets larger; what comes before and after it, and every heartbeat, would
-be late. They yield nothing until they are ready: all wait for the node, which takes longest.
+"""Niceness of nodes. On busy cores they get a third of the share of ingestion and delivery. A batch
+that starts late is only larger, but ingestion, delivery and heartbeats would be late. Applied once
+a node is ready: until then everything waits for it, as it starts the slowest.
 """
 OFF_PATH_NICENESS: Final = 10
-"""Of what no result waits for: it gets a third of what nodes get. It may start just when a node
-fails over, and its start is seconds of work.
+"""Niceness of services that no result waits for. They get a third of the share of nodes: one may
+start just when a node fails over, and its start takes seconds of processor time.
 """
 NICENESS: Final[Mapping[str, int]] = {
     "processing": SPARK_NICENESS,
@@ -53,13 +57,15 @@ NICENESS: Final[Mapping[str, int]] = {
     "auditor": OFF_PATH_NICENESS,
     "contract_broker": OFF_PATH_NICENESS,
 }
+"""Niceness by service; 0 for the others."""
 
 
 def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tuple[str, str]]:
-    """Those that ``only`` names, as ``service`` or ``service/name``; all when it is empty.
+    """Return the processes of ``names`` that ``only`` names, as ``service`` or ``service/name``;
+    all if it is empty.
 
     Raises:
-        ConfigurationError: one of ``only`` names none.
+        ConfigurationError: an entry of ``only`` names no process.
     """
     if not only:
         return list(names)
@@ -76,10 +82,11 @@ def selected(names: Sequence[tuple[str, str]], only: Sequence[str]) -> list[tupl
 
 
 def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
-    """What may be started: what is a partner's to run, by its whole name alone.
+    """Return the processes that this user may start: its own, and those of partners that ``only``
+    names in full.
 
     Raises:
-        ConfigurationError: one of ``only`` is for the owner of an offer to run.
+        ConfigurationError: ``only`` names a node that the owner of an offer must run.
     """
     for node, owner in pipeline.offering_nodes.items():
         if f"processing/{node}" in only and pipeline.host != owner:
@@ -93,12 +100,12 @@ def _offered(pipeline: Pipeline, only: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def spark_settings(replicas: int) -> dict[str, str]:
-    """Environment variables of the nodes of this machine, which run so many replicas of stages
-    together. What this process was given counts more.
+    """Return environment variables for the nodes of this machine, which together run ``replicas``
+    replicas of stages. Variables that this process was given take precedence.
     """
     return {
         PACE: os.environ.get(PACE) or str(pace_ms(replicas, os.cpu_count() or 1)),
-        COMPILERS: os.environ.get(COMPILERS) or "quick",  # the other one pays after minutes
+        COMPILERS: os.environ.get(COMPILERS) or "quick",  # optimised code pays only later
     }
 
 
@@ -112,11 +119,13 @@ def specs_of(
     replicas: int = 0,
     offers: Path | None = None,
 ) -> list[ProcessSpec]:
-    """How each process is started; one with a link gets that as Kafka's address. ``replicas``:
-    of stages, on all nodes together. ``offers``: the file of whoever runs what it offers.
+    """Return how to start each process of ``names``.
 
-    The Redis URL may hold a password, so it goes by the environment, which others cannot read, to
-    the manager, who alone has a use for it.
+    A process with a link gets the link's address as Kafka's. ``replicas`` is the number of stage
+    replicas on all nodes; ``offers`` the pipeline file of a participant that runs its offers.
+
+    The Redis URL may hold a password. So it is passed in the environment, which other users cannot
+    read, and only to the manager, which alone needs it.
     """
     index = {} if redis is None else {"ANABRANCH_REDIS": redis}
     spark = spark_settings(replicas)
@@ -152,7 +161,11 @@ def specs_of(
 def _check_servers(
     kafka: str | None, redis: str | None, offers: Path | None, *, drills: bool
 ) -> None:
-    """Raises ConfigurationError where an option is for another broker or Redis than is meant."""
+    """Check that no option is for another broker or Redis than the one used.
+
+    Raises:
+        ConfigurationError: one is.
+    """
     if drills and kafka is not None:
         raise ConfigurationError(
             "--drills is for the embedded broker, which it gives a listener for each service; leave"
@@ -167,14 +180,14 @@ def _check_servers(
 
 
 def _replicas_on(pipeline: Pipeline, names: Sequence[tuple[str, str]]) -> int:
-    """How many replicas of stages the nodes among ``names`` run together."""
+    """Return the number of stage replicas that the nodes among ``names`` run together."""
     return sum(
         len(labels) for node, labels in pipeline.nodes().items() if ("processing", node) in names
     )
 
 
 def _download_kafka(say: Callable[[str], None], progress: Progress) -> None:
-    """Have the broker's jars, so that it can be started next."""
+    """Download the broker's jars if they are missing."""
     if not is_downloaded():
         say("downloading Kafka, 44 MB, to start it")
         kafka_classpath(progress)
@@ -182,7 +195,7 @@ def _download_kafka(say: Callable[[str], None], progress: Progress) -> None:
 
 
 def _stop_begun(servers: Mapping[str, Server]) -> None:
-    """Stop those that had started before something went wrong."""
+    """Stop the servers that had started before an error."""
     stop_servers({name: server for name, server in servers.items() if server.pid is not None}, 5.0)
 
 
@@ -202,16 +215,17 @@ def up(
     offers: Path | None = None,
     progress: Progress = unwatched,
 ) -> None:
-    """Run ``pipeline_file`` until ``stopping`` is set; everything is stopped when this returns or
+    """Run ``pipeline_file`` until ``stopping`` is set. Everything is stopped when this returns or
     raises.
 
-    ``drills``: every service reaches the embedded Kafka by a link of its own, which can be cut.
-    ``offers``: the pipeline file of the participant who runs in it what it offers, and no more.
-    ``progress`` gets what can be counted: jars that are downloaded, processes that start or stop.
+    With ``drills`` every service reaches the embedded Kafka through a link of its own, which can be
+    cut. ``offers`` is the pipeline file of a participant that runs its offers in this pipeline, and
+    nothing else. ``stop_now`` makes the stop kill at once. ``progress`` counts jars downloaded, and
+    processes started or stopped.
 
     Raises:
-        ConfigurationError: the file, an option or a topic is wrong, the directory is in use, a
-            service rejects its settings, the state in the directory is of another version.
+        ConfigurationError: the file, an option or a topic is wrong, the state directory is in use
+            or of another version, or a service rejects its settings.
         Unavailable: Kafka cannot be reached or started.
     """
     _check_servers(kafka, redis, offers, drills=drills)
@@ -219,19 +233,19 @@ def up(
     names = selected(_offered(pipeline, only), only)
     os.umask(OWN_FILES)
     state_dir.mkdir(parents=True, exist_ok=True)
-    state_dir.chmod(0o700)  # it may be older
+    state_dir.chmod(0o700)  # mkdir leaves the mode of an existing directory
     state_dir = state_dir.resolve()
     lock = state_file.Lock(state_dir)
     lock.acquire()
     servers: dict[str, Server] = {}
     supervisor: Supervisor | None = None
-    early = _Early(state_dir)
-    # The embedded servers inherit it, so a sweep finds them too.
+    early = _EarlyProcesses(state_dir)
+    # The embedded servers inherit the mark, so a sweep finds them too.
     os.environ[MARK] = mark_of(state_dir)
     try:
         state_format.claim(state_dir)
         if left := sweep(state_dir):
-            say(f"ended {len(left)} processes that a killed supervisor had left")
+            say(f"killed {len(left)} processes left over by a supervisor that was killed")
         embedded = kafka is None
         replicas = _replicas_on(pipeline, names)
         specs = partial(
@@ -244,6 +258,7 @@ def up(
             servers["kafka"] = broker = EmbeddedKafka(
                 state_dir / "kafka", kafka_port, linked=labels
             )
+            # Nodes first, at the address that the broker will have: Spark starts the slowest.
             early.start(specs(broker.reserve(), None, broker.links))
             kafka, links = broker.start(), broker.links
         else:
@@ -252,7 +267,7 @@ def up(
             servers["proxy"] = proxy = EmbeddedProxy(state_dir, links)
             proxy.start()
         audits = all(service == "auditor" for service, _ in names)
-        is_guest = audits or pipeline.host != ""  # then topics and index are the owner's
+        is_guest = audits or pipeline.host != ""  # a guest uses the owner's topics and index
         if redis is None and not is_guest and not stopping.is_set():
             redis = start_redis(state_dir, servers, say)
         topics = [] if is_guest else topics_of(pipeline, replication=replication, embedded=embedded)
@@ -286,9 +301,9 @@ def up(
         lock.release()
 
 
-class _Early:
-    """Processes that are not the supervisor's yet, or never: nodes that start while the
-    broker does, and what makes the archive of classes.
+class _EarlyProcesses:
+    """Processes that the supervisor does not watch, or not yet: nodes that start while the broker
+    does, and the maker of the class archive.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -296,16 +311,16 @@ class _Early:
         self._running: dict[str, ManagedProcess] = {}
 
     def start(self, specs: Sequence[ProcessSpec]) -> None:
-        """Start the nodes of ``specs``: Spark takes the longest of all, and needs no broker
-        before its replicas start.
+        """Start the nodes of ``specs``. Spark takes the longest to start, and needs no broker until
+        its replicas start.
         """
         for spec in specs:
             if spec.service == "processing":
                 self._running[spec.label] = ManagedProcess(spec, self._state_dir)
 
     def kept(self, specs: Sequence[ProcessSpec]) -> dict[str, ManagedProcess]:
-        """Those that were started as ``specs`` have them, by label; the others, such as of a
-        broker that had to take another port, are ended.
+        """Return the processes that run with the commands of ``specs``, by label, for the
+        supervisor to watch. Kills the others: their broker had to take another port.
         """
         commands = {spec.label: list(spec.command) for spec in specs}
         kept = {
@@ -319,8 +334,8 @@ class _Early:
         return kept
 
     def keep_classes(self, say: Callable[[str], None]) -> None:
-        """Make the archive of Spark's classes, unless it is there, where nobody waits for the
-        processor any more.
+        """Start making the archive of Spark's classes if it is missing. Called when all services
+        are ready and the cores are free.
         """
         if not class_archive.place().archive.exists():
             say(
@@ -334,7 +349,7 @@ class _Early:
             self._running[spec.label] = ManagedProcess(spec, self._state_dir)
 
     def end(self) -> None:
-        """End those that still run. Idempotent."""
+        """Kill the processes that still run. Idempotent."""
         for process in self._running.values():
             process.kill()
         self._running.clear()
@@ -343,15 +358,15 @@ class _Early:
 def start_redis(
     state_dir: Path, servers: dict[str, Server], say: Callable[[str], None]
 ) -> str | None:
-    """URL of an embedded Redis; None where there is no server program, or it does not start:
-    it holds an index only, everything works without it.
+    """Start an embedded Redis, add it to ``servers`` and return its URL. Returns None if there is
+    no server program or it does not start: it holds only an index, and everything works without it.
     """
     server = EmbeddedRedis(state_dir / "redis")
     try:
         url = server.start()
     except (ConfigurationError, Unavailable) as error:
         server.stop()
-        say(f"going on without Redis: {error}")
+        say(f"continuing without Redis: {error}")
         return None
     servers["redis"] = server
     return url

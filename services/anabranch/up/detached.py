@@ -1,8 +1,7 @@
-"""``anabranch up --detach``: the supervisor as a process of its own, which this one watches until
-it is ready.
+"""Implementation of ``anabranch up --detach``: starts the supervisor as a process of its own and
+waits until it is ready.
 
-What holds after a crash: the supervisor does not depend on this process, which may be killed at any
-time.
+The supervisor does not depend on this process, which may be killed at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from anabranch.up.supervisor import READY, SERVER_STOP_ORDER
 
 _PAUSE_S: Final = 0.1
 _STOP_WAIT_S: Final = 20.0
-"""An orderly stop takes 15 s at most."""
+"""Timeout for the supervisor's orderly stop, in s; one takes at most 15 s."""
 
 
 def start(
@@ -33,11 +32,12 @@ def start(
     program: Sequence[str] = (),
     progress: Progress = unwatched,
 ) -> int:
-    """Run ``anabranch up`` with ``arguments`` in the background; returns when it is ready, or has
-    ended: its exit code, 0 for ready.
+    """Run ``anabranch up`` with ``arguments`` in the background until it is ready or has ended.
+    Return 0 if it is ready, else its exit code.
 
-    Its output appears here, too, and is kept in ``<state_dir>/logs/up.log``. ``stopping``:
-    it is stopped again. ``program``: another one. ``progress`` gets how many of its services run.
+    Its output goes to ``say`` and to ``<state_dir>/logs/up.log``. When ``stopping`` is set before
+    it is ready, it is stopped. ``program`` replaces the command; ``progress`` counts the running
+    services.
     """
     log = log_path(state_dir.resolve(), "up", "")
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
-"""A real Kafka broker of one node, from its jars, for a machine without one.
+"""Embedded Kafka: a real broker of one node, run from its jars, for a machine without one.
 
-The same state folder gives the same broker: its data, its cluster id and, if it is free, its port.
-Once it has run, it comes back at its port or not at all, since its clients know that one.
+The same state folder gives the same broker: data, cluster id and, if it is free, port. Restarted
+within one deployment it takes its old port or fails, since its clients know that port.
 
-With ``linked`` services the broker has one listener more for each, which advertises the address of
-a proxy (``drills.links``): a client that comes through the proxy learns that address of the broker,
-and never goes around it.
+For each ``linked`` service the broker has a further listener, which advertises the address of a
+proxy (``drills.links``). A client that connects through the proxy learns only that address, so it
+never bypasses the proxy.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from anabranch.up.owned_server import OwnedServer, port_of_last_time, write_whol
 from anabranch.up.tcp_ports import LOOPBACK, port_is_free
 
 HEAP_MIB: Final = 512
+"""Maximum heap of the broker's JVM, in MiB."""
 START_TIMEOUT_S: Final = 180.0
-"""A start takes some 7 s of processor time, which on a machine that is short of cores were seen to
-last for more than a minute: ended then, it would only begin again. One that fails ends by itself,
-and is not waited for.
+"""Timeout for the broker's start, in s. A start takes some 7 s of processor time, which on a busy
+machine was seen to last more than a minute; a restart would only begin anew. A start that fails
+ends the process, and is noticed at once.
 """
 STOP_TIMEOUT_S: Final = 15.0
 
@@ -78,8 +79,8 @@ _SETTINGS: Final = {
     "message.max.bytes": str(RECORD_BYTES_ON_BROKER_MAX),
     "replica.fetch.max.bytes": str(RECORD_BYTES_ON_BROKER_MAX),
     "socket.request.max.bytes": str(2 * RECORD_BYTES_ON_BROKER_MAX + 1024 * 1024),
-    # Retention goes by the records' own times, and simulated or historical data may be years old:
-    # nothing is dropped for its age.
+    # Retention uses the records' own timestamps, and simulated or historical data may be years old:
+    # delete nothing for its age.
     "log.retention.ms": "-1",
     "log.retention.bytes": "-1",
     "log.retention.check.interval.ms": "10000",
@@ -90,15 +91,14 @@ _SETTINGS: Final = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "4",
-    # A broker that was killed may come back only when its old session has ended; the default is 9
-    # s.
+    # A killed broker can register again only after its old session has expired, by default in 9 s.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
 }
 
 
 class EmbeddedKafka(OwnedServer):
-    """One broker and its state folder. Not thread-safe. The data stays when it ends."""
+    """One broker and its state folder. Not thread-safe. The data outlives the process."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class EmbeddedKafka(OwnedServer):
         linked: Sequence[str] = (),
         java_options: Sequence[str] = (),
     ) -> None:
-        """Nothing is started.
+        """Keep the arguments; start nothing.
 
-        ``port`` 0: the port of last time if there was one and it is free, else any free one.
-        ``linked``: labels of the services that come through a proxy. ``java_options``: further ones
-        of the broker's Java.
+        With ``port`` 0, the broker takes its last port if there is one and it is free, else any
+        free one. ``linked`` holds the labels of services that connect through a proxy,
+        ``java_options`` further options of the broker's JVM.
         """
         super().__init__("embedded Kafka", state_dir, "kafka.log", port=port, pause_ms=_PAUSE_MS)
         self._heap_mib = heap_mib
@@ -124,14 +124,14 @@ class EmbeddedKafka(OwnedServer):
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """The links of the ``linked`` services, in their order; empty before the first start.
-        They keep their ports until this ends.
+        """Links of the ``linked`` services, in the same order; empty before the first start. Their
+        ports stay the same for the life of this object.
         """
         return self._links
 
     def reserve(self) -> str:
-        """The address, and the links, that the first start will have, unless a port is taken until
-        then.
+        """Choose the ports of the first start and return the broker's address. ``links`` is set
+        too. The start chooses others if one is taken until then.
 
         Raises:
             ConfigurationError: the wanted port is taken.
@@ -142,13 +142,12 @@ class EmbeddedKafka(OwnedServer):
         return self.address
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Start the broker and wait until it answers; its address. Does nothing when it runs
-        already.
+        """Start the broker, unless it runs, wait until it answers, and return its address.
 
         Raises:
             ConfigurationError: no Java, no jars, or the wanted port is taken.
             Unavailable: the broker ended or did not answer within ``timeout_s``, and the text has
-                the end of its log; or its port was taken since it ran.
+                the end of its log; or another process has taken its port since it last ran.
         """
         if self.alive():
             return self.address
@@ -158,9 +157,8 @@ class EmbeddedKafka(OwnedServer):
         classpath = ":".join(str(jar) for jar in jars)
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.xml").write_text(_LOG4J)
-        shutil.rmtree(
-            self._temporary, ignore_errors=True
-        )  # a killed broker leaves the libraries there that it unpacked
+        # A killed broker leaves behind the native libraries that it unpacked there.
+        shutil.rmtree(self._temporary, ignore_errors=True)
         self._temporary.mkdir(exist_ok=True)
         is_first = not self._links or self._reserved is not None
         for attempt in range(_ATTEMPTS):
@@ -183,12 +181,12 @@ class EmbeddedKafka(OwnedServer):
         raise self._ended()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the broker cleanly, or by force after ``timeout_s``. Idempotent; the data stays."""
+        """Stop the broker cleanly, or kill it after ``timeout_s``. Idempotent; the data stays."""
         super().stop(timeout_s)
 
     def _choose_ports(self, *, afresh: bool, relink: bool) -> tuple[int, int]:
-        """(broker's, controller's) port and, with ``relink``, the links; those of last time
-        where possible. Remember them.
+        """Choose and store the ports, and return (broker's, controller's). With ``relink`` also
+        chooses the links'. Takes the last ports where possible, unless ``afresh``.
         """
         remembered = self._dir / "ports.json"
         last = json.loads(remembered.read_text()) if remembered.exists() and not afresh else {}
@@ -197,9 +195,9 @@ class EmbeddedKafka(OwnedServer):
             "controller": port_of_last_time(int(last.get("controller", 0))),
         }
         known = last.get("links", {})
-        if (
-            relink
-        ):  # not at a later start: the proxy then holds the links' ports and knows the broker's
+        # Only at the first start: later the proxy listens on the links' ports and knows the
+        # broker's.
+        if relink:
             self._links = tuple(
                 Link(label, *map(port_of_last_time, known.get(label, (0, 0))))
                 for label in self._linked
@@ -209,6 +207,7 @@ class EmbeddedKafka(OwnedServer):
         return ports["broker"], ports["controller"]
 
     def _write_properties(self, port: int, controller_port: int) -> Path:
+        """Write the broker's settings, with a listener for each link, and return their file."""
         at = {"PLAINTEXT": port, "CONTROLLER": controller_port}
         names = [f"LINK{number}" for number in range(len(self._links))]
         listening = {
@@ -247,13 +246,12 @@ class EmbeddedKafka(OwnedServer):
         ]
 
     def _format(self, command: list[str], properties: Path) -> None:
-        """Make the data folder. The mark ``formatted`` comes last, so an interrupted attempt
-        is begun again.
+        """Format the data folder. The file ``formatted`` is written last, so that an interrupted
+        attempt is repeated.
         """
         shutil.rmtree(self._dir / "data", ignore_errors=True)
-        cluster = (
-            "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-        )  # may not start with a dash
+        # A cluster id must not start with a dash.
+        cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         arguments = [
             *command,
             "kafka.tools.StorageTool",
@@ -270,25 +268,23 @@ class EmbeddedKafka(OwnedServer):
             )
         except subprocess.TimeoutExpired as error:
             message = (
-                "making the data folder of the embedded Kafka took longer than"
-                f" {_FORMAT_TIMEOUT_S:g} s"
+                "formatting the data folder of the embedded Kafka took longer than"
+                f" {_FORMAT_TIMEOUT_S:g} s: try again when the machine is less busy"
             )
             raise Unavailable(message) from error
         if done.returncode != 0:
             message = (
-                "the data folder of the embedded Kafka could not be made:"
+                "the data folder of the embedded Kafka could not be formatted:"
                 f" {(done.stdout + done.stderr).strip()[-1_000:]}"
             )
             raise Unavailable(message)
         write_whole(self._dir / "formatted", cluster)
 
     def _answers(self) -> bool:
-        """Whether the broker answers. An open port is not enough: it opens before the broker
-        can serve.
-        """
+        """Return whether the broker answers requests: it opens its port before it can serve."""
         return not port_is_free(self._port) and broker_answers(self.address, _ANSWER_S)
 
 
 def _addresses(ports: Mapping[str, int]) -> str:
-    """``NAME://host:port,...`` as the broker's settings have it."""
+    """Return ``NAME://host:port,...``, the form of the broker's settings."""
     return ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in ports.items())

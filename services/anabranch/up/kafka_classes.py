@@ -1,9 +1,9 @@
-"""An archive of the broker's classes, as Java has loaded and checked them once: the embedded broker
-starts with it in 0.6 of the time.
+"""Class archive of the embedded broker: its classes as Java loaded and verified them once. With it
+the broker starts in 0.6 of the time.
 
-``anabranch classes`` makes it beside that of Spark's (``adapters.spark.class_archive``), which says
-what such an archive is. It lies in the cache, 50 MB for each version of Java and Kafka. Java itself
-rejects one that does not fit, and goes on without; it changes nothing that the broker does.
+``anabranch classes`` makes it together with Spark's (``adapters.spark.class_archive`` explains such
+archives). It is in the cache, 50 MB for each version of Java and Kafka. Java ignores an archive
+that does not fit; the broker behaves the same with and without.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _USE: Final = "-XX:SharedArchiveFile"
 
 
 def archive(java: Path, jars: Sequence[Path]) -> Path:
-    """Where the archive for this Java and these jars is, or would be."""
+    """Return the path of the archive for this Java and these jars, whether it exists or not."""
     files = [
         (str(path), path.stat().st_size, int(path.stat().st_mtime))
         for path in (java.resolve(), *jars)
@@ -34,14 +34,14 @@ def archive(java: Path, jars: Sequence[Path]) -> Path:
 
 
 def options(java: Path, jars: Sequence[Path]) -> list[str]:
-    """The options with which Java uses it; none where there is no archive."""
+    """Return the JVM options to use the archive; empty if it does not exist."""
     path = archive(java, jars)
     return [f"{_USE}={path}"] if path.exists() else []
 
 
 def make() -> bool:
-    """Make the archive, unless it is there: start a broker and let Java write at its end. Returns
-    whether it had to be made.
+    """Make the archive unless it exists: start a broker and stop it, at which Java writes the file.
+    Return whether it had to be made.
 
     Raises:
         ConfigurationError: no Java, no jars.
@@ -49,7 +49,7 @@ def make() -> bool:
     """
     from anabranch.adapters.system.java import find_java
     from anabranch.protocol.errors import Unavailable
-    from anabranch.up.embedded_kafka import EmbeddedKafka  # it asks this module for the options
+    from anabranch.up.embedded_kafka import EmbeddedKafka  # a circle: it imports this module
     from anabranch.up.kafka_jars import kafka_classpath
 
     path = archive(find_java().executable, kafka_classpath())

@@ -1,8 +1,7 @@
-"""The jars of a Kafka broker, from Maven Central, in a cache outside the checkout.
+"""Download of a Kafka broker's jars from Maven Central into the cache of ``adapters.system.cache``.
 
-The cache is ``adapters.system.cache``'s. A finished set is a small file that lists its jars; it is
-written last, so a download that was interrupted is taken up again. Processes that start at the same
-time wait for each other on a file lock.
+A file that lists the jars marks a complete set. It is written last, so an interrupted download is
+resumed. Processes that start at the same time wait for each other on a file lock.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ _GROUPS: Final[Sequence[Sequence[str]]] = (
         f"org.apache.logging.log4j:log4j-core:{_LOG4J_VERSION}",
     ),
 )
-"""Resolved group by group: log4j's parent POM manages versions of Kafka's own dependencies
-(kafka-clients among them) and, resolved together, would win over Kafka's. Where two groups bring
-one artefact, the first group's version stays.
+"""Groups of artefacts, each resolved by itself. Resolved together, log4j's parent POM would
+override versions of Kafka's own dependencies, kafka-clients among them. Where two groups bring the
+same artefact, the first group's version wins.
 """
 
 
 def kafka_classpath(progress: Progress = unwatched) -> list[Path]:
-    """The jars of the broker, downloaded on the first call on a machine (44 MB); later calls need
-    no network. ``progress`` gets how many there are.
+    """Return the broker's jars. The first call on a machine downloads them, 44 MB; later calls need
+    no network. ``progress`` counts the jars.
 
     Raises:
-        ConfigurationError: a jar could not be had; the text says what to do.
+        ConfigurationError: a jar could not be downloaded; the text says what to do.
     """
     cache = cache_dir()
     listing = _listing(cache)
@@ -59,17 +58,18 @@ def kafka_classpath(progress: Progress = unwatched) -> list[Path]:
 
 
 def is_downloaded() -> bool:
-    """Whether ``kafka_classpath`` needs no network."""
+    """Return whether the jars are in the cache, so that ``kafka_classpath`` needs no network."""
     cache = cache_dir()
     return _listed(_listing(cache), cache) is not None
 
 
 def _listing(cache: Path) -> Path:
+    """Return the path of the file that lists the jars of this version."""
     return cache / f"kafka-{KAFKA_VERSION}-log4j-{_LOG4J_VERSION}.json"
 
 
 def _listed(listing: Path, cache: Path) -> list[Path] | None:
-    """The jars of a finished set, or None when it is not finished or someone removed a jar."""
+    """Return the jars of a complete set; None if it is incomplete or a jar was removed."""
     if not listing.exists():
         return None
     jars = [cache / name for name in json.loads(listing.read_text())]

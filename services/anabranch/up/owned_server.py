@@ -1,8 +1,7 @@
-"""A server program that belongs to the local deployment: its folder, its port, its process and its
-end.
+"""Server program of the local deployment: state folder, port, process, stop.
 
-The embedded Kafka, the embedded Redis and the proxy of the fault drills are such servers; what is
-special to each is how it is started.
+The embedded Kafka, the embedded Redis and the proxy of the fault drills are such servers; they
+differ in how they are started.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ _TAIL_CHARS_MAX: Final = 2_000
 
 
 class OwnedServer:
-    """One server on the loopback address and its state folder. Not thread-safe.
+    """One server on the loopback address, with its state folder. Not thread-safe.
 
-    A subclass has a ``start`` that chooses ports, writes what the program reads, and calls
-    ``_run``.
+    A subclass adds a ``start`` that chooses ports, writes the program's files, and calls ``_run``.
     """
 
     def __init__(
         self, title: str, folder: Path, log_name: str, *, port: int = 0, pause_ms: int = 50
     ) -> None:
-        """Nothing is started.
+        """Keep the arguments; start nothing.
 
-        ``title`` is what messages call it. ``port`` 0: that of last time if there was one and it is
-        free, else any free one. ``pause_ms``: between two looks whether it answers.
+        ``title`` is the server's name in messages. With ``port`` 0 it takes its last port if there
+        is one and it is free, else any free one. ``pause_ms`` is the interval between checks
+        whether it answers.
         """
         self._title = title
         self._dir = folder
@@ -45,7 +44,7 @@ class OwnedServer:
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients.
+        """Address for clients, ``host:port``.
 
         Raises:
             Unavailable: it was never started.
@@ -61,31 +60,31 @@ class OwnedServer:
 
     @property
     def log_path(self) -> Path:
-        """Where the server writes what it has to say."""
+        """Path of the server's log."""
         return self._dir / self._log_name
 
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self._process is not None and self._process.alive()
 
     def stop(self, timeout_s: float) -> None:
-        """End it cleanly, or by force after ``timeout_s``. Idempotent."""
+        """Stop the server cleanly, or kill it after ``timeout_s``. Idempotent."""
         if self._process is not None:
             self._process.stop(timeout_s)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the server, as a crash would."""
         if self._process is not None:
             self._process.kill()
 
     def _needed_port(self) -> int:
-        """The port that it must have: the requested one, or that it had before, which its
-        clients know; 0: any.
+        """Return the port that the server must have: the requested one, or that of its last run,
+        which its clients know. 0: any port will do.
 
         Raises:
-            ConfigurationError: the requested one is taken.
-            Unavailable: the one that it had before is taken: by a process that took it while this
-                one was down, so it may be given back.
+            ConfigurationError: the requested port is taken.
+            Unavailable: another process took the last run's port while the server was down; it may
+                become free again.
         """
         if self._port_wanted and not port_is_free(self._port_wanted):
             raise ConfigurationError(
@@ -94,14 +93,14 @@ class OwnedServer:
             )
         if self._port_kept and not port_is_free(self._port_kept):
             raise Unavailable(
-                f"port {self._port_kept}, where the {self._title} was, is taken by another process:"
-                " end that one"
+                f"port {self._port_kept}, which the {self._title} had before, is taken by another"
+                " process: end that process"
             )
         return self._port_wanted or self._port_kept
 
     def _run(self, command: Sequence[str], answers: Callable[[], bool], timeout_s: float) -> bool:
-        """Start ``command`` and wait until ``answers()`` is true while it runs; False: it ended
-        before that.
+        """Start ``command`` and wait until ``answers()`` is true. Return False if the process ended
+        before.
 
         Raises:
             OSError: the program cannot be started.
@@ -125,11 +124,11 @@ class OwnedServer:
         return False
 
     def _log_tail(self) -> str:
-        """The end of what it wrote since its last start."""
+        """Return the end of the log since the last start."""
         return self._process.log_tail()[-_TAIL_CHARS_MAX:] if self._process is not None else ""
 
     def _ended(self) -> Unavailable:
-        """The error that says that it ended by itself."""
+        """Return the error for a server that ended by itself."""
         how = (
             f"code {self._process.exit_code}; its log ends: {self._log_tail()}"
             if self._process is not None
@@ -139,12 +138,12 @@ class OwnedServer:
 
 
 def port_of_last_time(port: int) -> int:
-    """``port`` if it is one and free, else any free one."""
+    """Return ``port`` if it is not 0 and free, else any free port."""
     return port if port and port_is_free(port) else free_port()
 
 
 def write_whole(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write ``path`` so that it never holds half of ``text``."""
+    """Write ``path`` atomically: it never holds a part of ``text``."""
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.touch(mode)
     unfinished.write_text(text, encoding="utf-8")

@@ -1,5 +1,5 @@
-"""Asking a process over its health port. An answer that does not come is None, never an
-error: it may be paused, dead, or just starting.
+"""Requests to a process' health port. A missing answer is None, never an error: the process may be
+paused, dead, or starting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANSWER_BYTES_MAX: Final = 1024 * 1024
 
 
 def metrics_port(state_dir: Path, service: str, name: str, pid: int) -> int | None:
-    """The port that process ``pid`` took; None: it has not reported it yet."""
+    """Return the health port of process ``pid``; None if it has not reported it yet."""
     try:
         content = json.loads(run_file(state_dir, service, name).read_text(encoding="utf-8"))
         return int(content["metrics_port"]) if content["pid"] == pid else None
@@ -29,7 +29,7 @@ def metrics_port(state_dir: Path, service: str, name: str, pid: int) -> int | No
 def get(
     port: int, path: str, timeout_s: float = TIMEOUT_S, *, host: str = "127.0.0.1"
 ) -> tuple[int, bytes] | None:
-    """Status code and body of ``http://<host>:<port><path>``."""
+    """Return status code and body of ``http://<host>:<port><path>``; None without an answer."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         connection.request("GET", path)
@@ -42,13 +42,13 @@ def get(
 
 
 def ready(port: int) -> bool:
-    """Whether the process at ``port`` says that it is ready."""
+    """Return whether the process at ``port`` reports that it is ready."""
     answer = get(port, "/readyz")
     return answer is not None and answer[0] == 200
 
 
 def status(port: int) -> dict[str, Any] | None:
-    """What the process at ``port`` says about itself."""
+    """Return the status that the process at ``port`` reports; None without a valid answer."""
     answer = get(port, "/statusz")
     if answer is None or answer[0] != 200:
         return None

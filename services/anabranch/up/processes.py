@@ -1,9 +1,9 @@
-"""Processes of a local deployment: how one is started, watched and ended, with everything below it.
+"""Service processes of a local deployment: start, marks, and stop, with everything below them.
 
-Every process gets a session and group of its own (a terminal's Ctrl-C reaches the supervisor only),
-dies with the supervisor, and carries two marks in its environment: the deployment's and its own. A
-node has a JVM and Python workers below it, some in groups of their own (PySpark's daemon makes one)
-and some without a parent once it is dead; they all inherit the marks, which find whatever is left.
+Every process has a session and group of its own (so that Ctrl-C at a terminal reaches only the
+supervisor), dies with the supervisor, and carries two marks in its environment: the deployment's
+and its own. Below a node run a JVM and Python workers. Some have groups of their own, as PySpark's
+daemon, and some are orphaned when the node dies; all inherit the marks, by which they are found.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.up.child_process import ChildProcess
 
 MARK: Final = "ANABRANCH_SUPERVISED_BY"
-"""Environment variable of every process of a deployment; its value is the state directory."""
+"""Environment variable that marks all processes of a deployment; its value is the state
+directory.
+"""
 
 MARK_OF_ONE: Final = "ANABRANCH_SUPERVISED_AS"
-"""Environment variable of one process and all below it; its value is its log file, which no
-other has.
+"""Environment variable that marks one service process and all below it; its value is the path of
+the process' log, which is unique.
 """
 
 STOPPED: Final = "Tt"
-"""States of a process that SIGSTOP or a debugger stopped, as ``has_state`` takes them."""
+"""States of a process that SIGSTOP or a debugger has stopped, for ``has_state``."""
 
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A log file larger than this is moved aside (one older file is kept) when its process starts."""
+"""Size above which a log is moved aside when its process starts, in bytes. One old file is kept."""
 
 _REASON_BYTES: Final = 256 * 1024
-"""Of the end of a log, in which a reason is looked for: the line that gives it holds the
-tracebacks of Python and Spark, too.
+"""Size of the end of a log that is searched for the reason of an exit, in bytes. Large, since the
+line with the reason also holds the tracebacks of Python and Spark.
 """
 
 _KILL_WAIT_S: Final = 5.0
@@ -57,28 +59,29 @@ _NOT_INHERITED: Final = frozenset(
         "RESTARTS",
     )
 )
-"""Settings of one service: those of whoever started the supervisor must not become those of
-every process.
+"""Environment variables that set one service. The supervisor does not pass its own on: they would
+apply to every service.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run. ``environment`` is added to the supervisor's own."""
+    """Command, environment and priority of one service process."""
 
     service: str
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables added to the supervisor's own."""
     niceness: int = 0
     starts_first: bool = False
-    """Whether it yields the cores only when it is ready. Started again it yields them at once: then
-    others have work.
+    """Whether ``niceness`` applies only from when the process is ready. After a restart it applies
+    at once: the other services have work then.
     """
 
     @property
     def label(self) -> str:
-        """``service/name``, as people write it."""
+        """Name of the process in messages and commands, ``service/name``."""
         return f"{self.service}/{self.name}"
 
 
@@ -88,7 +91,7 @@ class ManagedProcess:
     """
 
     def __init__(self, spec: ProcessSpec, state_dir: Path, restarts: int = 0) -> None:
-        """Start it.
+        """Start the process. ``restarts`` is the number of runs before this one.
 
         Raises:
             OSError: the program cannot be started.
@@ -107,30 +110,28 @@ class ManagedProcess:
             MARK_OF_ONE: str(self.log_path),
         }
         environment["ANABRANCH_RESTARTS"] = str(restarts)
-        environment["PYTHONSAFEPATH"] = (
-            # else the folder in which `up` was run would come before the standard library, in
-            # Spark's workers too
-            "1"
-        )
+        # Otherwise modules in the folder where `up` was run would hide those of the standard
+        # library, in Spark's workers too.
+        environment["PYTHONSAFEPATH"] = "1"
         self._child = ChildProcess(spec.command, self.log_path, environment=environment)
         if spec.niceness and (restarts or not spec.starts_first):
             self.yield_cores()
 
     def yield_cores(self) -> None:
-        """Let those of less niceness come first on busy cores, from now on."""
+        """Apply the niceness of the spec to the process and all below it."""
         self._child.yield_cores(self.spec.niceness)
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its group's and session's too."""
+        """Process id, which is also that of its group and session."""
         return self._child.pid
 
     def exit_code(self) -> int | None:
-        """None while it runs; negative: the signal that ended it."""
+        """Return the exit code; negative: the signal that ended it; None while it runs."""
         return self._child.exit_code
 
     def terminate(self) -> None:
-        """Ask it to end. What is paused of it and below it is woken, else it could not."""
+        """Send SIGTERM. Also resumes the process and all below it: a paused one could not end."""
         if self.exit_code() is None:
             os.kill(self.pid, signal.SIGTERM)
             for pid in {self.pid, *marked(MARK_OF_ONE, str(self.log_path))}:
@@ -138,8 +139,8 @@ class ManagedProcess:
                     os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it and everything below it, now. Also after it has ended: its group may have
-        outlived it.
+        """Kill the process and all below it. Works also after it has ended: its group or children
+        may have outlived it.
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -147,14 +148,14 @@ class ManagedProcess:
         _kill_marked(MARK_OF_ONE, str(self.log_path))
 
     def last_error(self) -> str:
-        """Why it ended, from the end of its log: the ``error`` of its last JSON line that has
+        """Return why the process ended, by its log: the ``error`` of the last JSON line that has
         one, else the last line.
         """
         return reason_in(self._child.log_tail(_REASON_BYTES).splitlines())
 
 
 def reason_in(lines: Sequence[str]) -> str:
-    """The reason that the last lines of a log give; empty if there is none."""
+    """Return the reason of an exit that the last ``lines`` of a log give, or an empty text."""
     last = ""
     for line in reversed(lines):
         try:
@@ -168,24 +169,24 @@ def reason_in(lines: Sequence[str]) -> str:
 
 
 def log_path(state_dir: Path, service: str, name: str) -> Path:
-    """Where the output of a process goes; that of the supervisor in the background has no name."""
+    """Return the path of a process' log. The supervisor in the background has an empty name."""
     return state_dir / "logs" / f"{'-'.join(filter(None, (service, name)))}.log"
 
 
 def bound_log(path: Path) -> None:
-    """Move a log aside that has grown too large."""
+    """Move the log ``path`` aside if it is larger than LOG_BYTES_MAX."""
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_suffix(".log.1"))
 
 
 def mark_of(state_dir: Path) -> str:
-    """Value of ``MARK`` for the processes of a state directory."""
+    """Return the value of ``MARK`` for the deployment in ``state_dir``."""
     return str(state_dir.resolve())
 
 
 def marked(variable: str, value: str) -> list[int]:
-    """Ids of the processes of this user whose environment has ``variable=value``, this one
-    left out; zombies have none.
+    """Return the ids of this user's other processes whose environment has ``variable=value``.
+    Zombies have no environment, and are not found.
     """
     wanted = f"{variable}={value}".encode()
     found = []
@@ -193,7 +194,7 @@ def marked(variable: str, value: str) -> list[int]:
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:
                 environment = (entry / "environ").read_bytes()
-            except OSError:  # another user's, or it ended meanwhile
+            except OSError:  # another user's process, or it ended meanwhile
                 continue
             if wanted in environment.split(b"\0"):
                 found.append(int(entry.name))
@@ -201,8 +202,8 @@ def marked(variable: str, value: str) -> list[int]:
 
 
 def has_state(pid: int, states: str) -> bool:
-    """Whether a process is in one of ``states``, letters of /proc/PID/stat: T stopped, Z
-    zombie ...; one that is gone is in X.
+    """Return whether a process is in one of ``states``, letters of /proc/PID/stat: T stopped, Z
+    zombie ... A process that does not exist is in X.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -212,15 +213,15 @@ def has_state(pid: int, states: str) -> bool:
 
 
 def sweep(state_dir: Path) -> list[int]:
-    """Kill whatever of a deployment is still there; their process ids. For after a stop, and
-    before a start after a crash.
+    """Kill all processes left of the deployment in ``state_dir`` and return their ids. For use
+    after a stop, and before a start, as the last supervisor may have been killed.
     """
     return _kill_marked(MARK, mark_of(state_dir))
 
 
 def _kill_marked(variable: str, value: str) -> list[int]:
-    """Kill all that carry the mark and wait until they are gone; again if one of them started
-    another meanwhile. Their process ids.
+    """Kill all processes with the mark, wait until they are gone, and return their ids. Repeats, as
+    one may start another meanwhile.
     """
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + int(_KILL_WAIT_S * 1_000)

@@ -1,9 +1,8 @@
-"""The state directory of a local deployment: its lock, and ``supervisor.json``, which says what
-runs.
+"""State directory of a local deployment: its lock, and ``supervisor.json``, the list of what runs.
 
 Invariants:
-    SF1 Who holds the lock is the one supervisor of the directory; only it writes
-        ``supervisor.json``. The lock goes with its process.
+    SF1 The process that holds the lock is the directory's only supervisor, and alone writes
+        ``supervisor.json``. The lock ends with the process.
     SF2 ``supervisor.json`` is replaced as a whole, readable by its owner only, and holds no
         password.
 """
@@ -26,16 +25,14 @@ _FILE: Final = "supervisor.json"
 _LOCK: Final = "supervisor.lock"
 _LOCK_TRIES: Final = 50
 _LOCK_AGAIN_MS: Final = 20
-"""Interval between attempts to take the lock, in ms: ``holder`` has it for a moment, and whoever
-looks must not keep a supervisor from starting.
+"""Interval between attempts to take the lock, in ms. ``holder`` takes it for a moment, and a
+command that only asks must not keep a supervisor from starting.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """One process as the supervisor knows it. ``state``: starting, running, restarting,
-    failed, stopped.
-    """
+    """One process as the supervisor knows it."""
 
     service: str
     name: str
@@ -43,35 +40,36 @@ class ProcessRow:
     metrics_port: int | None = None
     restarts: int = 0
     state: str = "starting"
+    """One of starting, running, restarting, failed, stopped."""
     error: str | None = None
+    """Reason why the process last ended, or is not ready; None if there is none."""
     address: str | None = None
+    """Address of a server, for clients; None for a service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What ``supervisor.json`` says.
-
-    ``ready``: every service was ready at least once since ``up``. ``drills``: there is a proxy
-        whose links can be cut.
-    """
+    """Content of ``supervisor.json``."""
 
     pid: int
     pipeline: str
     kafka: str
     redis: str | None
     ready: bool = False
+    """Whether all services have been ready at the same time since ``up``."""
     processes: tuple[ProcessRow, ...] = field(default=())
     drills: bool = False
+    """Whether there is a proxy whose links can be cut."""
 
 
 def default_directory(pipeline_file: Path) -> Path:
-    """Where the state of a pipeline is kept by default: next to its file."""
+    """Return the default state directory of a pipeline: beside its file."""
     return pipeline_file.resolve().parent / DIRECTORY_NAME
 
 
 def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
-    """The state directory that a command means: the one given, else that of the pipeline
-    file, else that of the current folder.
+    """Return the state directory that a command's options mean: ``state_dir`` if given, else that
+    of ``pipeline_file``, else that of the current folder.
     """
     if state_dir is not None:
         return state_dir
@@ -79,7 +77,7 @@ def directory_of(state_dir: Path | None, pipeline_file: Path | None) -> Path:
 
 
 def nothing_runs(directory: Path) -> str:
-    """The message where a command meant a deployment of this directory, and there is none."""
+    """Return the message for a command on a deployment that does not run in ``directory``."""
     return (
         f"nothing runs in {directory.absolute()}: name the deployment with -f FILE or --state-dir"
         " DIR, or start it with `anabranch up`"
@@ -87,7 +85,7 @@ def nothing_runs(directory: Path) -> str:
 
 
 def write(directory: Path, deployment: Deployment) -> None:
-    """Replace ``supervisor.json``."""
+    """Replace ``supervisor.json`` by ``deployment``."""
     path = directory / _FILE
     draft = directory / f"{_FILE}.new"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -97,8 +95,8 @@ def write(directory: Path, deployment: Deployment) -> None:
 
 
 def read(directory: Path) -> Deployment | None:
-    """What the last supervisor of ``directory`` wrote; None: nothing, or not readable as such
-    (an older version's).
+    """Return what the last supervisor of ``directory`` wrote; None if there is nothing, or an older
+    version's file.
     """
     try:
         content = json.loads((directory / _FILE).read_text(encoding="utf-8"))
@@ -111,17 +109,17 @@ def read(directory: Path) -> Deployment | None:
 
 
 class Lock:
-    """The lock of a state directory."""
+    """Lock of a state directory; a process that holds it is the supervisor."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _LOCK
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Take it.
+        """Take the lock, and write this process' id into its file.
 
         Raises:
-            ConfigurationError: another supervisor has it; names its process.
+            ConfigurationError: another supervisor holds it; the text names its process.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = self._path.open("a+", encoding="utf-8")
@@ -141,13 +139,13 @@ class Lock:
         self._file = file
 
     def release(self) -> None:
-        """Give it back. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def holder(self) -> int | None:
-        """Process id of the supervisor that has the lock now; None: nobody."""
+        """Return the process id of the supervisor that holds the lock; None if none does."""
         try:
             file = self._path.open("r+", encoding="utf-8")
         except FileNotFoundError:
@@ -162,8 +160,8 @@ class Lock:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Lock ``file`` for this process alone; False: another supervisor has it, since nobody else
-    keeps it for so long.
+    """Try for _LOCK_TRIES times to lock ``file`` for this process. False means that another
+    supervisor holds it: commands that only ask hold it for a moment.
     """
     clock = SystemClock()
     for attempt in range(_LOCK_TRIES):

@@ -1,5 +1,5 @@
-"""What runs, as ``anabranch status`` shows it: the supervisor's file, and each process' own
-word.
+"""Status of a local deployment, as ``anabranch status`` shows it: the supervisor's file joined with
+what each process reports.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ if TYPE_CHECKING:
 
 _REQUESTS_AT_ONCE: Final = 16
 _NOT_OF_NOW_MS: Final = 3_600_000
-"""Event times further back are not the clock's: a backlog, or simulated time."""
+"""Age of a bucket, in ms, from which its event time is taken not to follow the clock: a backlog, or
+simulated time.
+"""
 
 Row = dict[str, object]
+"""Status of one process; ``rows_of`` lists the keys."""
 
 
 def rows_of(state_dir: Path) -> list[Row] | None:
-    """One object per process, servers first; None: no supervisor runs there.
+    """Return the status of each process, servers first; None if no supervisor runs there.
 
     Keys: service, name, pid, state, last_bucket_ms, lag_ms, age_ms, metrics_port, restarts, error,
-    address, waiting_for, cut, detail. A process that is there but does not answer has the state
-    ``paused`` if it was stopped, else ``silent`` (it is very busy). ``cut``: what does not pass
-    between it and Kafka, in words; None: everything passes. ``detail``: what only its kind of
-    service has to say; empty while it does not answer. A node's has ``stages``: for each replica on
-    it stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts and a detail of
-    its own.
+    address, waiting_for, cut, detail. The state of a process that runs but does not answer is
+    ``paused`` if it was stopped by a signal, else ``silent``. ``cut`` describes what does not pass
+    between the process and Kafka; None if all passes. ``detail`` holds what only this kind of
+    service reports; empty while it does not answer. A node's has ``stages``: for each replica on it
+    stage, replica, state, last_bucket_ms, lag_ms, waiting_for, error, restarts, and a detail.
     """
     deployment = state_file.read(state_dir)
     if deployment is None or state_file.Lock(state_dir).holder() is None:
@@ -53,6 +55,7 @@ def rows_of(state_dir: Path) -> list[Row] | None:
 
 
 def _row(known: ProcessRow, cut: Cut | None) -> Row:
+    """Return the status of one process, asking it over its health port."""
     row: Row = {
         "service": known.service,
         "name": known.name,
@@ -86,7 +89,7 @@ def _row(known: ProcessRow, cut: Cut | None) -> Row:
 
 
 def stages_of(row: Row) -> list[Row]:
-    """What a node says of each of its replicas; of another process: nothing."""
+    """Return the status of each replica on a node; empty for another process."""
     detail = row["detail"]
     found = detail.get("stages", []) if isinstance(detail, dict) else []
     return [each for each in found if isinstance(each, dict)]
@@ -94,18 +97,18 @@ def stages_of(row: Row) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A stream's way through one process."""
+    """One process on the way from sources to outputs, with the delay that it adds."""
 
     name: str
     age_ms: int
-    """Of a bucket, usually, when it is closed there."""
+    """Typical age of a bucket when it is closed here, in ms."""
     added_ms: int
-    """So much of it came about there: the rest is its slowest input's."""
+    """Part of ``age_ms`` that arises here, in ms; the rest is the age of the slowest input."""
 
 
 def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
-    """Sources, stages, outputs, in this order, as far as they have closed anything. Of
-    several replicas of a stage the fastest counts: it is who is read.
+    """Return the sources, stages and outputs, in this order, that have closed any bucket. Of
+    several replicas of a stage the fastest counts, since readers take its buckets.
     """
     ages: dict[tuple[str, str], int] = {}
     for row in rows:
@@ -142,8 +145,8 @@ def hops_of(pipeline: Pipeline, rows: list[Row]) -> list[Hop]:
 
 
 def slowest_in_words(hops: list[Hop]) -> str:
-    """Where most of the age of results comes from; empty where nothing is known, or the data
-    is not of now.
+    """Return a sentence on the hop that adds most to the age of results. Empty if nothing is known,
+    or event times do not follow the clock.
     """
     known = [hop for hop in hops if 0 <= hop.age_ms < _NOT_OF_NOW_MS]
     if not known or known != hops:
@@ -156,7 +159,7 @@ def slowest_in_words(hops: list[Hop]) -> str:
     )
 
 
-_STANDING_STILL: Final = {
+_STALLS: Final = {
     "not_stored": "input is kept: {}",
     "pushed_back": "nothing is read: readers of this source are too far behind",
     "too_much_open": "nothing is read: out_of_orderness keeps too many buckets open",
@@ -164,7 +167,7 @@ _STANDING_STILL: Final = {
 
 
 def detail_in_words(row: Row) -> str:
-    """What of ``detail`` a person should know at once; empty: all is as it should be."""
+    """Return the entries of ``detail`` that need attention, in words; empty if none does."""
     detail = row["detail"]
     if not isinstance(detail, dict):
         return ""
@@ -179,9 +182,7 @@ def detail_in_words(row: Row) -> str:
             stated.append("behind")
     if unread := detail.get("unread"):
         stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
-    stated += [
-        words.format(detail[name]) for name, words in _STANDING_STILL.items() if detail.get(name)
-    ]
+    stated += [words.format(detail[name]) for name, words in _STALLS.items() if detail.get(name)]
     if (live := detail.get("live", "running")) != "running":
         stated.append(f"live topic {live}")
     elif detail.get("live_failure"):
@@ -200,6 +201,7 @@ def detail_in_words(row: Row) -> str:
 
 
 def _of_manager(detail: dict[str, Any]) -> Iterator[str]:
+    """Yield the entries that only the consistency manager reports, in words."""
     if topics := detail.get("topics"):
         yield f"{len(topics)} settings of topics give less than they must: --json"
     if ended := detail.get("not_needed"):

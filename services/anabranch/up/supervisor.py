@@ -1,16 +1,18 @@
-"""The supervisor: one process per service, started again when it dies, stopped in order, nothing
-left behind.
+"""Supervisor of a local deployment: runs one process per service, restarts those that end, and
+stops all in order.
 
-Theory of operation. One thread goes round every 100 ms: who has ended, whose delay is over, who has
-become ready. A server (embedded Kafka, Redis) is watched like a service, but started in place,
-because nothing works without it. All state that matters is in Kafka and in the checkpoints, so the
-supervisor may be killed at any time: its children die with it, and the next one goes on.
+Theory of operation. One thread checks every 100 ms which processes have ended, which restarts are
+due, and which processes have become ready. A server (embedded Kafka, Redis) is watched like a
+service, but restarted at the same address, since nothing works without it. All state that matters
+is in Kafka and in the checkpoints. So the supervisor may be killed at any time: its children die
+with it, and the next one continues.
 
-Exit codes of services (runtime.service.ExitCode): 2 is a mistake, and ends the supervisor with the
-text while the deployment starts (``protocol.control.placement.ends_deployment``); later it is that
-service's alone, shown as failed and tried again with a longer delay, as is 4. All others, 0
-included (somebody stopped a service by hand), are restarted. A node that runs on without a replica
-that cannot be right says so in its status, which counts as its exit with 2 during the start.
+Exit codes of services (runtime.service.ExitCode): 2 is a configuration error. While the deployment
+starts it ends the supervisor with the error (``protocol.control.placement.ends_deployment``); later
+it concerns that service alone, which is shown as failed and restarted after longer delays. 4 is
+treated like a late 2. Any other code, 0 included (an operator stopped the service), leads to a
+restart. A node that runs without a replica that can never start reports that in its status, which
+counts like its exit with 2 during the start.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ STOP_ORDER: Final = (
 )
 SERVER_STOP_ORDER: Final = ("redis", "proxy", "kafka")
 READY: Final = "ready  kafka"
-"""With this the line begins that says once that all services are ready."""
+"""Prefix of the line that reports, once, that all services are ready."""
 
 _ROUND_S: Final = 0.1
 _LINE_MAX: Final = 500
-"""Characters of an error that a line of the supervisor's output shows."""
+"""Maximum length of an error in a line of the supervisor's output, in characters."""
 _GROUP_PATIENCE_MS: Final = {
     "ingestion": 2_000,
     "processing": 5_000,
@@ -58,16 +60,19 @@ _GROUP_PATIENCE_MS: Final = {
     "agent": 1_500,
     "auditor": 5_000,
 }
-"""How long the next group waits for this one; a slow process keeps its time until the
-services' limit.
+"""Time that a stop waits for each group before it stops the next, in ms. A process that is slower
+may still use the time until _SERVICES_STOP_MS.
 """
 _SERVICES_STOP_MS: Final = 9_000
+"""Time after which services that have not stopped are killed, in ms."""
 _SERVERS_STOP_S: Final = 3.0
-"""Together less than 15 s, the whole time of an orderly stop."""
+"""Timeout for stopping the servers, in s. With the services' time it stays below 15 s, the limit of
+an orderly stop.
+"""
 
 
 class Server(Protocol):
-    """An embedded Kafka or Redis, or the proxy of the drills."""
+    """Interface of an embedded Kafka or Redis, or of the drills' proxy."""
 
     @property
     def pid(self) -> int | None:
@@ -75,21 +80,21 @@ class Server(Protocol):
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """Address for clients, ``host:port``."""
 
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether the server runs."""
 
     def start(self) -> str:
-        """Start it at the same address, wait until it answers. Nothing happens when it runs."""
+        """Start the server at its last address, unless it runs; wait until it answers."""
 
     def stop(self, timeout_s: float) -> None:
-        """End it cleanly, by force after ``timeout_s``."""
+        """Stop the server cleanly, or kill it after ``timeout_s``."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A service process and what became of it. Times are monotonic ms."""
+    """A service, its present process and its history. Times are monotonic, in ms."""
 
     spec: ProcessSpec
     process: ManagedProcess | None = None
@@ -103,10 +108,11 @@ class _Watched:
     backoff: Backoff = field(default_factory=Backoff)
 
     def has_ended(self) -> bool:
-        """Whether no process of it runs."""
+        """Return whether no process of the service runs."""
         return self.process is None or self.process.exit_code() is not None
 
     def row(self) -> ProcessRow:
+        """Return the service's entry for ``supervisor.json``."""
         pid = (
             self.process.pid
             if self.process is not None and self.process.exit_code() is None
@@ -120,6 +126,8 @@ class _Watched:
 
 @dataclass(slots=True)
 class _WatchedServer:
+    """A server and its history. Times are monotonic, in ms."""
+
     name: str
     server: Server
     again_ms: int | None = None
@@ -130,6 +138,7 @@ class _WatchedServer:
     backoff: Backoff = field(default_factory=Backoff)
 
     def row(self) -> ProcessRow:
+        """Return the server's entry for ``supervisor.json``."""
         alive = self.starting is None and self.server.alive()
         state = "running" if alive else "restarting"
         pid = self.server.pid if alive else None
@@ -139,8 +148,8 @@ class _WatchedServer:
 
 
 class Supervisor:
-    """Runs ``specs`` in ``state_dir``, whose lock the caller holds. ``say`` gets one line of
-    text for people per event.
+    """Supervisor of the processes of ``specs`` in ``state_dir``, whose lock the caller holds.
+    Passes ``say`` one line of text per event.
     """
 
     def __init__(
@@ -152,8 +161,8 @@ class Supervisor:
         say: Callable[[str], None],
         servers: Mapping[str, Server] | None = None,
     ) -> None:
-        """``deployment``: as it begins. ``servers``: those that run already and are to be
-        watched, by ``kafka``, ``redis`` or ``proxy``.
+        """Keep the arguments; start nothing. ``deployment`` is the first content of
+        ``supervisor.json``; ``servers`` are running ones to watch, by name: kafka, redis or proxy.
         """
         self._state_dir = state_dir
         self._clock = clock
@@ -175,7 +184,7 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
-        """Whether every service was ready at the same time, once."""
+        """Whether all services have been ready at the same time."""
         return self._announced_ready
 
     def run(
@@ -186,13 +195,15 @@ class Supervisor:
         when_ready: Callable[[], None] = lambda: None,
         progress: Progress = unwatched,
     ) -> None:
-        """Until ``stopping`` is set. The caller then calls ``stop``, whatever happened.
+        """Start and watch the services until ``stopping`` is set. The caller must call ``stop`` in
+        any case.
 
-        ``started``: services that run already, by label. ``when_ready`` is called once, when all of
-            them are ready; ``progress`` gets how many are, until then.
+        ``started`` are services that run already, by label. ``when_ready`` is called once, when all
+        are ready; until then ``progress`` counts those that are.
 
         Raises:
-            ConfigurationError: a service found its settings or the pipeline wrong.
+            ConfigurationError: a service rejected its settings or the pipeline while the deployment
+                started.
         """
         for service in self._services:
             if started is not None and service.spec.label in started:
@@ -211,7 +222,7 @@ class Supervisor:
             stopping.wait(_ROUND_S)
 
     def step(self) -> None:
-        """One round.
+        """Check every server and service once, and write ``supervisor.json``.
 
         Raises:
             ConfigurationError: as ``run``.
@@ -225,14 +236,15 @@ class Supervisor:
         )
         self._announced_ready |= became_ready
         self._publish()
-        if became_ready:  # after the file: who has read this line finds everything ready in it
+        # After the file: a program that has read this line finds everything ready in the file.
+        if became_ready:
             redis = self._deployed.redis
             index = f"  redis {redis}" if redis else "  without redis"
             self._say(f"{READY} {self._deployed.kafka}{index}  state {self._state_dir}")
 
     def stop(self, stop_now: threading.Event | None = None, progress: Progress = unwatched) -> None:
-        """Stop everything, in order, within 15 s; what remains is killed. ``stop_now``: kill
-        at once. ``progress`` gets how many processes have ended. Idempotent.
+        """Stop all processes, group by group, within 15 s; then kill those that remain. Setting
+        ``stop_now`` kills at once. ``progress`` counts the ended processes. Idempotent.
         """
         begun_ms = self._clock.monotonic_ms()
         limit_ms = begun_ms + _SERVICES_STOP_MS
@@ -261,9 +273,8 @@ class Supervisor:
             if server.starting is None or server.starting.done()
         }
         stop_servers(up, 0.0 if impatient.is_set() else _SERVERS_STOP_S)
-        sweep(
-            self._state_dir
-        )  # a server that is just being started too; its thread then ends by itself
+        # Also kills a server that is being started now; the thread that starts it then ends.
+        sweep(self._state_dir)
         rows = [service.row() for service in self._services]
         servers = [
             ProcessRow(
@@ -280,7 +291,8 @@ class Supervisor:
         impatient: threading.Event,
         progress: Progress,
     ) -> None:
-        total = len(self._services) + len(self._servers)  # which end when no service runs
+        """Wait until ``group`` has ended, ``until_ms``, or ``impatient`` is set."""
+        total = len(self._services) + len(self._servers)  # servers end last
         while not impatient.is_set() and self._clock.monotonic_ms() < until_ms:
             progress("processes stopped", sum(s.has_ended() for s in self._services), total)
             if all(service.has_ended() for service in group):
@@ -288,11 +300,10 @@ class Supervisor:
             self._clock.sleep_ms(20)
 
     def _start(self, service: _Watched) -> None:
+        """Start the service's process; schedule a restart if that fails."""
         try:
             service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
-        except (
-            OSError
-        ) as error:  # no memory, no room, no such program: the same as if it had ended at once
+        except OSError as error:  # no memory, no disk space, no program: as if it had ended at once
             delay_ms = service.backoff.after_end(0)
             service.again_ms = self._clock.monotonic_ms() + delay_ms
             service.state = "restarting"
@@ -307,6 +318,7 @@ class Supervisor:
         service.state = "starting"
 
     def _watch(self, service: _Watched) -> None:
+        """Restart the service if that is due; notice its end or that it has become ready."""
         now_ms = self._clock.monotonic_ms()
         if service.process is None:
             if service.again_ms is not None and now_ms >= service.again_ms:
@@ -317,17 +329,22 @@ class Supervisor:
         if code is not None:
             self._ended(service, service.process, code, now_ms)
         elif not service.ready:
-            self._look_whether_ready(service, service.process)
+            self._check_ready(service, service.process)
 
     def _ended(self, service: _Watched, process: ManagedProcess, code: int, now_ms: int) -> None:
+        """Handle the end of a service's process: report it, and schedule a restart or fail.
+
+        Raises:
+            ConfigurationError: as ``run``.
+        """
         process.kill()  # a JVM or worker may have outlived it
         text = process.last_error()
         if code == ExitCode.CONFIGURATION:
             service.process = None
             self._fail_start(service, text, now_ms)
         failed = code in (ExitCode.STAGE_FAILED, ExitCode.CONFIGURATION)
-        # A start is no sign of health: where it takes a minute, a function that fails at once would
-        # be tried again without any rest.
+        # Only time after it was ready counts as healthy. A node may take a minute to start, and a
+        # function that fails at once would otherwise be restarted without delay.
         ran_ms = now_ms - service.ready_ms if service.ready else 0
         delay_ms = service.backoff.after_end(ran_ms, of_function=failed)
         service.process = None
@@ -343,13 +360,22 @@ class Supervisor:
             self._say(f"  {headline(text)[:_LINE_MAX]}")
 
     def _fail_start(self, service: _Watched, mistake: str, now_ms: int) -> None:
-        """Raises ConfigurationError where ``mistake`` of ``service`` ends the deployment."""
+        """End the deployment because of ``mistake``, if it is still starting.
+
+        Raises:
+            ConfigurationError: it is.
+        """
         running_ms = now_ms - self._begun_ms
         if ends_deployment(was_ready=self._announced_ready, running_ms=running_ms):
             service.state, service.error = "failed", mistake
             raise ConfigurationError(f"{service.spec.label}: {mistake}")
 
-    def _look_whether_ready(self, service: _Watched, process: ManagedProcess) -> None:
+    def _check_ready(self, service: _Watched, process: ManagedProcess) -> None:
+        """Probe a process that was not ready before; report that it is, or why it is not.
+
+        Raises:
+            ConfigurationError: as ``run``.
+        """
         if service.metrics_port is None:
             service.metrics_port = probe.metrics_port(
                 self._state_dir, service.spec.service, service.spec.name, process.pid
@@ -363,14 +389,14 @@ class Supervisor:
                 process.yield_cores()
             self._say(f"{service.spec.label} is running (pid {process.pid})")
         elif service.metrics_port is not None:
-            self._tell_why_not(service, service.metrics_port)
+            self._report_not_ready(service, service.metrics_port)
 
-    def _tell_why_not(self, service: _Watched, port: int) -> None:
-        """Say once what keeps a process from being ready that goes on trying, such as a node
-        with a function that fails.
+    def _report_not_ready(self, service: _Watched, port: int) -> None:
+        """Report, once per error, why a process that runs is not ready, as a node whose function
+        fails.
 
         Raises:
-            ConfigurationError: it is a mistake of a stage, and the deployment starts.
+            ConfigurationError: a stage can never start, and the deployment is still starting.
         """
         answer = probe.status(port) or {}
         if mistake := _mistake_in(answer):
@@ -381,6 +407,7 @@ class Supervisor:
             service.error = str(error)
 
     def _watch_server(self, watched: _WatchedServer) -> None:
+        """Restart the server, when that is due, if it has ended."""
         if watched.starting is not None:
             if watched.starting.done():
                 self._server_started(watched, watched.starting)
@@ -394,13 +421,15 @@ class Supervisor:
             self._say(f"{watched.name} ended; again in {readable_ms(delay_ms)}")
         if now_ms < watched.again_ms:
             return
-        # On a thread of its own: a broker takes seconds to come up, and a stop must not wait for
-        # that.
+        # On a thread of its own: a broker takes seconds to start, and a stop must not wait for it.
         watched.restarts += 1
         watched.started_ms, watched.again_ms = now_ms, None
         watched.starting = self._starter.submit(watched.server.start)
 
     def _server_started(self, watched: _WatchedServer, starting: Future[str]) -> None:
+        """Report the outcome of a server's restart. After a failure the next round schedules
+        another.
+        """
         watched.starting = None
         try:
             starting.result()
@@ -415,6 +444,7 @@ class Supervisor:
         return replace(self._deployed, ready=self._announced_ready, processes=tuple(rows))
 
     def _publish(self) -> None:
+        """Write ``supervisor.json`` if it has changed."""
         rows = [
             *(server.row() for server in self._servers),
             *(service.row() for service in self._services),
@@ -424,16 +454,16 @@ class Supervisor:
             self._written = deployment
 
     def _write(self, deployment: Deployment) -> bool:
-        """Whether what runs could be written down; if not, everything goes on, and the next
-        round tries again.
+        """Write ``supervisor.json`` and return whether that succeeded. After a failure, as of a
+        full disk, all processes continue, and the next round tries again.
         """
         try:
             state_file.write(self._state_dir, deployment)
         except OSError as error:
             if not self._unwritable:
                 self._say(
-                    f"what runs cannot be written to {self._state_dir}, so `anabranch status` is"
-                    f" old: {error}"
+                    f"the list of processes cannot be written to {self._state_dir}, so"
+                    f" `anabranch status` shows an old one: {error}"
                 )
             self._unwritable = True
             return False
@@ -442,8 +472,8 @@ class Supervisor:
 
 
 def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:
-    """Stop embedded servers: all others, then Kafka, since it takes the longest and nothing
-    may need it; together within ``timeout_s``.
+    """Stop embedded servers, all at the same time, each within ``timeout_s``. Kafka's stop is
+    submitted last.
     """
     if not servers:
         return
@@ -457,11 +487,14 @@ def stop_servers(servers: Mapping[str, Server], timeout_s: float) -> None:
 
 
 def _mistake_in(answer: Mapping[str, Any]) -> str:
-    """Return what a node says that one of its replicas cannot be started with; empty: nothing."""
+    """Return the error with which a replica on a node can never start, by the node's status; empty
+    if there is none.
+    """
     detail = answer.get("detail")
     stages = detail.get("stages", []) if isinstance(detail, dict) else []
     return next((str(each["mistake"]) for each in stages if each.get("mistake")), "")
 
 
 def _how_ended(code: int) -> str:
+    """Return how a process ended, in words."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"

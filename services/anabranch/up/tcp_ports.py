@@ -1,4 +1,4 @@
-"""Free TCP ports on the loopback address."""
+"""Search for free TCP ports on the loopback address."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from anabranch.protocol.errors import ConfigurationError
 
 LOOPBACK: Final = "127.0.0.1"
 
-# Below the range from which kernels take the ports of outgoing connections: a server that is down
-# for a moment finds its port again.
+# Below the range from which kernels take ports of outgoing connections, so that none occupies the
+# port of a server while it restarts.
 _FIRST: Final = 20_000
 _COUNT: Final = 12_000
 _STEP: Final = 7_919  # prime: processes with neighbouring ids start their search far apart
@@ -20,7 +20,7 @@ _given: set[int] = set()
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on ``port`` now."""
+    """Return whether a server could listen on ``port`` now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -31,11 +31,11 @@ def port_is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free now and was not given before by this process. Another process may take
-    it: be ready to ask again.
+    """Return a port that is free and that this process was not given before. Another process may
+    take it before it is used: callers must be ready to try again.
 
     Raises:
-        ConfigurationError: none is left.
+        ConfigurationError: no port is left.
     """
     start = os.getpid() * _STEP
     for step in range(_COUNT):

@@ -1,4 +1,4 @@
-"""The topics of a pipeline: which there must be, and making them."""
+"""Topics of a pipeline: the list of those it needs, and their creation."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 Owner = Literal["input", "output", "internal"]
 
 _KEPT_FOR_EVER: Final = {"retention.ms": "-1"}
-"""On the embedded broker: the records' own times may be years ago, and a try-out must not
-lose them.
+"""Setting of all topics on the embedded broker. Timestamps of records may be years old, and a
+trial run must not lose them.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic, and whose it is: ``input`` the user writes, ``output`` the user reads.
-    ``partitions_pinned``: another number is an error.
-    """
+    """A topic that a pipeline needs."""
 
     kind: str
     owner: Owner
+    """``input`` is written by users, ``output`` read by users; services alone use ``internal``."""
     settings: TopicSettings
     partitions_pinned: bool
+    """Whether an existing topic with another number of partitions is an error."""
 
 
 def topics_of(
     pipeline: Pipeline, *, replication: int | None = None, embedded: bool = False
 ) -> list[Topic]:
-    """All topics of ``pipeline``; inputs, then internal ones, then outputs. Each name once.
+    """Return all topics of ``pipeline``, each name once.
 
-    ``replication``: copies of each; None: one on the ``embedded`` broker, else as many as the
-        cluster makes by itself.
+    ``replication`` is the number of copies of each. None means one on the ``embedded`` broker, else
+    the cluster's default.
     """
     found: dict[str, Topic] = {}
     copies = replication if replication is not None else 1 if embedded else BROKERS_OWN
@@ -65,7 +65,7 @@ def topics_of(
     for kind, settings in internal_topics(pipeline, copies):
         found.setdefault(settings.name, Topic(kind, "internal", settings, partitions_pinned=True))
     for output in pipeline.outputs.values():
-        # Where a key goes depends on the number of partitions, so a number in the file is binding.
+        # A key's partition depends on the number of partitions, so a number in the file is binding.
         add(
             "output",
             "output",
@@ -90,9 +90,9 @@ def topics_of(
 def prepare(
     log: EventLog, topics: Iterable[Topic], *, create_inputs: bool, say: Callable[[str], None]
 ) -> list[str]:
-    """Create the topics that are missing, and partitions of rejected results; the names of new
-    topics. ``say`` gets what existing ones give less
-    than they must, with what to do.
+    """Create missing topics, and missing partitions for rejected results. Return the names of new
+    topics. Passes ``say`` each setting of an existing topic that guarantees too little, with what
+    to do.
 
     Raises:
         ConfigurationError: an input topic is missing and ``create_inputs`` is false, or a number of
@@ -137,7 +137,9 @@ def prepare(
 
 
 def _too_narrow(topics: Iterable[Topic], existing: Mapping[str, int]) -> Iterator[TopicSettings]:
-    """Topics of rejected results that lack a partition for a shard."""
+    """Yield the topics of rejected results that have fewer partitions than the output has
+    shards.
+    """
     for topic in topics:
         wanted = topic.settings
         if (
@@ -150,14 +152,14 @@ def _too_narrow(topics: Iterable[Topic], existing: Mapping[str, int]) -> Iterato
 def _of_users(
     admin: LogAdmin, topics: Iterable[TopicSettings], existing: Mapping[str, int]
 ) -> Iterator[str]:
-    """What existing topics of users give less than "nothing is lost" needs; a note where their
-    settings cannot be read.
+    """Yield a note for each setting of the users' existing ``topics`` that can lose records, and
+    for each topic whose settings cannot be read.
     """
     for topic in topics:
         wanted = of_users(topic, existing[topic.name])
         try:
             applied = admin.settings(topic.name)
         except Unavailable as error:
-            yield f"topic {topic.name} was not looked at: {error}"
+            yield f"the settings of topic {topic.name} could not be read: {error}"
         else:
             yield from differences(wanted, wanted.partitions, None, applied)

@@ -196,7 +196,8 @@ def test_a_cut_is_done_when_the_proxy_says_so(
         drill.cut("redis/redis", Cut())
     monkeypatch.setattr(drills, "_DONE_MS", 100)
     with pytest.raises(
-        Unavailable, match=r"the proxy did not do it; its log: .*proxy\.log after 100 ms"
+        Unavailable,
+        match=r"the proxy did not apply the change .*proxy\.log\) after 100 ms",
     ):
         drill.cut("ingestion/a", Cut())
     monkeypatch.setattr(drills, "_DONE_MS", 120_000)

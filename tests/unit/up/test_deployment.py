@@ -12,7 +12,7 @@ from anabranch.drills.links import Link
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.up import deployment
-from anabranch.up.deployment import COMPILERS, _Early, selected, specs_of, start_redis, up
+from anabranch.up.deployment import COMPILERS, _EarlyProcesses, selected, specs_of, start_redis, up
 from anabranch.up.embedded_redis import EmbeddedRedis
 from anabranch.up.processes import MARK, ProcessSpec, mark_of, marked
 from anabranch.up.state_file import Lock
@@ -71,7 +71,7 @@ def test_everything_works_without_redis(
     )
     servers, lines = dict[str, Server](), list[str]()
     assert start_redis(tmp_path, servers, lines.append) is None
-    assert (servers, lines, len(stopped)) == ({}, [f"going on without Redis: {error}"], 1)
+    assert (servers, lines, len(stopped)) == ({}, [f"continuing without Redis: {error}"], 1)
 
 
 def test_a_process_gets_its_settings_and_the_password_not_by_argument() -> None:
@@ -142,7 +142,7 @@ def test_who_runs_what_it_offers_says_so_to_its_node_and_names_the_broker(tmp_pa
 def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(
     tmp_path: Path,
 ) -> None:
-    early = _Early(tmp_path)
+    early = _EarlyProcesses(tmp_path)
     sleeps = ["sleep", "60"]
     specs = [
         ProcessSpec("processing", "a.0", sleeps),
@@ -191,7 +191,9 @@ def test_who_runs_what_it_offers_makes_no_topics_and_needs_no_redis(
 
     monkeypatch.setattr(deployment, "prepare", prepare)
     monkeypatch.setattr(deployment, "start_redis", lambda *_: begun.append("redis"))
-    monkeypatch.setattr(_Early, "start", lambda _self, specs: begun.extend(s.label for s in specs))
+    monkeypatch.setattr(
+        _EarlyProcesses, "start", lambda _self, specs: begun.extend(s.label for s in specs)
+    )
     with pytest.raises(Unavailable, match="that is enough"):
         up(
             _REMOTE / "north" / "north.yaml",
@@ -214,7 +216,7 @@ def test_an_auditor_makes_no_topics_and_needs_no_redis(
 ) -> None:
     begun: list[object] = []
     monkeypatch.setattr(deployment, "start_redis", lambda *_: begun.append("redis"))
-    monkeypatch.setattr(_Early, "start", lambda *_: None)
+    monkeypatch.setattr(_EarlyProcesses, "start", lambda *_: None)
 
     def prepare(_: object, topics: list[Topic], **_options: object) -> list[str]:
         begun.append(topics)

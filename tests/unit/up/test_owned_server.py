@@ -48,7 +48,7 @@ def test_once_it_has_run_it_comes_back_at_its_port_or_not_at_all(server: _Server
     server.kill()
     with (
         taken(int(address.rpartition(":")[2])),
-        pytest.raises(Unavailable, match="where the server was, is taken by another process"),
+        pytest.raises(Unavailable, match="which the server had before, is taken by another"),
     ):
         server.start()
     assert server.start() == address

@@ -161,7 +161,7 @@ def test_missing_topics_are_created_and_existing_users_topics_left_alone(
     assert set(created) == names - {"toll-road.manager"}
     assert notes[:2] == [
         "note: topic x has a=1 instead of 2",
-        "note: topic reports.0 was not looked at: not allowed",
+        "note: the settings of topic reports.0 could not be read: not allowed",
     ]
     (note,) = notes[2:]
     assert note.startswith(
