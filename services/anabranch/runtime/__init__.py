@@ -1,5 +1,6 @@
-"""How a service process runs: settings, logs, health, metrics, the loop, and an orderly end.
+"""Runtime of the service processes: settings, logs, health, metrics, the loop, and an orderly end;
+readers and writers of the logs that several services share.
 
-Nothing here knows an adapter: a service's ``__main__`` hands over the function that connects
+Nothing here imports an adapter: a service's ``__main__`` passes the function that connects
 (``adapters.connect``).
 """

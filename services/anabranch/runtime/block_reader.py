@@ -1,8 +1,9 @@
-"""Reads exactly the blocks that parts name: rule 7. A mismatch is missing data, never less data.
+"""Reader of exactly the blocks that parts name (rule 7). A mismatch is missing data, never fewer
+rows.
 
-Blocks of others are looked through and hashed. Those that processes of the same participant wrote
-are what they wrote: Kafka's checksum of each answer is checked, and nobody else may write their
-topics. A stage that reads them counts blocks and rows; delivery, the last to see a row, hashes all.
+Blocks of other participants are validated and hashed. Blocks that a stage reads from its own
+participant are trusted: the client checks Kafka's checksums, and no other participant may write
+their topics. There only blocks and rows are counted. Delivery, the last to see a row, hashes all.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from anabranch.protocol.log.records import Part
 from anabranch.runtime.range_reader import RangeReader
 
 Wanted = tuple[int, str, Sequence[Part]]
-"""(bucket, writer to read from, its parts), as ``LogState.stable`` gives it."""
+"""Bucket to read: (bucket, writer to read from, its parts), as ``LogState.stable`` returns it."""
 
 
 class BlockReader:
-    """Reads blocks of one stream, of any of its writers. Keeps one reader per writer, which
-    stands where the last read ended.
+    """Reader of the blocks of one stream, of any of its writers. Keeps one reader per writer, which
+    continues where its last read ended.
     """
 
     def __init__(
@@ -35,11 +36,10 @@ class BlockReader:
         is_own: bool = False,
         is_elsewhere: bool = False,
     ) -> None:
-        """``topic_of(replica)`` is the block topic of a writer.
+        """Keep the arguments. ``topic_of`` maps a replica to its block topic.
 
-        ``is_own``: the same participant writes the stream, so its blocks need not be looked
-            through.
-        ``is_elsewhere``: they are on another owner's cluster.
+        ``is_own`` means that the same participant writes the stream, so that blocks need no
+        validation; ``is_elsewhere`` that they are on another owner's cluster.
         """
         self._is_elsewhere = is_elsewhere
         self._log = log
@@ -49,15 +49,15 @@ class BlockReader:
         self._readers: dict[str, RangeReader] = {}
 
     def read(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
-        """All rows of ``parts``, in the order of the parts; None if they have no rows. Raises
-        as ``read_parts``.
+        """Return all rows of ``parts``, in the order of the parts, or None if there are none.
+        Raises as ``read_parts``.
         """
         tables = self.read_parts(replica, parts)
         return pa.concat_tables(tables) if tables else None
 
     def read_buckets(self, wanted: Sequence[Wanted]) -> list[tuple[int, pa.Table]]:
-        """The non-empty buckets of ``wanted``, whole and in that order: a table each, or one for
-        each set of columns (``by_columns``).
+        """Return the rows of the non-empty buckets of ``wanted``, in that order: one table for each
+        bucket, or several if its columns differ (``by_columns``).
 
         Raises as ``read_parts``.
         """
@@ -76,11 +76,11 @@ class BlockReader:
         ]
 
     def read_parts(self, replica: str, parts: Sequence[Part]) -> list[pa.Table]:
-        """One table per part.
+        """Return one table for each part.
 
         Raises:
-            DataMissing: blocks are gone, or their count, rows or (of a stream that is not one's
-                own) digest are not those of the part.
+            DataMissing: blocks are gone, or their number, rows or (unless ``is_own``) digest
+                differ from the part's.
         """
         blocks: list[dict[int, pa.Table]] = [{} for _ in parts]
         index = {(p.partition, p.attempt, p.bucket): i for i, p in enumerate(parts)}
@@ -94,7 +94,7 @@ class BlockReader:
         return self._checked(replica, parts, blocks)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all readers. Idempotent."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -136,7 +136,7 @@ class BlockReader:
             if at is not None and parts[at].offset_first <= offset < parts[at].offset_next:
                 blocks[at][head.number] = decode_block(value, is_own=self._is_own)
         except RemoteProtocolError:
-            return  # not a block: if a part counts on it, the count says so
+            return  # not a block; if a part needs one here, the count of blocks will be wrong
 
     def _checked(
         self, replica: str, parts: Sequence[Part], blocks: list[dict[int, pa.Table]]
@@ -168,8 +168,8 @@ class BlockReader:
 
 
 def _in_order(blocks: dict[int, pa.Table]) -> pa.Table | None:
-    """The rows of one part, from its blocks by number. Mostly it is one block, and putting
-    one together costs more than reading it.
+    """Return the rows of one part from its blocks, in order of their numbers; None without blocks.
+    A single block, the usual case, is not concatenated: that costs more than reading it.
     """
     if len(blocks) == 1:
         return next(iter(blocks.values()))

@@ -1,4 +1,4 @@
-"""Writes blocks and says what it wrote, as parts: rule 7."""
+"""Writer of blocks, which returns what it wrote as parts (rule 7)."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from anabranch.protocol.limits import WRITE_TRIES_MAX
 from anabranch.protocol.log.records import Part
 
 Slice = tuple[int, int, pa.Table]
-"""(partition, bucket, rows)."""
+"""Rows of one bucket for one partition: (partition, bucket, rows)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """What was sent and is not known to be in the log."""
+    """Blocks that were sent under one attempt id and are not known to be in the log."""
 
     id: str
     blocks: list[int]
-    """Of each slice."""
+    """Number of blocks of each slice."""
     digests: list[int]
-    """Of each slice."""
+    """Digest of each slice."""
 
 
 class BlockWriter:
-    """One writer of one block topic. Not thread-safe.
+    """Writer of one replica's block topic. Not thread-safe.
 
-    Blocks that no boundary record names do not exist, so a crash, a retry or an unknown outcome
-    leaves only garbage that nobody reads.
+    Blocks that no boundary record names do not exist. So a crash, a retry or an unknown outcome
+    leaves only garbage, which no reader takes.
     """
 
     def __init__(
@@ -45,21 +45,23 @@ class BlockWriter:
         self._entropy = entropy
         self._writer: LogWriter | None = None
         self._begun: list[Slice] = []
-        """What ``finish`` waits for; one slice for each part."""
+        """Slices that ``finish`` waits for, one for each part."""
         self._attempt: _Attempt | None = None
 
     def write(self, slices: Sequence[Slice]) -> tuple[Part, ...]:
-        """``begin`` and ``finish``."""
+        """Write ``slices``, wait until they are in the log, and return their parts. Raises as
+        ``begin`` and ``finish``.
+        """
         self.begin(slices)
         return self.finish()
 
     def begin(self, slices: Sequence[Slice]) -> None:
-        """Send ``slices`` as one fresh attempt, without waiting. They stay in memory until
-        ``finish``.
+        """Send ``slices`` under a fresh attempt id, without waiting. They stay in memory until
+        ``finish``, which may have to send them again.
 
         Raises:
             Unavailable: the log rejected it for good.
-            LocalProtocolError: what was begun before is not finished.
+            LocalProtocolError: ``finish`` was not called for the slices before.
         """
         if self._begun:
             message = f"{self._topic}: blocks are begun while others are not finished"
@@ -75,13 +77,13 @@ class BlockWriter:
             raise
 
     def finish(self) -> tuple[Part, ...]:
-        """Wait until the log has what was begun; nothing was: no parts.
+        """Wait until the slices of ``begin`` are in the log, and return their parts.
 
         An attempt with an unknown outcome is abandoned and written again under a new attempt id.
 
         Raises:
-            Unavailable: the log rejected it for good, or does not say what became of
-                WRITE_TRIES_MAX attempts.
+            Unavailable: the log rejected one for good, or the outcomes of WRITE_TRIES_MAX attempts
+                are unknown.
         """
         if not self._begun:
             return ()
@@ -112,7 +114,7 @@ class BlockWriter:
             self._writer = None
 
     def _forget(self) -> None:
-        """What was queued is nobody's, and must not be taken for the next attempt's."""
+        """Drop slices and attempt after a failure, so that the next ``begin`` starts afresh."""
         self._begun = []
         self.close()
 
@@ -164,10 +166,10 @@ class BlockWriter:
 
 
 class UnwrittenBlocks:
-    """In place of a ``BlockWriter``: says what the blocks would hold, and writes none."""
+    """Replacement of a ``BlockWriter`` that computes parts and writes no blocks."""
 
     def write(self, slices: Sequence[Slice]) -> tuple[Part, ...]:
-        """Parts with rows and digests; there is nothing to read them from."""
+        """Return parts with rows and digests, but no blocks to read."""
         merged = _merged(slices)
         sums = digests([table for _, _, table in merged])
         return tuple(
@@ -176,11 +178,13 @@ class UnwrittenBlocks:
         )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _merged(slices: Sequence[Slice]) -> list[Slice]:
-    """``slices`` with one for each (partition, bucket), which name a part of an attempt."""
+    """Return ``slices`` merged into one for each (partition, bucket): that pair identifies a part
+    within an attempt.
+    """
     merged: dict[tuple[int, int], list[pa.Table]] = {}
     for partition, bucket, table in slices:
         if table.num_rows:

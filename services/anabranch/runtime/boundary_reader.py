@@ -1,5 +1,5 @@
-"""Follows one boundary log: decodes, applies, counts what was rejected, and says why in the
-process' log.
+"""Reader of one boundary log: decodes records, applies them to a log state, and counts and logs
+those that are rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from anabranch.runtime.log_end import end_of, read_to
 _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 300
 _END_ANSWER_MS: Final = 10_000
-"""As long as the client waits for any answer."""
+"""Timeout for asking for the log's end, in ms: that of any request of the client."""
 
 _WHY_CHARS_MAX: Final = 200
 
@@ -43,28 +43,28 @@ _NORMAL: Final = {
     "known": logging.DEBUG,
     "log_snapshot": logging.DEBUG,
 }
-"""Reasons that restarts, failovers and repeated writes bring about. Any other is a warning:
-no writer that works does that.
+"""Reasons of rejection, with the log level, that restarts, failovers and repeated writes cause. Any
+other reason is logged as a warning: a correct writer does not cause it.
 """
 
 Listener = Callable[[int, LogEntry, Outcome], None]
 
 
 class Judge(Protocol):
-    """Whose signed records count."""
+    """Judge of whose signed records count."""
 
     def refresh(self) -> None:
-        """Read the statements about signers by now; called after records were fetched, and before
+        """Read all present statements about signers. Called after records were fetched, and before
         they are judged.
 
         Raises:
-            Unavailable: no answer: they are judged later.
+            Unavailable: no answer; the records are judged later.
         """
 
     def why_not(
         self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
     ) -> str:
-        """Why a record does not count that the log took at this time; empty: it does."""
+        """Return why a record that the log took at ``at_ms`` does not count; empty if it counts."""
 
     def close(self) -> None:
         """Idempotent."""
@@ -72,27 +72,27 @@ class Judge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStream:
-    """What the pipeline file says of a stream, besides its topic and its writers."""
+    """Properties that the pipeline file gives a stream, besides its topic and writers."""
 
     bucket_ms: int = 0
-    """The width of its buckets; 0: any will do."""
+    """Width of the stream's buckets, in ms; 0 accepts any."""
     known_as: str = ""
-    """What it is called here, if it is another pipeline's (``as_known_here``)."""
+    """Name of the stream in this pipeline, if it is another pipeline's (``as_known_here``)."""
     judge: Judge | None = None
-    """Only what is signed counts, as it says; None: whoever may write the topic is believed."""
+    """Judge of signatures; with None every record of the topic counts, signed or not."""
     source: SourceStream | None = None
-    """Where it is a source's, what the file says of that."""
+    """Shards and numbers of the source, if the stream is a source's; else None."""
 
 
 _ANY: Final = ExpectedStream()
 
 
 class StreamReader(Protocol):
-    """What follows the boundary log of a stream, wherever that is. Not thread-safe."""
+    """Interface of a reader of a boundary log, on this or another cluster. Not thread-safe."""
 
     @property
     def log_state(self) -> LogState:
-        """The stream, as far as it was read."""
+        """State of the stream, as far as the log was read."""
 
     @property
     def offset_next(self) -> int:
@@ -104,30 +104,30 @@ class StreamReader(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why nothing comes, for people; empty: nothing is known to be wrong."""
+        """Reason why no records arrive, for messages; empty if nothing is known to be wrong."""
 
     @property
     def is_opening(self) -> bool:
-        """Whether nobody knows yet if it can be read."""
+        """Whether it is not known yet if the log can be read."""
 
     def poll(self, wait_ms: int) -> int:
-        """As ``BoundaryReader.poll``."""
+        """Read and apply new records, as ``BoundaryReader.poll``."""
 
     def end(self) -> int:
-        """As ``BoundaryReader.end``."""
+        """Return the log's end offset, as ``BoundaryReader.end``."""
 
     def read_to_end(self) -> None:
-        """As ``BoundaryReader.read_to_end``."""
+        """Read up to the present end, as ``BoundaryReader.read_to_end``."""
 
     def close(self) -> None:
         """Idempotent."""
 
 
 class BoundaryReader:
-    """One reader of one stream's boundary log. Not thread-safe.
+    """Reader of one stream's boundary log. Not thread-safe.
 
     A crash loses nothing: a new reader reads the log again, from its beginning or from a log
-    snapshot on (``protocol.log.log_snapshots``).
+    snapshot (``protocol.log.log_snapshots``).
     """
 
     def __init__(
@@ -163,8 +163,8 @@ class BoundaryReader:
             expected.source.tell(self.log_state)
         self.counts: Counter[str] = Counter()
         self.appended_ms: int | None = None
-        """The log's time of the record that the listener gets; None: it was read before the log
-        snapshot with which the reading begins, and the time is not known any more.
+        """Append time, in ms, of the record that the listener is called with. None if the record is
+        older than the log snapshot at which reading began: the time is not known then.
         """
         self._rejected: Counter[tuple[str, str]] = Counter()
         self._unjudged: list[Chunk] = []
@@ -173,15 +173,14 @@ class BoundaryReader:
         self._reader.assign({self._at: self.offset_next})
 
     def poll(self, wait_ms: int) -> int:
-        """Apply what is there; waits up to ``wait_ms`` for the first record. Returns the number of
-        records read.
+        """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.
 
         Raises:
-            ConfigurationError: the stream has buckets of another width; or its source has another
-                number of shards by now than the file says.
-            DataMissing: the log does not begin at its beginning, and no log snapshot in it says
-                what stood there; or it was cut, or this reader was overtaken by trimming: the
-                process ends, and the next one begins at a log snapshot.
+            ConfigurationError: the stream's buckets have another width, or its source has another
+                number of shards now, than the file says.
+            DataMissing: the log's first records were deleted and no log snapshot in it replaces
+                them; or the log was truncated, or trimmed beyond this reader. The process ends, and
+                the next one begins at a log snapshot.
         """
         read = 0
         for chunk in self._fetch(wait_ms):
@@ -221,7 +220,7 @@ class BoundaryReader:
         return read
 
     def _fetch(self, wait_ms: int) -> list[Chunk]:
-        """Records, once all is known by which they are judged."""
+        """Fetch records, and then the statements about signers by which they are judged."""
         judge = self._expected.judge
         chunks = self._unjudged or self._reader.fetch(_FETCH_RECORDS, wait_ms)
         if judge is None or not chunks:
@@ -267,7 +266,7 @@ class BoundaryReader:
             raise ConfigurationError(message)
 
     def _begin(self, offset: int, entry: LogEntry) -> None:
-        """As long as the beginning is being looked for."""
+        """Handle a record while the reader still searches for a log snapshot to begin with."""
         steps = self._start.apply(offset, entry)
         while True:
             with self._lock:
@@ -284,8 +283,8 @@ class BoundaryReader:
             self._listener(offset, entry, outcome)
 
     def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
-        """Log the first, tenth, hundredth ... record rejected for this reason of this writer:
-        all together are no flood, whoever writes them.
+        """Log the first, tenth, hundredth ... record of ``writer`` rejected for ``reason``: a
+        faulty writer cannot flood the process' log.
         """
         which = reason, writer if writer in self._writers else ""
         self._rejected[which] += 1
@@ -307,11 +306,11 @@ class BoundaryReader:
         )
 
     def listen(self, listener: Listener | None) -> None:
-        """From now on ``listener`` gets what is read, in place of who got it before."""
+        """Replace the listener: ``listener`` is called with every record read from now on."""
         self._listener = listener
 
     def end(self) -> int:
-        """Where the log ends now.
+        """Return the log's present end offset.
 
         Raises:
             Unavailable: no answer.
@@ -319,10 +318,10 @@ class BoundaryReader:
         return end_of(self._reader, self._at, _END_ANSWER_MS)
 
     def read_to_end(self) -> None:
-        """Apply everything up to an end offset that is fetched now.
+        """Read and apply all records up to the log's present end.
 
         Raises:
-            Unavailable: nothing came for a while although there is more.
+            Unavailable: no record arrived for a while although the end is not reached.
             DataMissing: as ``poll``.
         """
         read_to(
@@ -334,7 +333,7 @@ class BoundaryReader:
         )
 
     def reopen(self) -> None:
-        """Read on with another client where this one, which has failed, stopped."""
+        """Replace the client, which has failed, and continue at the same offset."""
         self._reader.close()
         self._reader = self._log.reader(committed=False, headers=True, follows=True)
         self._reader.assign({self._at: self.offset_next})

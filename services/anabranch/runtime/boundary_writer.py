@@ -1,5 +1,5 @@
-"""Appends to a boundary log as one writer of it. What counts, and what is sent again, is decided
-in ``protocol.log.writer``.
+"""Writer to a boundary log: epochs, appends, retries. ``protocol.log.writer`` decides which records
+count and when they are sent again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _RETRY_MS: Final = 200
 
 
 class Signing(NamedTuple):
-    """How a writer signs, and whose records it takes for accepted. Where it goes by the same as
-    readers of other owners do, it chains its records onto those that they know.
+    """Keys with which a writer signs, and the judge of whose records it accepts. It must judge as
+    readers of other owners do, so that it chains its records onto ones that they accepted.
     """
 
     sign: Sign
@@ -37,7 +37,7 @@ class Signing(NamedTuple):
 
 
 class BoundaryWriter:
-    """One writer (a source's ingestion, or a replica of a stage) of one stream. Not thread-safe."""
+    """Writer of one stream: a source's ingestion, or a replica of a stage. Not thread-safe."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class BoundaryWriter:
 
     @property
     def replica(self) -> str:
-        """As which it writes."""
+        """Name of the replica that it writes as."""
         return self._started.replica
 
     @property
     def epoch(self) -> int:
-        """The one that it began; -1: none yet."""
+        """Epoch that this writer began; -1 before that."""
         return self._own.epoch
 
     @property
     def log_state(self) -> LogState:
-        """The stream as this writer sees it."""
+        """State of the stream, as far as this writer has read the log."""
         return self._reader.log_state
 
     def listen(self, listener: Listener | None) -> None:
@@ -97,7 +97,7 @@ class BoundaryWriter:
         self._listener = listener
 
     def tip(self) -> BatchId | None:
-        """Id of the last accepted record of this replica."""
+        """Return the id of this replica's last accepted record; None if there is none."""
         return self.log_state.tip(self._started.replica)
 
     def start(self, may_begin: Callable[[LogState], None] = lambda _: None) -> int:
@@ -123,32 +123,38 @@ class BoundaryWriter:
         return self._own.begun(self.log_state)
 
     def check_epoch(self) -> None:
-        """Raises Fenced when the log, as far as it was read, has a newer epoch of this replica."""
+        """Check that the log, as far as it was read, has no newer epoch of this replica.
+
+        Raises:
+            Fenced: it has.
+        """
         self._own.check_epoch(self.log_state)
 
     def append(self, record: BoundaryRecord) -> None:
-        """``send`` and ``await_accepted``."""
+        """Send ``record`` and wait until it is accepted. Raises as ``send`` and
+        ``await_accepted``.
+        """
         self.send(record)
         self.await_accepted()
 
     def send(self, record: BoundaryRecord) -> None:
-        """Put ``record`` under way, without waiting. Whether it counts, ``await_accepted`` says.
+        """Send ``record`` without waiting; ``await_accepted`` returns whether it counts.
 
         Raises:
-            LocalProtocolError: it is of another epoch, or an earlier one is still under way: the
-                chain goes on only from a record that is seen accepted.
+            LocalProtocolError: it has another epoch, or an earlier record is still in flight: a
+                record may continue only one that was seen accepted.
         """
         self._own.put(record)
         self._queue(record)
 
     def await_accepted(self) -> BoundaryRecord | None:
-        """Rule 2: read the log until the record that is under way is seen accepted. Returns it;
-        None: none is.
+        """Read the log until the record in flight is seen accepted (rule 2), and return it. Return
+        None if none is in flight.
 
         Raises:
             Fenced: a newer epoch began, or the record was seen and rejected: this process is not
                 the writer any more.
-            TooManyParts: it was rejected since too much is open.
+            TooManyParts: it was rejected, since too many parts are open.
         """
         record = self._own.under_way
         if not isinstance(record, BoundaryRecord):
@@ -157,7 +163,7 @@ class BoundaryWriter:
         return record
 
     def append_other(self, entry: BranchEnded | Recomputed) -> None:
-        """Rule 2, for what is no batch: append ``entry`` and read the log until it is seen.
+        """Append ``entry``, which is no batch's record, and read the log until it is seen (rule 2).
 
         Raises:
             Fenced: a newer epoch began.
@@ -166,14 +172,14 @@ class BoundaryWriter:
         self._settle(entry, self._send)
 
     def poll(self, wait_ms: int = 0) -> int:
-        """Read on without writing."""
+        """Read and apply new records, as ``BoundaryReader.poll``."""
         return self._reader.poll(wait_ms)
 
     def read_to_end(self) -> None:
-        """Read on without writing, up to where the log ends now.
+        """Read and apply all records up to the log's present end.
 
         Raises:
-            Unavailable: nothing came for a while although there is more.
+            Unavailable: no record arrived for a while although the end is not reached.
         """
         self._reader.read_to_end()
 
@@ -193,7 +199,7 @@ class BoundaryWriter:
             self._listener(offset, entry, outcome)
 
     def _settle(self, entry: OwnEntry, deliver: Callable[[OwnEntry], bool]) -> None:
-        """Have what is under way delivered, and wait until it counts."""
+        """Call ``deliver`` for ``entry`` and wait until it is seen in the log."""
         try:
             self._wait(
                 entry,
@@ -208,7 +214,7 @@ class BoundaryWriter:
         return self._flush(entry)
 
     def _queue(self, entry: OwnEntry) -> LogWriter:
-        """Give ``entry`` to the client, and open one if there is none."""
+        """Queue ``entry`` at the client, which is opened if needed; return the client."""
         value, headers = boundary_records.encode(entry)
         if self._sign is not None:
             headers = [*headers, *signed(self._at.topic, value, self._sign)]
@@ -218,8 +224,8 @@ class BoundaryWriter:
         return self._writer
 
     def _flush(self, entry: OwnEntry) -> bool:
-        """Wait for an acknowledgement of ``entry``, which is queued. False: the outcome is unknown;
-        the log says afterwards what happened.
+        """Wait for the acknowledgement of ``entry``, which is queued. False if the outcome is
+        unknown: reading the log then shows what happened.
         """
         for attempt in range(_FLUSH_TRIES):
             try:

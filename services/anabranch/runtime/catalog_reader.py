@@ -1,4 +1,4 @@
-"""Reads the catalogs of a federation's participants, with the keys that judge them."""
+"""Reader of the catalogs of a federation's participants, and of the keys by which entries count."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from anabranch.protocol.federation.lookup import Lookup, RecordFormat
 from anabranch.runtime.key_reader import UNREADABLE, KeyReader, TopicLogs
 
 UNDATED: Final = "a topic without message.timestamp.type=LogAppendTime"
-"""Why nothing counts in a catalog whose writer sets the times: it could date entries back to before
-its key was revoked.
+"""Reason why no entry counts in a catalog whose topic takes timestamps from the writer: it could
+date entries back to before its key was revoked.
 """
 
 

@@ -1,8 +1,8 @@
-"""Rounds without Python's cycle collector.
+"""Suspension of Python's cycle collector during a round.
 
-A round makes hundreds of thousands of objects that die by their reference counts. The collector
-goes by how many were made, so it would look through the living ones again and again and find no
-cycle: a sixth of the processor time of ingestion went there.
+A round allocates hundreds of thousands of objects that are freed by their reference counts. The
+collector runs after a number of allocations, so it would traverse the live objects repeatedly and
+find no cycle: it took a sixth of ingestion's processor time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """No collection inside; afterwards it is as it was."""
+    """Suspend the cycle collector inside the context; restore its state afterwards."""
     enabled = gc.isenabled()
     gc.disable()
     try:

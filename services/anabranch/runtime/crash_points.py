@@ -1,8 +1,8 @@
-"""Named points at which a test may end this process as a kill would: between any two steps after
-which the world looks different.
+"""Named points at which a test can kill this process: one between any two steps that others can
+tell apart.
 
-Nothing happens at a point unless ``ANABRANCH_CRASH_POINT`` names it, as ``name`` or ``name:count``
-(its count-th time). A tidy test checks that each of ``POINTS`` is used in the code exactly once,
+A point does nothing unless ``ANABRANCH_CRASH_POINT`` names it, as ``name`` or ``name:count`` (kills
+at the count-th pass). A tidy test checks that each of ``POINTS`` is used in the code exactly once,
 and that a test kills there.
 """
 
@@ -81,7 +81,7 @@ POINTS: Final = {
 
 
 def crash_point(name: str) -> None:
-    """End the process here, if the variable says so. ``name`` is one of ``POINTS``."""
+    """Kill the process here if the variable names this point. ``name`` is one of ``POINTS``."""
     if _IS_ARMED:
         _reached(name)
 
@@ -93,6 +93,6 @@ def _reached(name: str) -> None:
 
 
 _IS_ARMED: Final = bool(os.environ.get(VARIABLE))
-"""Looked up once: points stand in loops that run for every batch."""
+"""Whether any point is armed. Read once, since points are in loops that run for every batch."""
 _TIMES: Final = itertools.count(1)
-"""How often the process has passed the point."""
+"""Counter of passes of the armed point."""

@@ -1,5 +1,5 @@
-"""What replicas on other owners' clusters say of themselves, heard by threads of their own: such a
-cluster may be out of reach, and nobody here waits for it.
+"""Readers of control topics on other owners' clusters. Each has a thread of its own: such a cluster
+may be unreachable, and no caller may wait for it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _POLL_MS: Final = 500
 
 
 class DistantControl:
-    """Hears ``speakers`` on one cluster, whenever that answers: from then on, not from before. One
-    thread uses it.
+    """Reader of the control topics of ``speakers`` on one cluster. Reads whenever the cluster
+    answers, and only records that are newer than the connection. One thread may use it.
     """
 
     def __init__(self, log: EventLog, speakers: Mapping[str, Speaker]) -> None:
-        """Nothing is contacted by the caller."""
+        """Start the thread that reads; the caller contacts nothing."""
         self._log, self._speakers = log, speakers
         self._heard: SimpleQueue[ControlRecord] = SimpleQueue()
         self._closing = threading.Event()
@@ -34,17 +34,17 @@ class DistantControl:
         thread.start()
 
     def poll(self) -> list[ControlRecord]:
-        """What was heard since the last call.
+        """Return the records read since the last call.
 
         Raises:
-            What is wrong with what is read.
+            The error that ended the thread, if one did.
         """
         if self._error is not None:
             raise self._error
         return [self._heard.get() for _ in range(self._heard.qsize())]
 
     def close(self) -> None:
-        """Idempotent. Does not wait for what is under way."""
+        """Tell the thread to end, without waiting for it. Idempotent."""
         self._closing.set()
 
     def _run(self) -> None:
@@ -62,21 +62,21 @@ class DistantControl:
 
 
 class JointControl:
-    """The own control topics, and those elsewhere, as one. Not thread-safe."""
+    """Reader of the control topics of this cluster and of others together. Not thread-safe."""
 
     def __init__(self, own: ControlReader, elsewhere: Sequence[DistantControl]) -> None:
-        """All are closed with it."""
+        """Take over the readers: ``close`` closes them."""
         self._own, self._elsewhere = own, elsewhere
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
-        """What is there; waits up to ``wait_ms`` for the first record of the own cluster."""
+        """Return new records, waiting up to ``wait_ms`` for the first of this cluster."""
         found = self._own.poll(wait_ms)
         for each in self._elsewhere:
             found += each.poll()
         return found
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all readers. Idempotent."""
         self._own.close()
         for each in self._elsewhere:
             each.close()

@@ -1,11 +1,10 @@
-"""Follows a log on another owner's cluster, which may be out of reach at any time, for longer than
-anybody here may wait.
+"""Reader of a boundary log on another owner's cluster, which may be unreachable for longer than a
+caller may wait.
 
-Theory of operation. A request to such a cluster may take as long as its client likes. So a
-thread of its own opens the log, reads it and checks its signatures, and whoever follows the stream
-never waits for more than it says. The thread reads only on request, once each time: who has no room
-for more sends none. What is wrong with the way there is no error, and is tried again; what is wrong
-with the log is one, as on the own cluster.
+Theory of operation. A request to such a cluster may block for long. So a thread of its own opens
+the log, reads it and checks its signatures, and a caller waits only as long as it asks to. The
+thread reads only on request, once per request: a caller without room for more requests nothing. An
+unreachable cluster is no error, and is tried again; a faulty log is one, as on this cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ OPENING: Final = "it is being opened"
 
 
 class DistantReader:
-    """One reader of one stream's boundary log elsewhere: a ``StreamReader``. One thread uses it."""
+    """``StreamReader`` of a boundary log on another cluster. One thread may use it."""
 
     def __init__(
         self,
@@ -36,13 +35,13 @@ class DistantReader:
         writers: Iterable[str],
         open_log: Callable[[], BoundaryReader],
     ) -> None:
-        """Nothing is contacted yet.
+        """Start the thread that reads; the caller contacts nothing.
 
         Args:
-            log: The cluster.
-            topic: The boundary log.
-            writers: Of the stream.
-            open_log: Opens it; may be called again after it has failed.
+            log: The other cluster.
+            topic: The boundary log's topic.
+            writers: Writers of the stream.
+            open_log: Function that opens the log; called again after it has failed.
         """
         self._log, self._at = log, TopicPartition(topic, 0)
         self._open_log = open_log
@@ -54,37 +53,37 @@ class DistantReader:
         self._closing = threading.Event()
         self._error: BaseException | None = None
         self._polled = 0
-        """Where the log was read to when ``poll`` was called last."""
+        """Offset to which the log was read at the last ``poll``."""
         self.trouble = ""
         self._thread = threading.Thread(target=self._run, name=f"read {topic}", daemon=True)
         self._thread.start()
 
     @property
     def log_state(self) -> LogState:
-        """The stream, as far as it was read; an empty one before the log was opened."""
+        """State of the stream, as far as it was read; empty before the log is open."""
         return self._nothing if self._opened is None else self._opened.log_state
 
     @property
     def is_opening(self) -> bool:
-        """Whether nobody knows yet if it can be read."""
+        """Whether it is not known yet if the log can be read."""
         return self._opened is None and not self.trouble
 
     @property
     def offset_next(self) -> int:
-        """Where reading goes on."""
+        """Offset of the next record to read."""
         return 0 if self._opened is None else self._opened.offset_next
 
     @property
     def counts(self) -> Counter[str]:
-        """Records by what became of them."""
+        """Number of records by outcome."""
         return Counter() if self._opened is None else self._opened.counts
 
     def poll(self, wait_ms: int) -> int:
-        """Have the log read on; waits up to ``wait_ms`` for it. Returns by how much it was since
-        the last call.
+        """Request a read, wait up to ``wait_ms`` for its end, and return by how many offsets
+        reading has advanced since the last call.
 
         Raises:
-            What is wrong with the log, as ``BoundaryReader.poll``.
+            The error that ended the thread, as ``BoundaryReader.poll``.
         """
         self._wanted.set()
         self._came.wait(wait_ms / 1_000)
@@ -95,10 +94,10 @@ class DistantReader:
         return self._polled - before
 
     def end(self) -> int:
-        """Where the log ends now.
+        """Return the log's present end offset.
 
         Raises:
-            Unavailable: no answer within CLUSTER_ANSWER_MS, or nobody has opened the log yet.
+            Unavailable: no answer within CLUSTER_ANSWER_MS, or the log is not open yet.
         """
         if self._opened is None:
             raise Unavailable(f"{self._at.topic}: {self.trouble or OPENING}")
@@ -107,7 +106,7 @@ class DistantReader:
         return end_of(self._asking, self._at, CLUSTER_ANSWER_MS)
 
     def read_to_end(self) -> None:
-        """Never: whoever may not wait asks for the end, and polls.
+        """Fail: a caller of this class may not wait. It asks for the end and polls instead.
 
         Raises:
             Unavailable: always.
@@ -115,7 +114,7 @@ class DistantReader:
         raise Unavailable(f"{self._at.topic} is on another cluster, and is not waited for")
 
     def close(self) -> None:
-        """Idempotent. Does not wait for what is under way."""
+        """Tell the thread to end, without waiting for it. Idempotent."""
         self._closing.set()
         self._wanted.set()
         if self._asking is not None:
@@ -123,7 +122,7 @@ class DistantReader:
             self._asking = None
 
     def _run(self) -> None:
-        """The body of the thread that reads."""
+        """Run the thread: one read for each request, until closed or an error."""
         while True:
             self._wanted.wait()
             self._wanted.clear()

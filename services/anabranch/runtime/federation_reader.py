@@ -1,14 +1,13 @@
-"""Follows the logs of a federation: the keys of its participants, and the contracts that this
+"""Reader of a federation's logs: the keys of its participants, and the contracts that this
 principal may read.
 
-Theory of operation. Which contracts there are is what topics there are: the broker shows a
-principal those that it has a right on, and no others. A record is judged by the keys that counted
-at its time, so before one is judged all keys are read that are published by now. Whoever makes a
-contract's topic must have the broker set the times; where that is not so, its records could be
-dated at will, and the contract is left out. A topic is that of a contract for load until a text of
-another kind is the first that counts in it (``protocol.federation.content_log``).
+Theory of operation. Each contract is a topic, and the broker lists to a principal only topics that
+it has a right on. A record is judged by the keys valid at its time, so all keys published by now
+are read before one is judged. The broker must set the timestamps of a contract's topic; otherwise
+records could be dated at will, and the contract is left out. A topic counts as a contract for load
+until its first valid text is of another kind (``protocol.federation.content_log``).
 
-A crash loses nothing: a new reader reads the logs again, from their beginnings, and comes to the
+A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
 same contracts and sums.
 """
 
@@ -38,7 +37,7 @@ _KINDS: Final[dict[type[Any], type[ContentLog | PlanLog]]] = {
     ContentContract: ContentLog,
     MovementContract: PlanLog,
 }
-"""What the log of a topic is once such a text is the first that counts in it."""
+"""Kind of a contract's log, by the type of its first valid text."""
 
 _BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
     ContractLog: STATEMENTS,
@@ -47,11 +46,11 @@ _BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
 }
 
 AnyLog = ContractLog | ContentLog | PlanLog
-"""Of a contract of any kind."""
+"""Log of a contract of any kind."""
 
 
 class FederationReader:
-    """One reader of all logs. Not thread-safe."""
+    """Reader of all logs of one federation. Not thread-safe."""
 
     def __init__(
         self,
@@ -60,27 +59,27 @@ class FederationReader:
         auditor: str,
         listener: Callable[[ContractStatement], None] = lambda _: None,
     ) -> None:
-        """Nothing is read yet. ``auditor``: whose findings count, in all contracts. ``listener``:
-        gets each statement of a contract for load that counts, in the order of its log.
+        """Open the readers; read nothing. Findings of ``auditor`` count in all contracts.
+        ``listener`` is called with each valid statement of a contract for load, in log order.
         """
         self._listener = listener
         self._key_reader = KeyReader(log, topics)
         self.keys = self._key_reader.keys
         self.signers = self._key_reader.signers
         self.contracts: dict[str, ContractLog] = {}
-        """For load."""
+        """Contracts for load, by name."""
         self.contents: dict[str, ContentLog | PlanLog] = {}
-        """For streams, and movement contracts."""
+        """Contracts for streams, and movement contracts, by name."""
         self.undatable: set[str] = set()
-        """Topics of contracts whose times the broker does not set."""
+        """Topics of contracts that are left out: the broker does not set their timestamps."""
         self._ignored: Counter[str] = Counter()
         self._topics, self._auditor = topics, auditor
         self.verify = self._key_reader.verify
-        """Whether a key that counted at a time made a signature."""
+        """Function that checks whether a key valid at a time made a signature."""
         self._admin = log.admin()
         self._contract_logs = TopicLogs(log)
         self._unjudged: list[Chunk] = []
-        """What was read while the keys could not be: it is judged with the next poll."""
+        """Records read while the keys could not be read; the next poll judges them."""
 
     @property
     def every(self) -> dict[str, AnyLog]:
@@ -102,7 +101,7 @@ class FederationReader:
         return found
 
     def look(self) -> None:
-        """Look for participants and contracts that are new.
+        """Find new participants and contracts, and follow their logs.
 
         Raises:
             Unavailable: no answer.
@@ -123,16 +122,16 @@ class FederationReader:
             self.contracts[name] = ContractLog(name, self.verify, self._auditor)
 
     def poll(self, wait_ms: int) -> int:
-        """Take what is there; the number of records. Waits up to ``wait_ms`` for the first.
+        """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.
 
         Raises:
-            Unavailable: no answer; the next call takes what this one has read.
-            DataMissing: a log was cut.
+            Unavailable: no answer; the next call applies the records that this one has read.
+            DataMissing: a log was truncated.
         """
         self._unjudged = self._unjudged or self._contract_logs.fetch(wait_ms)
         if not self._unjudged:
             return 0
-        # The key of what was just read may be as new, and its participant, too.
+        # The keys of these records may be as new, and their participants too.
         self.look()
         self._key_reader.read_to_end()
         chunks, self._unjudged = self._unjudged, []
@@ -143,18 +142,18 @@ class FederationReader:
         return sum(len(chunk.offsets) for chunk in chunks)
 
     def read_keys(self) -> None:
-        """Take the statements about keys by now, in the logs that it follows.
+        """Read all present statements about keys in the logs that it follows.
 
         Raises:
-            Unavailable: no answer, or nothing comes although there is more.
+            Unavailable: no answer, or no record arrives although the end is not reached.
         """
         self._key_reader.read_to_end()
 
     def read_to_end(self) -> None:
-        """Take all that there is by now.
+        """Read and apply all logs up to their present ends.
 
         Raises:
-            Unavailable: no answer, or nothing comes although there is more.
+            Unavailable: no answer, or no record arrives although the end is not reached.
             DataMissing: as ``look``.
         """
         self.look()
@@ -164,7 +163,7 @@ class FederationReader:
         self._contract_logs.read_to_end(self.poll)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all readers. Idempotent."""
         self._key_reader.close()
         self._contract_logs.close()
         self._admin.close()
@@ -189,12 +188,12 @@ class FederationReader:
             self._listener(statement)
 
     def find(self, name: str) -> AnyLog | None:
-        """The contract of this name; None: this principal sees none."""
+        """Return the contract of this name; None if this principal sees none."""
         return self.contents.get(name) or self.contracts.get(name)
 
     def add(self, name: str, statement: Any, signature: Signature, appended_ms: int) -> str:
-        """Counts a record of the log of contract ``name``, in its order; answers why it changes
-        nothing, or nothing.
+        """Apply a record of the log of contract ``name``; records must come in log order. Return
+        why it changes nothing, or an empty text.
         """
         found: Any = self.find(name) or ContractLog(name, self.verify, self._auditor)
         kind = _KINDS.get(type(statement))

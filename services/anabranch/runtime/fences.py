@@ -1,7 +1,7 @@
-"""The fences of one stage, as one process of a replica hears and judges them.
+"""Watch for fences against one process of a replica.
 
-Whether a fence is proven is ``protocol.control.fencing``'s to say, by the stage's boundary log.
-That is read anew, whole: a process forgets what it has closed, and a fence is rare.
+``protocol.control.fencing`` decides, from the stage's boundary log, whether a fence is proven. The
+log is read afresh as a whole: a process forgets buckets that it has closed, and fences are rare.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.boundary_log import LogState
 
 _TRIES_MAX: Final = 3
-"""To read the log. It is trimmed every half minute, and read in less."""
+"""Maximum number of attempts to read the log. It may be trimmed while it is read, but only every
+half minute, and reading takes less.
+"""
 
 
 class FenceWatch:
-    """Of one process. Not thread-safe."""
+    """Watch of one process of replica ``replica`` for fences against it. Not thread-safe."""
 
     def __init__(self, log: EventLog, pipeline: Pipeline, stage: str, replica: str) -> None:
         self._log, self._pipeline = log, pipeline
         self._stage, self._replica = stage, replica
         self.epoch = -1
-        """Of this process, set once it has one (rule 1): a fence names it."""
+        """Epoch of this process, set once it has one (rule 1). A fence names the epoch that it
+        ends.
+        """
 
     def hear(self, entry: ControlRecord) -> None:
-        """Take a record of a control topic. A fence that is not proven changes nothing.
+        """Process a record of a control topic. A fence that is not proven changes nothing.
 
         Raises:
-            Outvoted: it is a fence that means this process.
-            Unavailable: it is one, and the log by which to judge it cannot be read.
-            DataMissing: the same; there is no log snapshot where it begins.
+            Outvoted: it is a proven fence against this process.
+            Unavailable: it is a fence, and the log that proves it cannot be read.
+            DataMissing: it is a fence, and the log's first records are deleted without a snapshot.
         """
         own = self._stage, self._replica, self.epoch
         if not isinstance(entry, Fence) or (entry.stage, entry.replica, entry.epoch) != own:
@@ -54,8 +58,8 @@ class FenceWatch:
             raise Outvoted(message)
 
     def fenced(self) -> dict[str, int]:
-        """The newest fenced epoch of each replica of the stage that ever was, read where somebody
-        may be fenced at all.
+        """Return the newest fenced epoch of each replica that the stage ever had. Empty, without
+        reading, if the stage has too few replicas for a vote.
 
         Raises:
             Unavailable: a topic does not exist, or there is no answer.
@@ -73,8 +77,8 @@ class FenceWatch:
         return fenced_epochs(fences, self._read())
 
     def _read(self) -> LogState:
-        """The stage's log as it is now. Where it is trimmed while it is read, it is read from where
-        it begins then: whoever says a fence must not be able to end this process by that.
+        """Return the present state of the stage's log. If the log is trimmed while it is read,
+        reads again from its new beginning: a mere claim of a fence must not end this process.
         """
         for _ in range(_TRIES_MAX - 1):
             with suppress(DataMissing):

@@ -1,5 +1,5 @@
-"""Are the blocks still there that come after a position? A process looks before it starts, so that
-it does not end in the middle of its first batch.
+"""Checks whether the blocks after a position still exist. A process checks before it starts, so
+that it does not fail in the middle of its first batch.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from anabranch.protocol.log.records import Part
 from anabranch.protocol.stage.planner import TakenBucket
 
 Lock = AbstractContextManager[object]
-"""Guards a log state that another thread changes; nobody takes it while waiting for the log."""
+"""Lock of a log state that another thread changes. It is never held while waiting for the log."""
 _ALONE: Final[Lock] = nullcontext()
-"""Of a log state that no other thread changes."""
+"""Lock of a log state that no other thread changes: none."""
 
 _BUCKETS: Final = 1_000
-"""So many non-empty buckets after the position are looked at: what is deleted is deleted from
-the front.
+"""Number of non-empty buckets after the position that are checked. Blocks are deleted from the
+front, so these suffice.
 """
 
 
 class GoneBlocks:
-    """What is gone of one stream's blocks. It reads the beginnings of partitions once."""
+    """Finder of one stream's deleted blocks. Asks for the first offset of each partition once."""
 
     def __init__(self, reader: LogReader, topic_of: Callable[[str], str]) -> None:
-        """``reader``: of the log, to ask for the beginnings of partitions;
-        ``topic_of(writer)``: its block topic.
+        """Keep the arguments. ``reader`` is asked for first offsets; ``topic_of`` maps a writer to
+        its block topic.
         """
         self._reader, self._topic_of = reader, topic_of
         self._begins: dict[TopicPartition, int] = {}
 
     def is_gone(self, writer: str, parts: Iterable[Part]) -> bool:
-        """Whether any block of ``parts`` is deleted.
+        """Return whether any block of ``parts`` is deleted.
 
         Raises:
             Unavailable: the log does not answer.
@@ -50,8 +50,8 @@ class GoneBlocks:
         return False
 
     def gone(self, buckets: Iterable[TakenBucket]) -> list[int]:
-        """Those of ``buckets``, as ``LogState.stable`` gives them, that have deleted blocks;
-        ASK_BUCKETS_MAX of them at most.
+        """Return those of ``buckets``, in the form of ``LogState.stable``, that have deleted
+        blocks; at most the first ASK_BUCKETS_MAX.
         """
         found: list[int] = []
         for bucket, writer, parts in buckets:
@@ -70,15 +70,15 @@ def missing_blocks(
     *,
     lock: Lock = _ALONE,
 ) -> int | None:
-    """The first stable bucket after ``after`` of which blocks are gone, or that the log describes
-    no more; None: none of them is.
+    """Return the first stable bucket after ``after`` with deleted blocks, or that the log no longer
+    describes; None if there is none.
 
     Args:
-        reader: Of the log, to ask for the beginnings of partitions.
-        topic_of: (writer) -> its block topic.
-        log_state: The stream, read to its end.
-        after: What was read already.
-        lock: Of the log_state.
+        reader: Reader of the log, asked for first offsets.
+        topic_of: Function from a writer to its block topic.
+        log_state: State of the stream, read to its end.
+        after: Last bucket that was read already.
+        lock: Lock of ``log_state``.
 
     Raises:
         Unavailable: the log does not answer.
@@ -97,15 +97,15 @@ def last_gone(
     by_any: bool = False,
     lock: Lock = _ALONE,
 ) -> int:
-    """The last stable bucket that is not described any more, or of which blocks are gone; 0: there
-    is none. A new reader begins after it.
+    """Return the last stable bucket with deleted blocks, or that the log no longer describes; 0 if
+    there is none. A new reader begins after it.
 
     Args:
-        reader: Of the log, to ask for the beginnings of partitions.
-        topic_of: (writer) -> its block topic.
-        log_state: The stream, read to its end.
-        by_any: A bucket may be read from any writer that made the same of it.
-        lock: Of the log_state.
+        reader: Reader of the log, asked for first offsets.
+        topic_of: Function from a writer to its block topic.
+        log_state: State of the stream, read to its end.
+        by_any: Whether a bucket may be read from any writer with an equal result.
+        lock: Lock of ``log_state``.
 
     Raises:
         Unavailable: the log does not answer.
@@ -135,11 +135,11 @@ def gone_range(
     *,
     lock: Lock = _ALONE,
 ) -> tuple[int, int] | None:
-    """(first, last) stable bucket after ``after`` of which blocks are gone, of ASK_BUCKETS_MAX such
-    buckets; None: none of them is.
+    """Return the first and last of the at most ASK_BUCKETS_MAX first stable buckets after ``after``
+    with deleted blocks; None if there is none.
 
-    As ``missing_blocks``, whose arguments these are; ``count_max``: look at so many non-empty
-    buckets.
+    Arguments are as in ``missing_blocks``; ``count_max`` limits the number of non-empty buckets
+    that are checked.
     """
     with lock:
         if log_state.upto <= after:

@@ -1,5 +1,5 @@
-"""Health over HTTP, for supervisors and people: ``/healthz``, ``/readyz``, ``/statusz``,
-``/metrics``. Read-only, no secrets.
+"""Health server of a process, over HTTP: ``/healthz``, ``/readyz``, ``/statusz``, ``/metrics``.
+Read-only, and without secrets.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 READY_STATES = frozenset({"running", "waiting", "standby"})
 _JSON = "application/json"
 _REQUEST_MS_MAX: Final = 5_000
-"""A client that has not sent its request and taken the answer after this, at whatever pace,
-is cut off.
+"""Time after which a connection is closed, in ms, if the client has not sent its request and read
+the answer by then.
 """
 _CONNECTIONS_MAX: Final = 32
-"""Connections at once, each of which has a thread: beyond it the oldest is cut off, so that
-clients that only hold on keep nobody out.
+"""Maximum number of connections, each of which has a thread. Beyond it the oldest is closed, so
+that idle clients do not keep others out.
 """
 
 
 class HealthServer:
-    """Serves the health of one process from a daemon thread.
+    """HTTP server of one process' health, with a daemon thread.
 
-    ``report`` answers what ``/statusz`` shows; its ``state`` decides ``/readyz``, its ``alive``
+    ``report`` returns the content of ``/statusz``; its ``state`` decides ``/readyz``, its ``alive``
     (default true) ``/healthz``.
     """
 
@@ -60,11 +60,11 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port in use; chosen by the system where 0 was given."""
+        """Port in use; chosen by the system if 0 was given."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start the thread that answers requests."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -76,6 +76,8 @@ class HealthServer:
 
 
 class _Server(ThreadingHTTPServer):
+    """HTTP server that bounds the number and the duration of connections."""
+
     daemon_threads = True
     block_on_close = False
     request_queue_size = _CONNECTIONS_MAX
@@ -85,13 +87,13 @@ class _Server(ThreadingHTTPServer):
     ) -> None:
         self._clock = clock
         self._begun: dict[socket.socket, int] = {}
-        """When each open connection began, in monotonic ms, the oldest first."""
+        """Start of each open connection, in monotonic ms, oldest first."""
         self._lock = threading.Lock()
-        """Of ``_begun``: a leaf, nothing is waited for under it."""
+        """Lock of ``_begun``. A leaf: nothing is awaited while it is held."""
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own."""
+        """Handle a connection in a thread of its own; close the oldest if there are too many."""
         with self._lock:
             oldest = list(self._begun)[: max(0, len(self._begun) + 1 - _CONNECTIONS_MAX)]
             self._begun[request] = self._clock.monotonic_ms()
@@ -99,20 +101,22 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Called by the serving thread between two requests, every tenth of a second at least."""
+        """Close connections that take too long. The serving thread calls this between requests, at
+        least every tenth of a second.
+        """
         latest = self._clock.monotonic_ms() - _REQUEST_MS_MAX
         with self._lock:
             late = [request for request, begun in self._begun.items() if begun < latest]
         self._cut_off(late)
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection, by its thread."""
+        """Forget a connection that its thread has finished, and close it."""
         with self._lock:
             self._begun.pop(request, None)
         super().shutdown_request(request)
 
     def _cut_off(self, requests: list[socket.socket]) -> None:
-        """Let their threads end: what they wait for ends at once."""
+        """Shut the sockets down, so that the threads that wait for them end at once."""
         for request in requests:
             with self._lock:
                 self._begun.pop(request, None)
@@ -120,12 +124,14 @@ class _Server(ThreadingHTTPServer):
                 request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away or sent rubbish is no event of ours: the connection is
-        closed, nothing else changes.
+        """Ignore the error: a client disconnected or sent an invalid request. The connection is
+        closed and nothing else changes.
         """
 
 
 class _HealthHandler(BaseHTTPRequestHandler):
+    """Handler of one request."""
+
     report: Callable[[], Mapping[str, object]]
     registry: CollectorRegistry
     timeout = _REQUEST_MS_MAX / 1_000
@@ -162,4 +168,4 @@ class _HealthHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name is the standard library's
-        """Requests are not logged: a supervisor asks several times a second."""
+        """Log nothing: a supervisor sends several requests a second."""

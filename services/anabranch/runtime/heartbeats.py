@@ -1,10 +1,9 @@
-"""Heartbeats: saying what a process does, on the control topic that it alone writes, and hearing
-what others do, on theirs.
+"""Writers and readers of control topics: heartbeats, fences, trim points. Each process writes its
+own topic and reads those of others.
 
-Theory of operation. What a heartbeat says is news only, so nothing is ever repaired: one that could
-not be sent is followed by the next, one that could not be read is counted. A process without
-contact to the broker says nothing and hears nothing, and others take it for dead, which is what
-they should.
+Theory of operation. A heartbeat is replaced by the next, so none is ever repaired: a failed send is
+followed by the next heartbeat, and an unreadable record is only counted. A process without contact
+to the broker sends and receives nothing, and others rightly take it for dead.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from anabranch.protocol.stage.scheduling import CorrectionGate
 from anabranch.protocol.stage.upstream_selection import choose
 
 HEARTBEAT_NEWS_MS: Final = 50
-"""Least time between two heartbeats with news: a state that flaps must not flood the control
-topic.
+"""Minimum interval between heartbeats with changes, in ms. A state that flaps must not flood the
+control topic.
 """
 
 CONTROL_WAIT_MS: Final = 1_000
-"""What the manager waits for the broker to take a fence or a trim point: where the broker is
-away its other work must go on.
+"""Timeout for the broker's acknowledgement of control records, in ms. Short: while the broker does
+not answer, the writer's other work must continue.
 """
 
 _FETCH_RECORDS: Final = 2_000
@@ -53,12 +52,12 @@ _ALONE: Final = nullcontext()
 
 
 class ControlWriter:
-    """Writes to a control topic what may be lost. Never holds its caller up where the broker
-    does not answer. Not thread-safe.
+    """Writer of records that may be lost to a control topic. Does not block for long while the
+    broker does not answer. Not thread-safe.
     """
 
     def __init__(self, log: EventLog, topic: str, clock: Clock) -> None:
-        """Nothing is contacted yet."""
+        """Keep the arguments; contact nothing."""
         self._log = log
         self._at = TopicPartition(topic, 0)
         self._clock = clock
@@ -67,11 +66,11 @@ class ControlWriter:
         self._not_before_ms = 0
 
     def write(self, entries: Sequence[ControlRecord]) -> bool:
-        """Write ``entries``; whether all of them are there. Never raises because of the broker;
-        after a failure it tries only a while later.
+        """Write ``entries`` and return whether the broker has acknowledged all. Never raises
+        because of the broker; after a failure, calls fail for a while without trying.
 
-        Blocks until the broker has them: milliseconds, and ``CONTROL_WAIT_MS`` at most; then it is
-        a failure, though they may come yet. Until that is known nothing else is written.
+        Blocks for milliseconds, at most ``CONTROL_WAIT_MS``. After that it returns False although
+        the records may still arrive; until their outcome is known nothing else is written.
         """
         if not (self._free() and self._begin(entries)):
             return False
@@ -83,10 +82,10 @@ class ControlWriter:
         return self._taken()
 
     def offer(self, entry: ControlRecord) -> bool:
-        """Send ``entry`` and wait for nothing; whether it is under way, or there. False while the
-        one before is not settled.
+        """Send ``entry`` without waiting, and return whether it was sent. Returns False while the
+        outcome of the record before is unknown.
 
-        So where the broker does not answer one record is under way at most, and the newest news are
+        So at most one record is in flight while the broker does not answer, and the newest state is
         sent as soon as it does.
         """
         if not (self._free() and self._begin([entry])):
@@ -94,8 +93,8 @@ class ControlWriter:
         return not self._settled() or self._taken()
 
     def close(self) -> None:
-        """Idempotent. The last word is often the one that matters: what is under way is
-        waited for, ``CONTROL_WAIT_MS`` at most.
+        """Close the writer, after waiting up to ``CONTROL_WAIT_MS`` for the record in flight: the
+        last record is often the one that matters. Idempotent.
         """
         deadline_ms = self._clock.monotonic_ms() + CONTROL_WAIT_MS
         while self._under_way and not self._settled() and self._clock.monotonic_ms() < deadline_ms:
@@ -109,7 +108,7 @@ class ControlWriter:
             writer.close()
 
     def _free(self) -> bool:
-        """Whether nothing is under way; a writer that failed in the meantime is given up."""
+        """Return whether nothing is in flight; close a writer that has failed in the meantime."""
         return not self._under_way or (self._settled() and self._taken())
 
     def _begin(self, entries: Sequence[ControlRecord]) -> bool:
@@ -135,7 +134,7 @@ class ControlWriter:
             return True
 
     def _taken(self) -> bool:
-        """Of what is settled: whether it is in the topic."""
+        """Return whether the records whose outcome is known are in the topic."""
         try:
             if self._writer is not None:
                 self._writer.flush()
@@ -151,16 +150,16 @@ class ControlWriter:
 
 
 class HeartbeatSender:
-    """Sends the heartbeats of one process. Not thread-safe.
+    """Sender of one process' heartbeats. Not thread-safe.
 
-    Call ``send`` as often as you like: it sends what is news soon, and otherwise one heartbeat
-    every now and then.
+    ``send`` may be called at any rate: it sends changes soon, and otherwise one heartbeat per
+    interval.
     """
 
     def __init__(
         self, log: EventLog, topic: str, clock: Clock, *, every_ms: int = HEARTBEAT_EVERY_MS
     ) -> None:
-        """Nothing is contacted yet. ``every_ms``: between two heartbeats without news."""
+        """Contact nothing. ``every_ms`` is the interval between heartbeats without changes."""
         self._writer = ControlWriter(log, topic, clock)
         self._clock = clock
         self._every_ms = every_ms
@@ -168,10 +167,10 @@ class HeartbeatSender:
         self._sent_ms = 0
 
     def send(self, beat: Heartbeat) -> bool:
-        """Send ``beat`` if it is time to; its ``written_ms`` is set here. Returns whether it was
-        sent. Never raises because of the broker.
+        """Send ``beat`` if one is due, with ``written_ms`` set, and return whether it was sent.
+        Never raises because of the broker.
 
-        Waits for nothing: that the broker has it is looked at when the next one is due.
+        Does not wait for the acknowledgement, which is checked when the next heartbeat is due.
         """
         now_ms = self._clock.monotonic_ms()
         stated = _news(beat)
@@ -188,27 +187,27 @@ class HeartbeatSender:
         return sent
 
     def say_last(self, beat: Heartbeat) -> None:
-        """Send ``beat`` now, whatever the last one was, and wait for the broker to have
-        it, ``CONTROL_WAIT_MS`` at most.
+        """Send ``beat`` now, as the process' last, and wait up to ``CONTROL_WAIT_MS`` for the
+        broker's acknowledgement.
         """
         self._writer.write([replace(beat, written_ms=self._clock.now_ms())])
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
         self._writer.close()
 
 
 class ControlReader:
-    """Follows all control topics, by default from now on: what is alive is heard again within a
-    moment. Not thread-safe.
+    """Reader of control topics, by default from their present ends: living processes soon send
+    again. Not thread-safe.
 
-    Of each topic only what its writer may say counts (``protocol.control.records``).
+    Only records that the topic's writer is entitled to write count (``protocol.control.records``).
     """
 
     def __init__(
         self, log: EventLog, speakers: Mapping[str, Speaker], *, from_beginning: bool = False
     ) -> None:
-        """Open the topics. ``speakers``: who writes each.
+        """Open the topics. ``speakers`` maps each to its writer and its rights.
 
         Raises:
             Unavailable: one of them does not exist, or there is no answer.
@@ -221,16 +220,16 @@ class ControlReader:
         }
         self._reader.assign(self._next)
         self.counts: Counter[str] = Counter()
-        """Records by kind, and ``undecodable``, ``forged`` (its writer may not say it),
-        ``former_life`` (SK5) and ``lost`` (retention was faster than this reader).
+        """Number of records by kind, and of ``undecodable``, ``forged`` (its writer may not write
+        it), ``former_life`` (SK5) and ``lost`` ones (times that retention overtook this reader).
         """
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
-        """What is there; waits up to ``wait_ms`` for the first record."""
+        """Return new records, waiting up to ``wait_ms`` for the first."""
         try:
             chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
         except DataMissing:
-            # Old news is no loss; what counts is written again.
+            # The lost records are obsolete: what still holds is written again.
             self.counts["lost"] += 1
             for at, (start, end) in [(at, self._reader.offsets(at)) for at in self._next]:
                 self._next[at] = self._next[at] if start <= self._next[at] <= end else start
@@ -259,31 +258,31 @@ class ControlReader:
 
     def life(self, topic: str) -> str:
         """Return the identity of the life of the stream whose boundary log is ``topic``, as last
-        asked for; empty: it is not known.
+        read from the broker; empty if unknown.
         """
         return self._lives.current.get(topic, "")
 
     @property
     def rejected(self) -> int:
-        """Records that could not be used."""
+        """Number of records that could not be used."""
         return self.counts["undecodable"] + self.counts["forged"]
 
     def to_end(self) -> Iterator[ControlRecord]:
-        """Everything up to the ends that the topics have now."""
+        """Yield all records up to the present ends of the topics."""
         ends = {at: self._reader.offsets(at)[1] for at in self._next}
         while any(self._reader.position(at) < end for at, end in ends.items()):
             yield from self.poll(_WAIT_MS)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
         self._reader.close()
 
 
 class _Lives:
-    """Lives of the streams of which control records speak."""
+    """Lives of the streams that control records are about."""
 
     def __init__(self, log: EventLog, speakers: Iterable[Speaker]) -> None:
-        """Ask for all of them.
+        """Read all lives from the broker.
 
         Raises:
             Unavailable: there is no answer.
@@ -291,11 +290,11 @@ class _Lives:
         self._log = log
         self._topics = sorted({topic for each in speakers for topic in each.logs.values()})
         self.current: dict[str, str] = {}
-        """Topic of a boundary log -> its identity. Without those that do not exist yet, or that
-        this process may not see.
+        """Identity by boundary log topic. Lacks topics that do not exist yet, or that this process
+        may not see.
         """
         self._former = set[str]()
-        """Lives that were asked about and are over: an identity never comes again."""
+        """Lives that are known to have ended: an identity is never reused."""
         self._ask()
 
     def _ask(self) -> None:
@@ -303,17 +302,17 @@ class _Lives:
             self.current = admin.topic_ids(self._topics)
 
     def is_current(self, topic: str, entry: ControlRecord) -> bool:
-        """Whether ``entry``, which speaks of the log ``topic``, counts now. It does where it names
-        no life, or nothing is known of the log's.
+        """Return whether ``entry``, about the log ``topic``, is of the log's present life. True
+        also if it names no life, or the log's is unknown.
         """
         if not topic or not isinstance(entry, (Heartbeat, Fence, TrimPoint)):
             return True
         if entry.life not in (self.current.get(topic, entry.life), *self._former):
-            # The topic may have been made anew since it was last asked for.
+            # The topic may have been recreated since its identity was last read.
             try:
                 self._ask()
             except Unavailable:
-                return False  # every doubt means trimming less; a heartbeat comes again
+                return False  # in doubt trim less; heartbeats are repeated
         if self.current.get(topic, entry.life) == entry.life:
             return True
         self._former.add(entry.life)
@@ -321,7 +320,7 @@ class _Lives:
 
 
 def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[ControlRecord]:
-    """Everything that stands in the control topics, which are opened with the first ``next``.
+    """Yield all records of the control topics, which are opened at the first ``next``.
 
     Raises:
         Unavailable: one of them does not exist, or there is no answer.
@@ -334,21 +333,20 @@ def records_so_far(log: EventLog, speakers: Mapping[str, Speaker]) -> Iterator[C
 
 
 class Hearing(Protocol):
-    """What control records are heard by."""
+    """Interface of a reader of control records."""
 
     def poll(self, wait_ms: int = 0) -> list[ControlRecord]:
-        """What is there; waits up to ``wait_ms`` for the first record."""
+        """Return new records, waiting up to ``wait_ms`` for the first."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
 
 
 class ReplicaControl:
-    """What one replica hears on the control topics, and what follows: whose tentative buckets to
-    take, whether to correct. Not thread-safe.
+    """Control records as one replica uses them: from which replica to take tentative buckets, and
+    whether to correct. Not thread-safe.
 
-    ``choose``, ``states``, ``may_correct`` and ``peer_serves`` are what ``processing.replica`` asks
-    of its neighbours.
+    ``processing.replica`` calls ``choose``, ``states``, ``may_correct`` and ``peer_serves``.
     """
 
     def __init__(
@@ -360,10 +358,10 @@ class ReplicaControl:
         listener: Callable[[ControlRecord], None] = lambda _: None,
         lock: AbstractContextManager[object] = _ALONE,
     ) -> None:
-        """``detector``: what is heard of its peers, and of the replicas of its inputs.
+        """Keep the arguments. ``detector`` watches its peers and the replicas of its inputs.
 
-        ``listener`` gets every record; what it raises, ``poll`` does. ``lock``: guards what
-        follows, for callers in other threads; not taken while the topic is read.
+        ``listener`` is called with every record; ``poll`` passes on what it raises. ``lock`` guards
+        the state for callers in other threads; it is not held while the topics are read.
         """
         self._listener, self._lock = listener, lock
         self._reader = reader
@@ -373,7 +371,7 @@ class ReplicaControl:
         self._current: dict[str, str] = {}
 
     def poll(self, wait_ms: int = 0) -> int:
-        """Take what is there; how many records. Call it before asking anything."""
+        """Read and apply new records, and return their number. Call it before the other methods."""
         entries = self._reader.poll(wait_ms)
         for entry in entries:
             self._listener(entry)
@@ -388,8 +386,8 @@ class ReplicaControl:
         self._detector.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
-        """The replica from which to take tentative buckets of an input, of those that
-        ``offers`` names; one stays with a good one.
+        """Return the replica, of those in ``offers``, from which to take tentative buckets of
+        ``stream``; None if none will do. Keeps the present one as long as it is good.
         """
         chosen = choose(self._current.get(stream), self.states(stream), offers)
         if chosen is not None:
@@ -397,14 +395,14 @@ class ReplicaControl:
         return chosen
 
     def states(self, stream: str) -> Mapping[str, ReplicaState]:
-        """What each replica of an input says of itself; FAILURE: it says nothing. Empty: it
-        has none.
+        """Return the state that each replica of ``stream`` reports; FAILURE if it reports nothing.
+        Empty if the stream has no replicas.
         """
         return self._detector.states(stream, self._clock.monotonic_ms())
 
     def may_correct(self, wanted: bool) -> bool:
-        """Tell the gate whether corrections are possible now; whether they may be made at
-        full speed.
+        """Tell the gate whether corrections are ``wanted`` now, and return whether the replica may
+        correct at full speed.
         """
         if not wanted:
             self._gate.done()
@@ -414,14 +412,14 @@ class ReplicaControl:
         return self._gate.open(now_ms)
 
     def peer_serves(self) -> bool:
-        """Whether another replica of the stage gives new results."""
+        """Return whether another replica of the stage delivers new results."""
         return self._gate.peer_serves(self._clock.monotonic_ms())
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
         self._reader.close()
 
 
 def _news(beat: Heartbeat) -> Heartbeat:
-    """What is worth saying at once: everything but how far one has got."""
+    """Return ``beat`` without its progress: a change of anything else is sent at once."""
     return replace(beat, written_ms=0, bucket=0, checkpoint_bucket=0)

@@ -1,4 +1,5 @@
-"""Follows the logs of keys: which keys of participants count, and who may sign whose streams.
+"""Reader of a federation's key logs: which keys of participants are valid, and which participants
+may sign whose streams.
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings.
 """
@@ -21,18 +22,22 @@ from anabranch.runtime.log_end import read_to
 _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 100
 UNREADABLE: Final = "not a record of this log"
-"""Why a record that no rule has seen changes nothing."""
+"""Reason why a record changes nothing that does not decode or belongs to another log."""
 
 
 class TopicLogs:
-    """Topics of one partition, all read by one reader."""
+    """Reader of several topics with one partition each."""
 
     def __init__(self, log: EventLog) -> None:
         self._reader: LogReader = log.reader(committed=False, headers=False)
         self.topics: list[str] = []
 
     def add(self, topics: list[str]) -> None:
-        """Read these from their beginnings, too."""
+        """Read ``topics`` too, from their beginnings.
+
+        Raises:
+            DataMissing: the first records of one are deleted.
+        """
         if not topics:
             return
         places = {self._at(topic): self.position(topic) for topic in self.topics}
@@ -48,24 +53,24 @@ class TopicLogs:
         self.topics += topics
 
     def fetch(self, wait_ms: int) -> list[Chunk]:
-        """What is there; waits up to ``wait_ms`` for the first, also where no log is read yet: a
-        service that follows none must not ask without a pause.
+        """Return new records, waiting up to ``wait_ms`` for the first. Also waits if there are no
+        topics yet, so that a caller's loop does not spin.
         """
         return self._reader.fetch(_FETCH_RECORDS, wait_ms)
 
     def position(self, topic: str) -> int:
-        """The next offset that is read."""
+        """Return the offset of the next record to read."""
         return self._reader.position(self._at(topic))
 
     def read_to_end(self, poll: Callable[[int], object]) -> None:
-        """``poll`` until each is read to the end that it has now."""
+        """Call ``poll`` until each topic is read to its present end."""
         ends = {topic: self._reader.offsets(self._at(topic))[1] for topic in self.topics}
         for topic, end in ends.items():
             position = _position_of(self, topic)
             read_to(end, topic, position, poll, silent_polls_max=_SILENT_POLLS_MAX)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._reader.close()
 
     @staticmethod
@@ -78,44 +83,44 @@ def _position_of(logs: TopicLogs, topic: str) -> Callable[[], int]:
 
 
 class KeyReader:
-    """One reader of the logs given by ``follow``. Not thread-safe."""
+    """Reader of the key logs given to ``follow``. Not thread-safe."""
 
     def __init__(self, log: EventLog, topics: FederationTopics) -> None:
-        """Nothing is read yet."""
+        """Open the reader; read nothing."""
         self.keys = PublishedKeys()
         self.verify = verifier(self.keys)
-        """Whether a key that counted at a time made a signature."""
+        """Function that checks whether a key valid at a time made a signature."""
         self.signers = StreamSigners(self.verify)
         self.ignored: Counter[str] = Counter()
-        """Records that changed nothing, by the reason."""
+        """Number of records that changed nothing, by reason."""
         self._topics, self._logs = topics, TopicLogs(log)
 
     @property
     def topics(self) -> set[str]:
-        """The logs that it follows."""
+        """Topics of the logs that it follows."""
         return set(self._logs.topics)
 
     def follow(self, topics: Iterable[str]) -> bool:
-        """Read these logs of keys, too, from their beginnings; whether one of them is new.
+        """Follow ``topics`` too, from their beginnings, and return whether one of them is new.
 
         Raises:
             Unavailable: no answer, or there is no such topic.
-            DataMissing: a log does not begin at its beginning.
+            DataMissing: the first records of a log are deleted.
         """
         new = [topic for topic in topics if topic not in self._logs.topics]
         self._logs.add(new)
         return bool(new)
 
     def read_to_end(self) -> None:
-        """Take all that there is by now.
+        """Read and apply all logs up to their present ends.
 
         Raises:
-            Unavailable: no answer, or nothing comes although there is more.
+            Unavailable: no answer, or no record arrives although the end is not reached.
         """
         self._logs.read_to_end(self._poll)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._logs.close()
 
     def _poll(self, wait_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads one partition up to the end that it has now."""
+"""Reading of a partition up to its present end, and bounded requests for that end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def read_to(
     *,
     silent_polls_max: int,
 ) -> None:
-    """Poll until ``position`` has come to ``end``.
+    """Call ``poll`` until ``position`` has reached ``end``.
 
     Args:
         end: The end offset.
-        topic: For the message.
-        position: The next offset that is read.
-        poll: Reads on; waits up to so many ms for the first record.
-        silent_polls_max: So many polls in a row may bring nothing.
+        topic: Name of the topic, for the message.
+        position: Function that returns the offset of the next record.
+        poll: Function that reads on, waiting up to the given ms for the first record.
+        silent_polls_max: Maximum number of consecutive polls without a record.
 
     Raises:
-        Unavailable: more than that bring nothing although there is more.
+        Unavailable: more polls bring nothing although the end is not reached.
         Whatever ``poll`` raises.
     """
     silent = 0
@@ -40,16 +40,15 @@ def read_to(
         silent = silent + 1 if position() == before else 0
         if silent > silent_polls_max:
             raise Unavailable(
-                f"{topic}: nothing came after offset {before}, but it goes on to {end}"
+                f"{topic}: no record arrived after offset {before}, but the log ends at {end}"
             )
 
 
 def end_of(reader: LogReader, at: TopicPartition, wait_ms: int) -> int:
-    """Where the log ends now; for who follows it and may not wait for longer.
+    """Return the partition's present end, waiting at most ``wait_ms``.
 
-    It uses the call for many ends: the Kafka client's own for beginning and end of one partition
-    waits for ever where the client no longer knows the broker when that answers (librdkafka issue
-    2588).
+    Uses the request for many ends: the Kafka client's request for one partition's offsets can block
+    for ever if the client has forgotten the broker when it answers (librdkafka issue 2588).
 
     Raises:
         Unavailable: no answer within ``wait_ms``.
@@ -61,16 +60,16 @@ def end_of(reader: LogReader, at: TopicPartition, wait_ms: int) -> int:
 
 
 class OwnContact:
-    """Whether the own cluster answers, for who reads no stream on it. Thread-safe."""
+    """Probe whether this cluster answers, for a process that reads no stream on it. Thread-safe."""
 
     def __init__(self, log: EventLog, topic: str, threads: Threads = OWN_THREADS) -> None:
-        """Nothing is contacted yet. ``topic``: one that is there."""
+        """Keep the arguments; contact nothing. ``topic`` must exist."""
         self._log, self._at = log, TopicPartition(topic, 0)
         self._reader: LogReader | None = None
         self._lock = threads.turn()
 
     def answers(self) -> bool:
-        """Whether it does within CLUSTER_ANSWER_MS."""
+        """Return whether the cluster answers within CLUSTER_ANSWER_MS."""
         with self._lock:
             if self._reader is None:
                 self._reader = self._log.reader(committed=False, headers=False)
@@ -81,7 +80,7 @@ class OwnContact:
             return True
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         with self._lock:
             if self._reader is not None:
                 self._reader.close()

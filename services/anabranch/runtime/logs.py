@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line on stderr, those of libraries included."""
+"""Set-up of structured logs: one JSON object per line on stderr, libraries' lines included."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
 
 _LIBRARY_LEVEL = logging.WARNING
-"""Libraries speak up from here on: py4j and kafka clients are talkative below."""
+"""Level from which libraries' lines are written: py4j and Kafka clients log much below it."""
 _OURS = "anabranch.boundaries"
-"""A logger of our own that is called as libraries' are, from where no service is known: it
-speaks up from the process' level on.
+"""Name of this project's logger for code that knows no service. It is a standard library logger,
+but writes from the process' level.
 """
 
 _LINES_PER_WINDOW: Final = 20
 _WINDOW_SECONDS: Final = 10.0
-"""While a broker is away its client reports every attempt on every connection, hundreds a
-second: a long outage must not fill the disk.
+"""Length of the window in which a library's lines are limited, in s. While a broker is down its
+client logs every attempt on every connection, hundreds a second, and must not fill the disk.
 """
 _STATUS_TEXT_MAX: Final = 2_000
-"""Of an error, for people."""
+"""Maximum length of an error in the status, in characters."""
 _OF_TRACEBACKS: Final = ("at ", "File ", "...", "Traceback ")
-"""Beginnings of lines that say where an error came from, not what it is."""
+"""Prefixes of lines of a traceback that name places, not errors."""
 
 
 class _Throttle(logging.Filter):
-    """Lets through so many lines of each library logger per window; the next window's first
-    line says how many were left out.
+    """Filter that passes a limited number of lines of each library logger per window. The next
+    window's first line says how many were dropped.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class _Throttle(logging.Filter):
         self._windows: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write ``record``. Called under the handler's lock or not: a lost count
-        does no harm.
+        """Return whether to write ``record``. May be called without the handler's lock: a lost
+        count does no harm.
         """
         begun, lines = self._windows.get(record.name, (record.created, 0))
         if not 0 <= record.created - begun < _WINDOW_SECONDS:
@@ -60,8 +60,8 @@ class _Throttle(logging.Filter):
 def configure(
     service: str, name: str, level: str = "info", stream: TextIO | None = None
 ) -> FilteringBoundLogger:
-    """Set up logging of this process; the logger has ``service`` and ``name`` bound. May be
-    called again (tests).
+    """Set up this process' logging and return a logger with ``service`` and ``name`` bound. Tests
+    may call it repeatedly.
     """
     target = stream if stream is not None else sys.stderr
     shared: list[Processor] = [
@@ -95,8 +95,8 @@ def configure(
 
 
 def short(text: str) -> str:
-    """Return the lines of ``text`` that name errors, the last three of them, or its headline: what
-    a person reads of a traceback in Spark's message.
+    """Return the last three lines of ``text`` that name errors, or its headline: the gist of a
+    message of Spark with a traceback.
     """
     lines = [
         line.strip()
@@ -104,7 +104,7 @@ def short(text: str) -> str:
         if line.strip() and not line.strip().startswith(_OF_TRACEBACKS)
     ]
     reported = [
-        # What an error's name stands before may be in the next line.
+        # The text after an error's name may begin in the next line.
         headline("\n".join(lines[place:]))
         for place, line in enumerate(lines)
         if "Error" in line or "Exception" in line

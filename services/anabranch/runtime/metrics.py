@@ -1,4 +1,4 @@
-"""What every service counts, in base units (records, bytes, seconds), as Prometheus metrics.
+"""Prometheus metrics that every service has, in base units (records, bytes, seconds).
 
 Every metric has the labels ``pipeline``, ``service`` and ``name``; a service adds its own metrics
 to the same registry.
@@ -38,12 +38,12 @@ _AGES_S: Final = (
     300.0,
 )
 _AGES_KEPT: Final = 64
-"""At a bucket of 250 ms the last 16 s."""
+"""Number of last buckets whose median age is reported: 16 s of buckets of 250 ms."""
 
 
 class Registry(CollectorRegistry):
-    """The metrics of a process, and of its parts, each of which registers the same families
-    with labels of its own.
+    """Metrics of a process and its parts. Each part registers the same families with labels of its
+    own.
     """
 
     def __init__(self) -> None:
@@ -51,17 +51,17 @@ class Registry(CollectorRegistry):
         self._parts: tuple[CollectorRegistry, ...] = ()
 
     def part(self) -> CollectorRegistry:
-        """A registry whose metrics are shown with this one's."""
+        """Create a registry whose metrics are shown with this one's."""
         made = CollectorRegistry()
         self._parts = (*self._parts, made)
         return made
 
     def drop(self, part: CollectorRegistry) -> None:
-        """Show the metrics of ``part`` no more."""
+        """Stop showing the metrics of ``part``."""
         self._parts = tuple(each for each in self._parts if each is not part)
 
     def collect(self) -> Iterator[Metric]:
-        """Each family once, with the samples of all."""
+        """Yield each family once, with the samples of all parts."""
         families: dict[str, Metric] = {}
         for metric in (
             *super().collect(),
@@ -74,9 +74,7 @@ class Registry(CollectorRegistry):
 
 
 class ServiceMetrics:
-    """The metrics that all services have. Counting is thread-safe (prometheus_client's own
-    locks).
-    """
+    """Metrics that all services have. Counting is thread-safe, by prometheus_client's locks."""
 
     def __init__(
         self,
@@ -138,8 +136,8 @@ class ServiceMetrics:
         self._rejected_seen: dict[tuple[str, str], int] = {}
 
     def closed(self, bucket_ms: int, now_ms: int) -> int:
-        """The bucket that ends at ``bucket_ms`` is closed here: each counts once. Returns how
-        old buckets usually are then: the median of the last ones.
+        """Record, once for each bucket, that the bucket that ends at ``bucket_ms`` was closed here.
+        Return the median age of the last buckets at that moment, in ms.
         """
         if self._newest_ms is None or bucket_ms > self._newest_ms:
             self._newest_ms = bucket_ms
@@ -148,23 +146,23 @@ class ServiceMetrics:
         return int(median(self._last_ages))
 
     def count_in(self, records: int, size_bytes: int = 0) -> None:
-        """Records read."""
+        """Count records read."""
         self._records.labels(*self._own, "in").inc(records)
         self._bytes.labels(*self._own, "in").inc(size_bytes)
 
     def count_out(self, records: int, size_bytes: int = 0) -> None:
-        """Records written."""
+        """Count records written."""
         self._records.labels(*self._own, "out").inc(records)
         self._bytes.labels(*self._own, "out").inc(size_bytes)
 
     def count_rejected(self, records: int, size_bytes: int = 0) -> None:
-        """Records that went to a dead-letter topic."""
+        """Count records that went to a dead-letter topic."""
         self._records.labels(*self._own, "rejected").inc(records)
         self._bytes.labels(*self._own, "rejected").inc(size_bytes)
 
     def rejected(self, stream: str, totals: Mapping[str, int]) -> None:
-        """Take a boundary reader's ``counts`` of ``stream``: running totals by reason,
-        which never fall.
+        """Count rejected records from a boundary reader's ``counts`` of ``stream``: running totals
+        by reason, which never decrease.
         """
         for reason, total in totals.items():
             seen = self._rejected_seen.get((stream, reason), 0)
@@ -175,7 +173,7 @@ class ServiceMetrics:
     def follow(
         self, last_bucket_ms: Callable[[], int | None], lag_ms: Callable[[], int | None]
     ) -> None:
-        """Ask these at every scrape; None is shown as NaN."""
+        """Call the functions at every scrape for the two gauges; None is shown as NaN."""
         self._last_bucket.labels(*self._own).set_function(lambda: _seconds(last_bucket_ms()))
         self._lag.labels(*self._own).set_function(lambda: _seconds(lag_ms()))
 

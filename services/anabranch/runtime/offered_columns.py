@@ -1,5 +1,5 @@
-"""The columns of streams against the terms of an offer, once streams tell them: those of a stage of
-the definer's are known when it runs, those of an offer when the owner's Spark has planned it.
+"""Checks of streams' columns against the terms of an offer, once the columns are known: those of
+the definer's stages when they run, those of an offer when the owner's Spark has planned it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def offered_inputs(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str, pa.Schema]:
-    """Of the inputs of a stage that is offered to others the columns that its terms name: what
-    else a stream has does not come near its function. Those of other stages are as they are.
+    """Return the schemas of a stage's inputs. For a stage offered to others, each has only the
+    columns that the terms name: its function never sees the others.
 
     Raises:
-        ConfigurationError: an input has not these columns.
+        ConfigurationError: an input lacks a column, or has it with another type.
     """
     if stage.offered is None:
         return schemas
@@ -40,15 +40,15 @@ def offered_inputs(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[st
 
 
 def not_as_offered(stage: Stage, schema: pa.Schema) -> str:
-    """How the columns of a stage differ from those that its owner offers; empty: they do not."""
+    """Return how the columns of a stage differ from its owner's offer; empty if they do not."""
     assert stage.offered is not None, "of an instance"  # noqa: S101
     wrong = not_as_stated(stage.offered.gives, schema)
     return f"it does not give what the offer says: {wrong}" if wrong else ""
 
 
 def not_as_stated(record: RecordSchema, schema: pa.Schema) -> str:
-    """How the columns of a stream differ from those that its owner tells others; empty: they do
-    not.
+    """Return how the columns of a stream differ from those that its owner has published; empty if
+    they do not.
     """
     wanted, there = _types(record.arrow_schema()), _types(schema)
     more = [f"it has a column {name} more" for name in there if name not in wanted]
@@ -56,7 +56,9 @@ def not_as_stated(record: RecordSchema, schema: pa.Schema) -> str:
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:
-    """Names and types, whatever may be null: Spark says of most of what it computes that it may."""
+    """Return the types by column name, without nullability: Spark declares most results
+    nullable.
+    """
     return {
         field.name: str(field.type).replace(" not null", "")
         for field in schema

@@ -8,7 +8,7 @@ from typing import Final
 
 
 class OwnThreads:
-    """Factory without state: every service of a process may share one."""
+    """Factory of threads and locks, without state: all services of a process may share one."""
 
     def begin(self, name: str, work: Callable[[], None]) -> threading.Thread:
         """See the port."""

@@ -1,5 +1,5 @@
-"""Follows the log of moves: where each replica has its place now, by all that stands there; and
-asks where it runs.
+"""Reader of the log of moves, which places each replica on a node; and a query for the node on
+which a replica runs.
 
 A crash loses nothing: a new reader reads the log again, from its beginning.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 100
-"""So often nothing may come although there is more."""
+"""Maximum number of consecutive empty polls before the log's end, after which reading fails."""
 
 
 class PlacementReader:
-    """One reader of the log. Not thread-safe."""
+    """Reader of the log of moves. Not thread-safe."""
 
     def __init__(self, log: EventLog, topic: str, places: Places) -> None:
-        """Open it. ``places``: by the pipeline file; moves change them.
+        """Open the log. ``places`` are those of the pipeline file; moves change them.
 
         Raises:
             Unavailable: the topic does not exist, or there is no answer.
@@ -37,11 +37,11 @@ class PlacementReader:
         self._reader = log.reader(committed=False, headers=False, follows=True)
         self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
         self.ignored = 0
-        """Records that count for nobody: no moves, or moves that cannot be."""
+        """Number of records that are no moves, or impossible ones."""
 
     def poll(self, wait_ms: int = 0) -> bool:
-        """Take what is there; whether a place has changed. Waits up to ``wait_ms`` for the
-        first record.
+        """Read and apply new moves, waiting up to ``wait_ms`` for the first. Return whether a place
+        has changed.
         """
         has_changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
@@ -58,10 +58,10 @@ class PlacementReader:
         return isinstance(entry, Move) and self.places.moved(entry)
 
     def read_to_end(self) -> None:
-        """Take everything up to the end that the log has now.
+        """Read and apply the log up to its present end.
 
         Raises:
-            Unavailable: no answer, or nothing comes although there is more.
+            Unavailable: no answer, or no record arrives although the end is not reached.
         """
         end = self._reader.offsets(self._at)[1]
         read_to(
@@ -73,13 +73,13 @@ class PlacementReader:
         )
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the log. Idempotent."""
         self._reader.close()
 
 
 def runs_on(log: EventLog, pipeline: Pipeline, stage: str, process: str) -> str:
-    """The node on which the newest epoch of a replica began, by its boundary log, read to its end;
-    empty: on none, or nobody knows.
+    """Return the node on which the newest epoch of a replica began, by its boundary log, read to
+    its end. Empty if there is none, or the log does not say.
 
     Raises:
         Unavailable: no answer.

@@ -1,7 +1,7 @@
-"""Drives a query that makes a range of buckets and then ends: buckets that are made again, empty
-batches that warm Java up, samples that an auditor computes.
+"""Driver of a query that computes a range of buckets and then ends: recomputed buckets, empty
+batches that warm up the JVM, samples of an auditor.
 
-What holds after a crash at any point: nothing of such a query is needed.
+Nothing of such a query needs to survive a crash.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from anabranch.protocol.stage.replica import JointPlan
 from anabranch.runtime.own_threads import OWN_THREADS
 
 _ANSWER_WAIT_S: Final = 2.0
-"""A question that has no plan waits so long: each costs the engine a round over all inputs."""
+"""Time that a request waits for a plan, in s. Each request costs the engine a round over all
+inputs.
+"""
 
 
 class RangeTask(Protocol):
-    """What such a query runs, and what comes of it."""
+    """Interface of the work of such a query: its plans and results."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether all has run."""
+        """Whether all of the work is done."""
 
     def plan(self, position: QueryPosition) -> Plan | None:
-        """What the query that stands at ``position`` runs next; None: nothing (any more)."""
+        """Return the next plan of the query at ``position``; None if there is none now."""
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
-        """A batch has given ``parts`` and closed everything up to ``closed``."""
+        """Take over a batch's ``parts``; it has closed all buckets up to ``closed``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeStart:
-    """A batch of the query that makes buckets again (see ``processing.replica.BatchStart``)."""
+    """Batch of a range query (as ``processing.replica.BatchStart``)."""
 
     before: QueryPosition
     after: QueryPosition
@@ -46,8 +48,8 @@ class RangeStart:
 
 
 class RangeQuery:
-    """Drives a query beside those of the replica: it is given plans, and its parts are kept;
-    nothing is appended.
+    """Driver of a query beside those of the replica. Passes the task's plans to the query and the
+    parts to the task; appends nothing to a boundary log.
     """
 
     def __init__(
@@ -60,9 +62,8 @@ class RangeQuery:
         waits: bool = False,
         threads: Threads = OWN_THREADS,
     ) -> None:
-        """``name``: of the query. ``task``: what it runs. ``only``: of what it makes only
-        these buckets are written. ``waits``: there may be more to run later.
-        ``threads``: of the process.
+        """Keep the arguments. ``name`` is the query's. Blocks are written only for the buckets of
+        ``only``. With ``waits`` the task may get more work later.
         """
         self.name = name
         self.only = only
@@ -71,7 +72,7 @@ class RangeQuery:
         self._joint, self._changed = JointPlan(), threads.condition()
         self._after, self._waits = QueryPosition(), waits
         self.finished = threads.event()
-        """All has run."""
+        """Event that is set once the task is finished."""
 
     def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See ``ports.QueryDriver``."""
@@ -89,13 +90,13 @@ class RangeQuery:
             return None if plan is None else offset_of(plan, name)
 
     def change(self, task: Callable[[], None]) -> None:
-        """Call ``task``, after which there may be more to run."""
+        """Call ``task``, which may add work, and wake a waiting query."""
         with self._changed:
             task()
             self._changed.notify_all()
 
     def end(self) -> None:
-        """The query is about to be stopped: it waits for nothing."""
+        """Let the query end: it waits for no further work."""
         with self._changed:
             self._waits = False
             self._changed.notify_all()
@@ -103,14 +104,14 @@ class RangeQuery:
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
     ) -> RangeStart:
-        """A batch is in the query's log and about to run."""
+        """Check the offsets of a batch that is in the query's log and about to run."""
         del query
         self._after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
         check_watermark(self._after, watermark_ms, self._width_ms)
         return RangeStart(before, self._after, rows_of(offsets))
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """The results of a batch are written as ``parts``."""
+        """Pass the task the ``parts`` that a batch has written."""
         del query, batch
         self._task.made(parts, self._after.bucket)
         if self._task.is_finished:

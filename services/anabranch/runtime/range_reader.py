@@ -1,15 +1,13 @@
-"""Reads ranges of offsets, and nothing else: between two reads, and of partitions that are not
-read, nothing is fetched.
+"""Reader of ranges of offsets. Fetches nothing between two reads, nor from other partitions.
 
-A stage's task workers, and whoever else reads blocks, take turns at the partitions of a stream: a
-client that kept those assigned which it once read would fetch the whole stream in each of them. So
-a read assigns the partitions that it is for, from where it begins, and none when it ends. No answer
-of the broker is outstanding by the next one, so that it need not be waited for before the client
-can be sent elsewhere.
+The task workers of a stage share the partitions of a stream. A client that kept the partitions
+assigned that it once read would fetch the whole stream in every worker. So a read assigns its
+partitions at its start, and none at its end. Then no fetch is outstanding at the next read, which
+would otherwise wait for that fetch before it can move to other offsets.
 
-A client hands out whatever it has fetched, so a read goes beyond its end by what the client's queue
-holds then. That is kept, within bounds, for the read that goes on there, as where a backlog is read
-in small steps.
+A client returns all that it has fetched, so a read goes beyond its end by the content of the
+client's queue. Those records are kept, within bounds, for the next read, as a backlog is read in
+small consecutive ranges.
 """
 
 from __future__ import annotations
@@ -25,40 +23,42 @@ from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import CLUSTER_REQUEST_MS, MIB
 
 CLUSTER_PATIENCE_MS: Final = 1_500
-"""A read of blocks on another owner's cluster to which nothing comes for so long asks whether
-anybody is there, and is given up if not: the stage must be able to go on without them.
+"""Time without a record, in ms, after which a read on another owner's cluster checks whether the
+cluster answers, and fails if not: the stage must be able to continue without it.
 """
 
 _FETCH_RECORDS: Final = 4_000
 _FETCH_MS: Final = 200
 _LOOK_MS: Final = 30_000
-"""After so long without a record a look at the log shows whether what is wanted is there at all."""
+"""Time without a record, in ms, after which a read checks whether its offsets exist."""
 _LOOK_WAIT_MS: Final = 5_000
 _SILENCE_MS_MAX: Final = 120_000
-"""A broker that is away for longer ends what is read for; a shorter absence only holds it up."""
+"""Time without a record, in ms, after which a read fails. A shorter absence of the broker only
+delays it.
+"""
 _KEPT_BYTES_MAX: Final = 16 * MIB
-"""Of records that were read too far: beyond it nothing more is read of partitions that are
-read to their end, and what is kept is dropped.
+"""Maximum size of records kept from beyond the end, in bytes. Above it, partitions that are read to
+their end are unassigned, and the kept records are dropped.
 """
 
 Take = Callable[[TopicPartition, int, bytes | None, Headers], None]
-"""Given the place, offset, value and headers of a record."""
+"""Callback for one record: partition, offset, value and headers."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """All that stands in a partition from ``first`` to its last record here."""
+    """All records of a partition from offset ``first`` to the last one kept."""
 
     first: int
     records: deque[tuple[int, bytes | None, Headers]] = field(default_factory=deque)
 
 
 class RangeReader:
-    """Reads partitions of one topic. Not thread-safe."""
+    """Reader of partitions of one topic. Not thread-safe."""
 
     def __init__(self, log: EventLog, clock: Clock, *, is_elsewhere: bool = False) -> None:
-        """``is_elsewhere``: on another owner's cluster, which is not waited for where it does not
-        answer: the stage goes on without it.
+        """Open the reader. With ``is_elsewhere`` the topic is on another owner's cluster, and reads
+        fail soon if that does not answer.
         """
         self._is_elsewhere = is_elsewhere
         self._reader = log.reader(committed=False, headers=True, timestamps=False, ranges=True)
@@ -69,13 +69,13 @@ class RangeReader:
     def read(
         self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], take: Take
     ) -> None:
-        """Give ``take`` every record from ``start`` up to, not including, ``end`` of each
-        partition.
+        """Call ``take`` for every record of each partition from ``start`` up to, not including,
+        ``end``.
 
         Raises:
-            DataMissing: records are gone, or are not there yet after a long time.
-            Unavailable: nothing came for a longer one, though it is there, or nobody says that it
-                is not.
+            DataMissing: records were deleted, or do not exist after _LOOK_MS.
+            Unavailable: no record arrived for _SILENCE_MS_MAX, or another owner's cluster does not
+                answer.
         """
         begin = {at: self._from_kept(at, start[at], last, take) for at, last in end.items()}
         begin = {at: first for at, first in begin.items() if first < end[at]}
@@ -83,12 +83,12 @@ class RangeReader:
             self._read(begin, end, take)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._reader.close()
         self._forget()
 
     def _from_kept(self, at: TopicPartition, first: int, last: int, take: Take) -> int:
-        """Give what is kept of the range; where to read on."""
+        """Call ``take`` for the kept records of the range; return the offset to read from."""
         kept = self._kept.pop(at, None)
         if kept is None or not kept.records:
             return first
@@ -128,7 +128,7 @@ class RangeReader:
                 self._look(at, end[at], silent_ms=self._clock.monotonic_ms() - heard_ms)
                 looked_ms = self._clock.monotonic_ms()
         with contextlib.suppress(DataMissing, Unavailable):  # what was wanted is there
-            # Once: on a slow machine there is always more, and the rest of the backlog came here.
+            # Once only: on a slow machine more arrives all the time, up to the whole backlog.
             for chunk in reader.fetch(_FETCH_RECORDS, 0):
                 self._hand_out(chunk, end, take)
         if self._kept_bytes > _KEPT_BYTES_MAX:
@@ -145,7 +145,7 @@ class RangeReader:
                 self._kept_bytes += len(value or b"")
 
     def _look(self, at: TopicPartition, end: int, silent_ms: int) -> None:
-        """Whether to go on waiting for the records of ``at`` up to ``end``. Raises as ``read``."""
+        """Check that the records of ``at`` up to ``end`` may still arrive. Raises as ``read``."""
         text = f"{at.topic}[{at.partition}]: nothing came up to offset {end} within {silent_ms} ms"
         try:
             wait_ms = CLUSTER_REQUEST_MS if self._is_elsewhere else _LOOK_WAIT_MS

@@ -1,5 +1,5 @@
-"""A reader's side of ASK (``protocol.stage.recomputation``): sends requests on the
-control topic, hears the replies, and reports to people.
+"""Client of recomputation (``protocol.stage.recomputation``): requests deleted blocks on the
+control topic, reads the replies, and reports the state.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _LABELS: Final = ("pipeline", "reader", "stream")
 
 
 class RecomputeClient:
-    """The requests of one process. Nothing is contacted before blocks are gone. Not thread-safe."""
+    """Client of one process. Contacts nothing until blocks are missing. Not thread-safe."""
 
     def __init__(self, context: ServiceContext, reader: str, streams: Collection[str]) -> None:
-        """``reader``: who asks, the process by service and name. ``streams``: what it reads."""
+        """Keep the arguments. ``reader`` is the requesting process, SERVICE.NAME; ``streams`` are
+        those that it reads.
+        """
         pipeline = context.pipeline
         self._context = context
         self._reader = reader
@@ -52,8 +54,8 @@ class RecomputeClient:
         )
 
     def ask(self, gone: Mapping[str, tuple[int, int]]) -> str:
-        """One round, while blocks of ``gone`` = stream -> (first, last bucket) are needed. Returns
-        what has come of it, for people.
+        """Run one round: read replies, and request what is due of ``gone``, the (first, last
+        bucket) missing by stream. Return the state of the requests, in words.
 
         Raises:
             Unavailable: the log does not answer.
@@ -90,13 +92,13 @@ class RecomputeClient:
         return "; ".join(self._requests.describe(stream) for stream in gone)
 
     def there(self) -> None:
-        """Nothing is needed that is gone."""
+        """Record that no missing blocks are needed any more, and close the topics."""
         if self._control is not None:
             self.ask({})
             self.close()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
         if self._control is not None:
             control, self._control = self._control, None
             for end in control:

@@ -1,10 +1,10 @@
-"""The frame around every service: settings, loop, health, and how it ends.
+"""Frame of every service process: settings, loop, health, exit.
 
-Theory of operation. A service is a thing with ``start``, ``step`` and ``stop``. The main thread
-alone calls them, so a service needs no locks; the health server's threads only read its ``status``.
-A signal sets a flag that the loop sees after the current step. Everything a service does can be
-repeated after a crash, so any doubt is answered by ending the process: an error ends it, a thread
-that dies ends it, an end that takes too long is cut short.
+Theory of operation. A service has ``start``, ``step`` and ``stop``. Only the main thread calls
+them, so a service needs no locks; the health server's threads only read its ``status``. A signal
+sets a flag that the loop checks after the current step. All that a service does can be repeated
+after a crash, so every uncertainty ends the process: an error, a thread that dies, a stop that
+takes too long.
 """
 
 from __future__ import annotations
@@ -48,23 +48,22 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 STOP_SECONDS_MAX: Final = 10.0
-"""An orderly end takes at most this; then the process ends as it is, which is safe at any point."""
+"""Timeout of an orderly stop, in s; then the process exits at once, which is safe at any point."""
 
 STEP_SECONDS_MAX: Final = 300.0
-"""A loop that has not come round for this long is not alive. Its process ends: nothing in it can be
-trusted to bring the loop back, least of all where a call into a library never returns, and whoever
-started it starts it again.
+"""Time for one step, in s, after which the loop counts as dead and the process exits, to be
+restarted. Nothing within the process could revive it, least of all if a library call never returns.
 """
 
 _STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS_AT_ONCE: Final = 64
 
 _WATCH_AGAIN_MS: Final = 5_000
-"""So often the watch over the loop is set anew; each time costs a thread."""
+"""Interval at which the watchdog of the loop is reset, in ms; each reset costs a thread."""
 
 
 class ExitCode(IntEnum):
-    """How a service process ends; a supervisor decides by it."""
+    """Exit codes of a service process, by which a supervisor decides what to do."""
 
     STOPPED = 0
     ERROR = 1
@@ -80,11 +79,11 @@ OWN_FILES: Final = 0o077
 
 @dataclass(slots=True)
 class ServiceStatus:
-    """What a service says about itself. Written by the loop, read by the health server.
+    """Status of a service. The loop writes it, the health server reads it.
 
-    ``last_bucket_ms`` is the event time up to which it is done, ``lag_ms`` the wall clock minus
-    that; ``age_ms`` is how old a bucket usually is when it is closed here. What stands in
-    ``detail`` is replaced, never changed: its values are read by other threads.
+    ``last_bucket_ms`` is the event time up to which the service is done, ``lag_ms`` the wall clock
+    minus that, ``age_ms`` the typical age of a bucket when it is closed here. Values in ``detail``
+    are replaced, never modified: other threads read them.
     """
 
     state: str = "starting"
@@ -96,7 +95,7 @@ class ServiceStatus:
     detail: dict[str, object] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
-        """All of it, as it is now: keys may come and go while the caller looks at it."""
+        """Return a copy of the status: the loop may change keys while the caller reads it."""
         fields: dict[str, object] = {
             each.name: getattr(self, each.name) for each in dataclasses.fields(self)
         }
@@ -104,39 +103,39 @@ class ServiceStatus:
 
 
 class Service(Protocol):
-    """What ``main`` runs."""
+    """Interface of a service, as ``main`` runs it."""
 
     status: ServiceStatus
 
     def start(self) -> None:
-        """Connect, recover, fence the older process."""
+        """Connect, recover, and fence the older process."""
 
     def step(self) -> None:
-        """One short round: at most 200 ms when there is nothing to do."""
+        """Run one short round: at most 200 ms if there is nothing to do."""
 
     def stop(self) -> None:
-        """Give everything back. Idempotent; also called after ``start`` or ``step`` raised."""
+        """Release everything. Idempotent; also called after ``start`` or ``step`` has raised."""
 
 
 OtherCluster = Callable[[str, str], EventLog]
-"""(name, address) -> a cluster of another owner. Nothing is contacted yet."""
+"""Function from (name, address) to another owner's cluster; it contacts nothing."""
 
 
 StartEngine = Callable[["ServiceContext", str, Collection[str]], StartingEngine]
-"""(context, name, stages) -> an engine that begins to start, to run these stages for the process of
-that name.
+"""Function from (context, name, stages) to an engine that starts in the background, to run these
+stages for the process ``name``.
 """
 
 
 def no_other_cluster(name: str, _: str) -> NoReturn:
-    """Of a service that reads no stream of another owner."""
+    """Fail: cluster lookup of services without streams of other owners."""
     raise LocalProtocolError(f"cluster {name} is not for this service")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """What a service is built from. ``stopping`` is set by a signal: long waits inside a step
-    look at it.
+    """Dependencies of a service. A signal sets ``stopping``; long waits inside a step must check
+    it.
     """
 
     log: EventLog
@@ -152,18 +151,18 @@ class ServiceContext:
     other_cluster: OtherCluster = no_other_cluster
     threads: Threads = OWN_THREADS
     crash_point: Callable[[str], None] = crash_point
-    """Called at each of ``crash_points.POINTS`` that stands in ``processing``."""
+    """Function called at each of ``crash_points.POINTS`` in ``processing``."""
 
     def log_of(self, stream: str) -> EventLog:
-        """Where the topics of ``stream`` are; whoever writes, writes to ``log``."""
+        """Return the cluster of the topics of ``stream``. Writers always use ``log``."""
         cluster = self.pipeline.cluster_of(stream)
         return self.other_cluster(cluster, self.pipeline.clusters[cluster]) if cluster else self.log
 
 
 Connections = tuple[EventLog, Index | None, Clock, Entropy]
 Connect = Callable[[str, str | None], Connections]
-"""(Kafka address, Redis URL or None) -> ports. ``anabranch.adapters.connect.connect`` is the
-one for real.
+"""Function from (Kafka address, Redis URL or None) to ports; in production
+``anabranch.adapters.connect.connect``.
 """
 Build = Callable[[ServiceSettings, ServiceContext], Service]
 
@@ -185,7 +184,9 @@ def main(
 
 
 def run(service_name: str, build: Build, connect: Connect, settings: ServiceSettings) -> ExitCode:
-    """``main`` without the command line. Installs signal handlers: main thread only."""
+    """Run one service as ``main`` does, but with given settings, and return its exit code. Installs
+    signal handlers, so only the main thread may call it.
+    """
     os.umask(OWN_FILES)
     logger = logs.configure(service_name, settings.name, settings.log_level)
     stopping = threading.Event()
@@ -218,7 +219,11 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
 
 
 def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
-    """Raises ConfigurationError where the pipeline has no process of that name."""
+    """Check that the pipeline has a process of that name.
+
+    Raises:
+        ConfigurationError: it has none.
+    """
     known = (*pipeline.own_processes(), *pipeline.partner_processes())
     there = [process for service, process in known if service == service_name]
     if name not in there:
@@ -229,7 +234,7 @@ def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
 
 
 class Loop:
-    """Drives one service: start, step until it must stop, stop. Calls ``on_ending`` before
+    """Main loop of one service: start, steps until it must stop, stop. Calls ``on_ending`` before
     ``stop``.
     """
 
@@ -249,7 +254,7 @@ class Loop:
         context.metrics.follow(lambda: service.status.last_bucket_ms, lambda: service.status.lag_ms)
 
     def report(self) -> dict[str, object]:
-        """What ``/statusz`` shows."""
+        """Return the content of ``/statusz``."""
         now_ms = self._context.clock.monotonic_ms()
         stuck = (
             self._stepped_ms is not None and now_ms - self._stepped_ms > STEP_SECONDS_MAX * 1_000
@@ -265,7 +270,9 @@ class Loop:
         }
 
     def run(self) -> ExitCode:
-        """Until it must stop, or an error. The error is logged once, with its traceback."""
+        """Run the service until it must stop or an error occurs, which is logged once, with its
+        traceback. Return the exit code.
+        """
         settings, logger = self._context.settings, self._context.logger
         code = ExitCode.STOPPED
         health: HealthServer | None = None
@@ -316,14 +323,12 @@ class Loop:
 
 
 def run_file(state_dir: Path, service: str, name: str) -> Path:
-    """Where a running service says its pid and metrics port."""
+    """Return the path of the file with a running service's pid and metrics port."""
     return state_dir / "run" / f"{service}-{name}.json"
 
 
 def write_run_file(state_dir: Path, service: str, name: str, metrics_port: int) -> None:
-    """Tell a supervisor which port was taken. Replaced as a whole, so a reader never sees
-    half of it.
-    """
+    """Write pid and metrics port for a supervisor. The file is replaced atomically."""
     path = run_file(state_dir, service, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.new")
@@ -334,7 +339,7 @@ def write_run_file(state_dir: Path, service: str, name: str, metrics_port: int) 
 
 
 def exit_code_of(error: Exception) -> ExitCode:
-    """What the process ends with after ``error``."""
+    """Return the exit code of a process that ``error`` ends."""
     if isinstance(error, ConfigurationError):
         return ExitCode.CONFIGURATION
     if isinstance(error, Fenced):
@@ -347,8 +352,8 @@ def exit_code_of(error: Exception) -> ExitCode:
 def _ended(
     logger: FilteringBoundLogger, error: Exception, status: ServiceStatus | None = None
 ) -> ExitCode:
-    """Log ``error`` once; its field ``error`` in the last line of the log is what a
-    supervisor shows.
+    """Log ``error`` and return its exit code. A supervisor shows the field ``error`` of the log's
+    last line.
     """
     code = exit_code_of(error)
     text = str(error) or type(error).__name__
@@ -363,8 +368,8 @@ def _ended(
 
 
 def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) -> None:
-    """A thread of its own waits for signals: handlers in Python wait for the main thread,
-    which may be in a call that does not return.
+    """Set ``stopping`` on SIGTERM or SIGINT, by a thread that waits for signals. Python's own
+    handlers run only in the main thread, which may be in a call that does not return.
     """
     wakes, tells = socket.socketpair()
     tells.setblocking(False)
@@ -387,7 +392,7 @@ def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) ->
 
 
 def _cut_short(logger: FilteringBoundLogger, code: ExitCode, reason: str = "end") -> None:
-    """End the process as it is if an orderly end takes too long."""
+    """Exit the process at once if an orderly stop takes longer than STOP_SECONDS_MAX."""
 
     def cut() -> None:
         logger.warning("stop_cut_short", after_seconds=STOP_SECONDS_MAX, reason=reason)

@@ -1,5 +1,5 @@
-"""Settings of one service process: command line, then environment (``ANABRANCH_...``), then
-defaults.
+"""Settings of one service process: from the command line, else the environment
+(``ANABRANCH_...``), else defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class ServiceSettings(BaseSettings):
-    """Everything that is not in the pipeline file. ``redis`` may hold a password: never log it."""
+    """Settings that are not in the pipeline file. ``redis`` may hold a password: never log it."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -76,12 +76,12 @@ _EXAMPLES: Final = {
     "agent": "north",
     "auditor": "audit",
 }
-"""Names as the toll road has them."""
+"""Example of a process name for each service, from the toll road."""
 
 
 def argument_parser(service: str) -> argparse.ArgumentParser:
-    """The command line of ``python -m anabranch.<service>``. Options that are left out stay
-    out of the result.
+    """Return the parser of ``python -m anabranch.<service>``'s command line. Omitted options are
+    absent from its result.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m anabranch.{service}",
@@ -148,10 +148,10 @@ def argument_parser(service: str) -> argparse.ArgumentParser:
 
 
 def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
-    """Settings from ``arguments`` and the environment.
+    """Return the settings from ``arguments`` and the environment.
 
     Raises:
-        ConfigurationError: one is missing or wrong; names each by its option.
+        ConfigurationError: settings are missing or wrong; the text names each by its option.
         SystemExit: argparse, on ``--help`` (0) and unknown options (2).
     """
     given = vars(argument_parser(service).parse_args(arguments))
@@ -175,5 +175,5 @@ def read_settings(service: str, arguments: Sequence[str]) -> ServiceSettings:
 
 
 def _describe(kind: str, text: str) -> str:
-    """A mistake in our words where pydantic's are about its own fields."""
+    """Return a description of an error; replaces pydantic's text where that is about its fields."""
     return "is missing" if kind == "missing" else text

@@ -1,4 +1,4 @@
-"""The columns of what no stage of a pipeline makes."""
+"""Schemas of the streams that no stage of the pipeline makes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 
 def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
-    """Columns of the rows of a source, or of a stream of another pipeline."""
+    """Return the schema of a source's rows, or of another pipeline's stream."""
     of = pipeline.bindings if stream in pipeline.bindings else pipeline.sources
     return of[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))

@@ -25,10 +25,10 @@ def input_state(
     """Ask the broker for the input of ``shard``.
 
     Args:
-        admin: Is asked for partitions and identities.
-        reader: Is asked for offsets; it does not hide open transactions, since their records may
+        admin: Administration of the log, asked for partitions and topic ids.
+        reader: Reader asked for offsets. It must see open transactions, since their records may
             still become visible.
-        topics: Of the source; those that do not exist are left out.
+        topics: Topics of the source; those that do not exist are left out.
         shard: Only its partitions count.
         positions: Where the source goes on. A topic that still has its recorded identity has these
             partitions, whatever the first answer said: metadata may be older than a position.

@@ -1,14 +1,13 @@
-"""Identity of one life of a stream: that of its boundary log's topic.
+"""Identity of one life of a stream: the topic id of its boundary log.
 
-Theory of operation. Epochs are offsets of the boundary log, and so is all that is ordered by them:
-timelines, checkpoints, fences, heartbeats. Where the topic is deleted and made anew, by a reset, by
-hand, or with a new broker, its offsets begin again, and whatever the former life left elsewhere
-would be the newest for a long time. Kafka gives each topic an id that never comes again. So what
-outlives a process outside of the log says in which life it was written, and counts in that one
-alone.
+Theory of operation. Epochs are offsets of the boundary log, and timelines, checkpoints, fences and
+heartbeats are ordered by them. If the topic is deleted and created again, its offsets restart at 0,
+and records that the former life left elsewhere would look newer for a long time. Kafka never reuses
+a topic id. So all that outlives a process outside of the log names the life in which it was
+written, and counts only in that life.
 
-A topic may be made anew at any time. A process that asks for the identity before its epoch begins,
-and gets the same answer afterwards, has begun in that life.
+A topic may be recreated at any time. A process that reads the same identity before and after the
+begin of its epoch has begun in that life.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The boundary logs that a process of a pipeline reads: its own streams' and those of other owners.
+"""Opening of the boundary logs that a pipeline's process reads: its own streams' and other owners'.
 
-One place knows what is different about the latter, so that nobody who reads them forgets it.
+Other owners' logs need checks of signatures and names. All readers are opened here, so that none
+omits these.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ def open_stream(
     listener: Listener | None = None,
     lock: AbstractContextManager[object] | None = None,
 ) -> BoundaryReader:
-    """A reader of the boundary log of ``stream``, an input or an own one. Of another pipeline's
-    only what its owner, or who may sign for it, has signed counts, under the name that the stream
-    has here.
+    """Open the boundary log of ``stream``, an input or the process' own. In another pipeline's log
+    only records count that its owner, or a participant that may sign for it, has signed; they
+    appear under the stream's name in this pipeline.
 
     Raises:
-        Unavailable: there is no such log, or no log of its owner's keys, or no answer.
+        Unavailable: the log, or its owner's key log, does not exist, or there is no answer.
         ConfigurationError: its owner's keys cannot be used.
     """
     binding, source = pipeline.bindings.get(stream), pipeline.sources.get(whole_of(stream))
@@ -65,8 +66,8 @@ def open_published(
     writers: list[str],
     bucket_ms: int,
 ) -> BoundaryReader:
-    """The same of a published stream for a participant that has to do with it, its owner included:
-    all judge it by the published keys, so all count the same records.
+    """Open the boundary log of a published stream for a participant with a part in it, the owner
+    included. All judge records by the published keys, so all count the same ones.
 
     Raises:
         Unavailable: as ``open_stream``.
@@ -84,7 +85,7 @@ def open_published(
 
 
 def open_dated(log: EventLog, pipeline: Pipeline, stage: str) -> BoundaryReader:
-    """The same of the results of a stage, for whoever counts them by the times of its log.
+    """Open the boundary log of ``stage`` for a reader that counts results by the log's timestamps.
 
     Raises:
         Unavailable: as ``open_stream``.
@@ -97,8 +98,8 @@ def open_dated(log: EventLog, pipeline: Pipeline, stage: str) -> BoundaryReader:
 def open_elsewhere(
     log: EventLog, pipeline: Pipeline, stream: str, *, lock: AbstractContextManager[object]
 ) -> DistantReader:
-    """The same of a stream on another cluster, for who may not wait for that: nothing is contacted
-    by the caller. ``lock``: guards its log state, which a thread of its own changes.
+    """Open the boundary log of a stream on another cluster, for a caller that may not wait for that
+    cluster. A thread of its own reads the log; ``lock`` guards the log state that it changes.
     """
     return DistantReader(
         log,
@@ -109,10 +110,11 @@ def open_elsewhere(
 
 
 def signers_of(log: EventLog, pipeline: Pipeline, stream: str) -> PublishedSigners:
-    """Who may sign a published stream of this pipeline, which is in a federation.
+    """Return the judge of who may sign a published stream of this pipeline, which is in a
+    federation.
 
     Raises:
-        Unavailable: as of ``PublishedSigners``.
+        Unavailable: as ``PublishedSigners``.
     """
     assert pipeline.federation is not None, "looked for"  # noqa: S101 - by the caller
     owned = OwnedStream(pipeline.federation.participant, pipeline.name, stream)

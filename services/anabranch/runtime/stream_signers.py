@@ -1,5 +1,5 @@
-"""Who is believed in the boundary log of another owner's stream: who has one of the keys that the
-pipeline file names, or who has one that the federation's participants have published.
+"""Judges of signatures in the boundary log of another owner's stream: by keys that the pipeline
+file names, or by keys that the federation's participants have published.
 """
 
 from __future__ import annotations
@@ -17,42 +17,44 @@ from anabranch.runtime.key_reader import KeyReader
 
 
 class NamedKeys:
-    """These keys, for ever, whosever they are."""
+    """Judge that accepts records signed with any of the given keys, at any time."""
 
     def __init__(self, keys: Collection[bytes]) -> None:
-        """Of Ed25519.
+        """Read the Ed25519 ``keys``.
 
         Raises:
-            ConfigurationError: one is no key.
+            ConfigurationError: one is no valid key.
         """
         self._verify = by_one_of(keys)
 
     def refresh(self) -> None:
-        """There is nothing to be read."""
+        """Do nothing: the keys never change."""
 
     def why_not(
         self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
     ) -> str:
-        """As of ``Judge``; time and kind do not matter."""
+        """Return why the record does not count, as ``Judge.why_not``; time and kind do not
+        matter.
+        """
         del at_ms, is_snapshot
         if self._verify(message, signature.value):
             return ""
         return "its signature is none of the keys that the binding names"
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing: nothing is open."""
 
 
 class PublishedSigners:
-    """The owner, and those whom it has named, with the keys that they have published
-    (``protocol.federation.stream_signers``). Not thread-safe.
+    """Judge that accepts records of the owner, and of participants that it has named, by their
+    published keys (``protocol.federation.stream_signers``). Not thread-safe.
     """
 
     def __init__(self, log: EventLog, topics: FederationTopics, stream: OwnedStream) -> None:
-        """Reads what there is.
+        """Read the present statements.
 
         Raises:
-            Unavailable: no answer, or the owner has no log of keys, or it may not be seen.
+            Unavailable: no answer, or the owner's key log does not exist or may not be read.
         """
         self._topics, self._stream = topics, stream
         self._admin = log.admin()
@@ -65,7 +67,7 @@ class PublishedSigners:
             raise
 
     def refresh(self) -> None:
-        """Take the statements of the owner, and of those whom it has named, by now.
+        """Read the new statements of the owner and of the participants that it has named.
 
         Raises:
             Unavailable: no answer.
@@ -77,30 +79,32 @@ class PublishedSigners:
             self._reader.read_to_end()
 
     def may_sign(self, participant: str, at_ms: int) -> bool:
-        """Whether records of this participant count at this time, as far as was read."""
+        """Return whether records of ``participant`` count at ``at_ms``, by the statements read
+        so far.
+        """
         return self._reader.signers.may_sign(self._stream, participant, at_ms)
 
     def why_not(
         self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
     ) -> str:
-        """As of ``Judge``."""
+        """Return why the record does not count, as ``Judge.why_not``."""
         return self._reader.signers.why_not(
             self._stream, signature, message, at_ms, is_snapshot=is_snapshot
         )
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._reader.close()
         self._admin.close()
 
 
 def check_dated(log: EventLog, topic: str) -> None:
-    """That the broker sets the times of a boundary log: else a thief could date records back to
-    before the key was revoked.
+    """Check that the broker sets the timestamps of a boundary log. Otherwise the thief of a key
+    could date records back to before it was revoked.
 
     Raises:
-        ConfigurationError: the writers set them.
-        Unavailable: no answer, or there is no such topic, or its settings may not be seen.
+        ConfigurationError: the writers set the timestamps.
+        Unavailable: no answer, the topic does not exist, or its settings may not be read.
     """
     with closing(log.admin()) as admin:
         if admin.settings(topic).get("message.timestamp.type") != "LogAppendTime":
