@@ -258,7 +258,6 @@ def up(
             servers["kafka"] = broker = EmbeddedKafka(
                 state_dir / "kafka", kafka_port, linked=labels
             )
-            # Nodes first, at the address that the broker will have: Spark starts the slowest.
             early.start(specs(broker.reserve(), None, broker.links))
             kafka, links = broker.start(), broker.links
         else:
