@@ -8,19 +8,16 @@ from typing import Any
 
 import fastavro
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.field_types import BRANCH, Field
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import RejectionReason
+from harness.examples import examples
 
-EXAMPLES = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+EXAMPLES = examples(100)
 PLAIN: dict[str, Any] = {
     "int": st.integers(-(2**24), 2**24),
     "long": st.integers(-(2**24), 2**24),
