@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
@@ -20,6 +21,8 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.delivery.service import DeliveryService
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.identifiers import RecordId
+from anabranch.protocol.limits import MIB
 from harness import outputs
 from harness.outputs import (
     Replica,
@@ -138,6 +141,27 @@ def test_many_restarts(world: World) -> None:
         service.stop()
     world.check()
     assert [p.last_bucket for p in outputs.progress(world.log, world.pipeline)] == [1, 2, 3, 4, 5]
+
+
+def test_a_result_that_no_record_can_hold_goes_to_the_topic_of_rejected_results(
+    world: World,
+) -> None:
+    """A stage writes it in segments; a user's record has none. So it comes cut."""
+    few = rows(1, 3)
+    wide = pa.array(["I-1", "I-2 " + "x" * 18 * MIB, "I-3"])
+    world.replica.close_buckets(2, {1: few.set_column(1, "road", wide), 2: rows(2, 5)})
+    service = world.service()
+    drain(service, 2)
+    until_decided(world.log, world.pipeline)
+    found = [ident for _, ident, _, _ in delivered(world.log, world.pipeline)]
+    (chunk,) = everything(world.log, world.pipeline.outputs["out"].rejected)
+    ((headers, value),) = zip(chunk.headers, chunk.values, strict=True)
+    rejected = RecordId.parse((dict(headers)["anabranch-id"] or b"").decode())
+    assert sorted([*found, rejected]) == ids({1: 3, 2: 5})
+    assert value is not None
+    assert b"I-2 xxx" in value
+    assert int(dict(headers)["anabranch-truncated"] or b"") > 18 * MIB > len(value)
+    assert service.status.detail["rejected"] == 1
 
 
 def test_results_that_the_topic_rejects_for_their_size_go_to_their_own(

@@ -1,4 +1,6 @@
-"""A backlog whose rows are so wide that no batch of BATCH_ROWS_MAX of them fits into memory."""
+"""Rows that are wide: a backlog of which no batch of BATCH_ROWS_MAX fits into memory, and rows that
+are larger than a record may be.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,32 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.limits import MIB
 from harness.stage_processes import StageProcess
-from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
+from harness.stages import (
+    STARTS_WITHIN_S,
+    WIDTH_MS,
+    Feed,
+    Output,
+    RunningStage,
+    create_topics,
+    readings,
+    write_pipeline,
+)
 from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+pytestmark = pytest.mark.integration
 
 FUNCTIONS = """
+from pyspark.sql import functions as F
+
+def widened(a):
+    return a.select("key", F.expr("repeat('x', CAST(value AS INT))").alias("note"), "event_time")
+
+def measured(s):
+    return s.select("key", F.length("note").alias("n"), "event_time")
+
 def kept(a):
     return a.select("key", "note", "event_time")
 """
@@ -22,6 +43,43 @@ ROWS = 1_000
 NOTE = "x" * 20_000
 
 
+def test_a_row_that_is_larger_than_a_record_passes_from_stage_to_stage(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """18 MiB come through the driver. 40 MiB are more than Spark's driver takes, with what it
+    needs around them: a task writes them. More than ROW_BYTES_MAX end the stage.
+    """
+    stages = (
+        "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:widened\n"
+        "t:\n  reads: [s]\n  participant: north\n  transform: MODULE:measured\n"
+    )
+    pipeline = write_pipeline(tmp_path, topic_prefix, FUNCTIONS, stages=stages)
+    create_topics(kafka, pipeline)
+    feed = Feed(kafka, pipeline, "a")
+    wide, measured = Output(kafka, pipeline, "s"), Output(kafka, pipeline, "t")
+    sizes = [3, 18 * MIB, 40 * MIB, 5, 70 * MIB]
+    try:
+        with RunningStage(pipeline, "s.0", kafka, tmp_path / "state") as stage:
+            for bucket, size in enumerate(sizes[:-1], 1):
+                feed.append(readings([(bucket * WIDTH_MS, bucket, size)]), bucket)
+                wide.wait_closed(bucket, stage)
+            feed.append(readings([(5 * WIDTH_MS, 5, sizes[-1])]), 5)
+            error = wait_until(lambda: stage.error, STARTS_WITHIN_S, "the stage to end")
+            assert isinstance(error, StageFunctionError)
+            for words in (":widened", "buckets 5..5", "a row takes 70.0 MiB", "make it smaller"):
+                assert words in str(error)
+        notes = [row["note"] for rows in wide.buckets(1, 4).values() for row in rows]
+        assert [*map(len, notes)] == sizes[:-1]
+        with RunningStage(pipeline, "t.0", kafka, tmp_path / "state") as stage:
+            measured.wait_closed(4, stage)
+        found = [row["n"] for rows in measured.buckets(1, 4).values() for row in rows]
+        assert found == sizes[:-1]
+    finally:
+        for each in (feed, wide, measured):
+            each.close()
+
+
+@pytest.mark.nightly
 def test_a_stage_takes_a_backlog_that_is_larger_than_its_memory(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:

@@ -1,5 +1,9 @@
 """Blocks: many rows of one bucket as one Kafka record, in Arrow IPC.
 
+A row that is larger than a block is a block alone, and a block that is larger than a record may be
+stands in several records that follow each other, its *segments*: so a row may have any size up to
+ROW_BYTES_MAX.
+
 A block's table has the record's columns and, last, ``event_time`` (int64, ms). Its headers say
 which bucket, writer, epoch and attempt it belongs to and its number within the attempt (rule 7).
 
@@ -27,12 +31,21 @@ import pyarrow.compute as pc
 
 from anabranch.codec.block_guard import check_stream, check_table
 from anabranch.codec.columns import stored
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import RecordTooLarge, RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, MIB
 
 BLOCK_BYTES_MAX: Final = 4 * MIB
 """A block as a Kafka record, before compression: above it a block is split. Below the topics'
 ``max.message.bytes``.
+"""
+
+ROW_BYTES_MAX: Final = 64 * MIB
+"""A row of a stream, as a block of its own. Spark, and whoever reads the row, hold it several times
+over.
+"""
+_SEGMENT_BYTES_MAX: Final = 2 * BLOCK_BYTES_MAX
+"""Largest value of a record: a block of BLOCK_BYTES_MAX with its schema, which has SCHEMA_BYTES_MAX
+of text, is one segment. Well below the topics' ``max.message.bytes``.
 """
 
 EVENT_TIME: Final = "event_time"
@@ -54,19 +67,23 @@ IntArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
 @dataclass(frozen=True, slots=True)
 class BlockHeaders:
-    """What stands in the one header ``b`` of a block."""
+    """What stands in the one header of a block: ``b``, or ``c`` of a segment after which the block
+    continues.
+    """
 
     bucket: int
     epoch: int
     number: int
     replica: str
     attempt: str
+    is_continued: bool = False
+    """The next segment of the block is the record of the attempt with the next number."""
 
     def encode(self) -> list[tuple[str, bytes]]:
         """As Kafka headers: one, packed, since every header costs a reader time."""
         return [
             (
-                "b",
+                "c" if self.is_continued else "b",
                 _HEADER.pack(self.bucket, self.epoch, self.number)
                 + f"{self.attempt}/{self.replica}".encode(),
             )
@@ -80,14 +97,19 @@ class BlockHeaders:
             RemoteProtocolError: they are not those of a block.
         """
         for key, value in headers:
-            if key == "b" and value is not None and len(value) > _HEADER.size:
+            if key in {"b", "c"} and value is not None and len(value) > _HEADER.size:
                 bucket, epoch, number = _HEADER.unpack_from(value)
                 attempt, slash, replica = (
                     value[_HEADER.size :].decode("ascii", "replace").partition("/")
                 )
                 if slash:
                     return cls(
-                        bucket=bucket, epoch=epoch, number=number, replica=replica, attempt=attempt
+                        bucket=bucket,
+                        epoch=epoch,
+                        number=number,
+                        replica=replica,
+                        attempt=attempt,
+                        is_continued=key == "c",
                     )
         message = "a record in a block topic has no block header"
         raise RemoteProtocolError(message)
@@ -108,7 +130,7 @@ def decode_block(value: bytes | None, *, is_own: bool = False) -> pa.Table:
         RemoteProtocolError: ``value`` is too large, not an Arrow stream, or one that is no block
             (``block_guard``).
     """
-    if value is None or len(value) > 4 * BLOCK_BYTES_MAX:
+    if value is None or len(value) > ROW_BYTES_MAX:
         message = "a block is empty or too large"
         raise RemoteProtocolError(message)
     if not is_own:
@@ -121,6 +143,27 @@ def decode_block(value: bytes | None, *, is_own: bool = False) -> pa.Table:
     if not is_own:
         check_table(table)
     return table
+
+
+def segments(block: bytes) -> list[bytes]:
+    """Cut an encoded block into the values of its records.
+
+    Raises:
+        RecordTooLarge: no reader takes it. It has one row, since smaller ones are blocks of several
+            rows (``pieces``).
+    """
+    if len(block) <= _SEGMENT_BYTES_MAX:
+        return [block]
+    if len(block) > ROW_BYTES_MAX:
+        message = (
+            f"a row takes {len(block) / MIB:.1f} MiB, and may take {ROW_BYTES_MAX / MIB:.0f} MiB"
+            " in a stream: make it smaller, or several rows of it"
+        )
+        raise RecordTooLarge(message)
+    return [
+        block[start : start + _SEGMENT_BYTES_MAX]
+        for start in range(0, len(block), _SEGMENT_BYTES_MAX)
+    ]
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -214,7 +257,9 @@ def _hash_bytes(column: pa.Array) -> IntArray:
                 int(np.searchsorted(offsets, offsets[start] + _TEXT_BYTES, side="right")) - 1,
             )
             filled = lengths[start:stop] > 0
-            if filled.any():
+            if lengths[start] > _TEXT_BYTES:
+                result[start] += _hash_long(octets[offsets[start] : offsets[stop]])
+            elif filled.any():
                 result[start:stop][filled] += _hash_texts(
                     octets[offsets[start] : offsets[stop]], lengths[start:stop][filled]
                 )
@@ -233,7 +278,7 @@ def _hash_texts(
     is the same for all its octets, and is taken out of their sum.
     """
     starts = np.cumsum(lengths) - lengths
-    powers, inverses = _powers(max(_TEXT_BYTES, len(octets)))
+    powers, inverses = _powers(_TEXT_BYTES)
     sums: IntArray = np.add.reduceat(
         (octets.astype(np.uint64) + _U64(1)) * powers[: len(octets)], starts
     )
@@ -241,9 +286,23 @@ def _hash_texts(
     return sums
 
 
+def _hash_long(octets: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.uint64:
+    """Return the sum of ``_hash_bytes`` for one value, at the memory of _TEXT_BYTES of it."""
+    powers, _ = _powers(_TEXT_BYTES)
+    total, before = _U64(0), _U64(1)
+    with np.errstate(over="ignore"):
+        for start in range(0, len(octets), _TEXT_BYTES):
+            some = octets[start : start + _TEXT_BYTES].astype(np.uint64) + _U64(1)
+            total += before * (some * powers[: len(some)]).sum(dtype=np.uint64)
+            before *= powers[-1]
+    return total
+
+
 @lru_cache(maxsize=1)
 def _powers(count: int) -> tuple[IntArray, IntArray]:
-    """The prime to the power of 1 to ``count``, and its inverse to that of 0 to ``count - 1``."""
+    """Return the prime to the power of 1 to ``count``, and its inverse to that of 0 to ``count``
+    - 1.
+    """
     powers: IntArray = np.cumprod(np.full(count, _PRIME), dtype=np.uint64)
     inverses: IntArray = np.cumprod(np.full(count, _PRIME_INVERSE), dtype=np.uint64)
     inverses *= _PRIME

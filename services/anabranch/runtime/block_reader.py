@@ -21,6 +21,11 @@ from anabranch.runtime.range_reader import RangeReader
 Wanted = tuple[int, str, Sequence[Part]]
 """Bucket to read: (bucket, writer to read from, its parts), as ``LogState.stable`` returns it."""
 
+_Found = dict[int, pa.Table | bytes | None]
+"""By number, the records of a part: a block, or a segment of one that is not complete. None: a
+segment of a block that stands under the number of its last one.
+"""
+
 
 class BlockReader:
     """Reader of the blocks of one stream, of any of its writers. Keeps one reader per writer, which
@@ -82,7 +87,7 @@ class BlockReader:
             DataMissing: blocks are gone, or their number, rows or (unless ``is_own``) digest
                 differ from the part's.
         """
-        blocks: list[dict[int, pa.Table]] = [{} for _ in parts]
+        blocks: list[_Found] = [{} for _ in parts]
         index = {(p.partition, p.attempt, p.bucket): i for i, p in enumerate(parts)}
         ranges: dict[int, list[Part]] = {}
         for part in parts:
@@ -105,7 +110,7 @@ class BlockReader:
         ranges: dict[int, list[Part]],
         parts: Sequence[Part],
         index: dict[tuple[int, str, int], int],
-        blocks: list[dict[int, pa.Table]],
+        blocks: list[_Found],
     ) -> None:
         topic, reader = self._topic_of(replica), self._readers.get(replica)
         if reader is None:
@@ -128,19 +133,33 @@ class BlockReader:
         headers: Sequence[tuple[str, bytes | None]],
         parts: Sequence[Part],
         index: dict[tuple[int, str, int], int],
-        blocks: list[dict[int, pa.Table]],
+        blocks: list[_Found],
     ) -> None:
         try:
             head = BlockHeaders.decode(headers)
             at = index.get((partition, head.attempt, head.bucket))
             if at is not None and parts[at].offset_first <= offset < parts[at].offset_next:
-                blocks[at][head.number] = decode_block(value, is_own=self._is_own)
+                self._keep(blocks[at], head, value)
         except RemoteProtocolError:
             return  # not a block; if a part needs one here, the count of blocks will be wrong
 
-    def _checked(
-        self, replica: str, parts: Sequence[Part], blocks: list[dict[int, pa.Table]]
-    ) -> list[pa.Table]:
+    def _keep(self, found: _Found, head: BlockHeaders, value: bytes | None) -> None:
+        """Add a record of a part to what was ``found`` of it. The segments of a block come in
+        order, as they were sent, and the last one completes it.
+        """
+        if head.is_continued:
+            found[head.number] = value or b""
+            return
+        first = head.number
+        while isinstance(found.get(first - 1), bytes):
+            first -= 1
+        before = [found[number] for number in range(first, head.number)]
+        if before:
+            value = b"".join([*before, value or b""])  # type: ignore[list-item]
+        found |= dict.fromkeys(range(first, head.number))
+        found[head.number] = decode_block(value, is_own=self._is_own)
+
+    def _checked(self, replica: str, parts: Sequence[Part], blocks: list[_Found]) -> list[pa.Table]:
         try:
             tables = [_in_order(found) for found in blocks]
         except pa.ArrowInvalid as error:
@@ -167,10 +186,9 @@ class BlockReader:
         return whole
 
 
-def _in_order(blocks: dict[int, pa.Table]) -> pa.Table | None:
+def _in_order(found: _Found) -> pa.Table | None:
     """Return the rows of one part from its blocks, in order of their numbers; None without blocks.
     A single block, the usual case, is not concatenated: that costs more than reading it.
     """
-    if len(blocks) == 1:
-        return next(iter(blocks.values()))
-    return pa.concat_tables([blocks[number] for number in sorted(blocks)]) if blocks else None
+    tables = [found[number] for number in sorted(found) if isinstance(found[number], pa.Table)]
+    return tables[0] if len(tables) == 1 else pa.concat_tables(tables) if tables else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.codec.blocks import BlockHeaders, digests, encode_block, pieces
+from anabranch.codec.blocks import BlockHeaders, digests, encode_block, pieces, segments
 from anabranch.ports import Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import WRITE_TRIES_MAX
@@ -22,8 +22,8 @@ class _Attempt:
     """Blocks that were sent under one attempt id and are not known to be in the log."""
 
     id: str
-    blocks: list[int]
-    """Number of blocks of each slice."""
+    records: list[int]
+    """Number of records of each slice: its blocks, or their segments."""
     digests: list[int]
     """Digest of each slice."""
 
@@ -60,6 +60,7 @@ class BlockWriter:
         ``finish``, which may have to send them again.
 
         Raises:
+            RecordTooLarge: a row is larger than ROW_BYTES_MAX.
             Unavailable: the log rejected it for good.
             LocalProtocolError: ``finish`` was not called for the slices before.
         """
@@ -124,18 +125,20 @@ class BlockWriter:
         attempt, number = self._entropy.token(), 0
         counts = []
         for partition, bucket, table in slices:
-            at, blocks = TopicPartition(self._topic, partition), pieces(table)
-            for block in blocks:
-                headers = BlockHeaders(
-                    bucket=bucket,
-                    epoch=self._epoch,
-                    number=number,
-                    replica=self._replica,
-                    attempt=attempt,
-                )
-                self._writer.send(at, encode_block(block), headers=headers.encode())
-                number += 1
-            counts.append(len(blocks))
+            at, first = TopicPartition(self._topic, partition), number
+            for values in map(segments, map(encode_block, pieces(table))):
+                for left, value in zip(reversed(range(len(values))), values, strict=True):
+                    headers = BlockHeaders(
+                        bucket=bucket,
+                        epoch=self._epoch,
+                        number=number,
+                        replica=self._replica,
+                        attempt=attempt,
+                        is_continued=left > 0,
+                    )
+                    self._writer.send(at, value, headers=headers.encode())
+                    number += 1
+            counts.append(number - first)
         sums = digests([table for _, _, table in slices])  # while the blocks are under way
         return _Attempt(attempt, counts, sums)
 
@@ -145,7 +148,7 @@ class BlockWriter:
         parts = []
         start = 0
         for (partition, bucket, table), count, total in zip(
-            self._begun, attempt.blocks, attempt.digests, strict=True
+            self._begun, attempt.records, attempt.digests, strict=True
         ):
             offsets = [place.offset for place in places[start : start + count]]
             start += count

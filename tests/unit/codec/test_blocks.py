@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from anabranch.codec import blocks
 from anabranch.codec.blocks import (
     BLOCK_BYTES_MAX,
+    ROW_BYTES_MAX,
     BlockHeaders,
     by_columns,
     canonical_sort,
@@ -30,9 +31,10 @@ from anabranch.codec.blocks import (
     row_hashes,
     schema_from_text,
     schema_text,
+    segments,
     split_by_bucket,
 )
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import RecordTooLarge, RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX
 
 SCHEMA = pa.schema(
@@ -182,7 +184,7 @@ class TestDigest:
             values
         )
 
-    @given(st.lists(st.one_of(st.none(), st.text(max_size=9)), max_size=30), st.integers(0, 20))
+    @given(st.lists(st.one_of(st.none(), st.text(max_size=9)), max_size=30), st.integers(1, 20))
     def test_texts_are_hashed_in_slices_to_the_same_values(
         self, values: list[str | None], slice_bytes: int
     ) -> None:
@@ -215,6 +217,16 @@ class TestDigest:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 48 * 1024 * 1024, "for 15 MB of text"
+
+    def test_nor_does_hashing_one_long_text(self) -> None:
+        texts = pa.table({"c": ["x" * 30_000_000, "y"]})
+        blocks._powers.cache_clear()
+        tracemalloc.start()
+        row_hashes(texts)
+        kept, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 8 * 1024 * 1024, "beside the text itself"
+        assert kept < 4 * 1024 * 1024
 
     @pytest.mark.parametrize(
         ("kind", "zero"),
@@ -300,10 +312,18 @@ class TestHeaders:
         st.integers(0, 2**62),
         st.integers(0, 2**32 - 1),
         st.sampled_from(["0", "15", "r/1"]),
+        st.booleans(),
     )
-    def test_come_back(self, bucket: int, epoch: int, number: int, replica: str) -> None:
+    def test_come_back(
+        self, bucket: int, epoch: int, number: int, replica: str, is_continued: bool
+    ) -> None:
         headers = BlockHeaders(
-            bucket=bucket, epoch=epoch, number=number, replica=replica, attempt="0123456789abcdef"
+            bucket=bucket,
+            epoch=epoch,
+            number=number,
+            replica=replica,
+            attempt="0123456789abcdef",
+            is_continued=is_continued,
         )
         assert BlockHeaders.decode([("x", b"y"), *headers.encode()]) == headers
 
@@ -315,7 +335,8 @@ class TestHeaders:
             [("b", b"")],
             [("b", bytes(20))],
             [("b", bytes(20) + b"no slash")],
-            [("c", bytes(20) + b"a/0")],
+            [("c", bytes(20) + b"no slash")],
+            [("d", bytes(20) + b"a/0")],
         ],
     )
     def test_others_are_rejected(self, headers: list[tuple[str, bytes | None]]) -> None:
@@ -337,7 +358,7 @@ class TestBlocks:
             decode_block(value)
         assert decode_block(value, is_own=True) == nothing
 
-    @pytest.mark.parametrize("value", [None, b"", b"\xff" * 40, bytes(4 * BLOCK_BYTES_MAX + 1)])
+    @pytest.mark.parametrize("value", [None, b"", b"\xff" * 40, bytes(ROW_BYTES_MAX + 1)])
     def test_what_is_no_block_is_rejected(self, value: bytes | None) -> None:
         with pytest.raises(RemoteProtocolError, match="block"):
             decode_block(value)
@@ -349,6 +370,20 @@ class TestBlocks:
             assert decode_block(value[:length]).num_rows in (0, 3)
         except RemoteProtocolError:
             assert length < len(value)
+
+    @given(st.binary(max_size=300))
+    def test_a_large_one_is_cut_into_segments(self, value: bytes) -> None:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(blocks, "_SEGMENT_BYTES_MAX", 100)
+            patched.setattr(blocks, "ROW_BYTES_MAX", 250)
+            if len(value) > 250:
+                with pytest.raises(RecordTooLarge, match="in a stream"):
+                    segments(value)
+            else:
+                cut = segments(value)
+                assert b"".join(cut) == value
+                assert [len(each) for each in cut[:-1]] == [100] * (len(cut) - 1)
+                assert len(cut[-1]) <= 100
 
     def test_a_schema_comes_back_without_its_metadata(self) -> None:
         assert schema_from_text(schema_text(SCHEMA.with_metadata({"pandas": "x"}))).equals(

@@ -96,6 +96,32 @@ def test_several_blocks_are_put_together_by_number(world: World) -> None:
     assert numbers(world.reader.read("0", [part])) == list(range(2 * BLOCK_ROWS_MAX + 5))
 
 
+def test_a_row_that_is_larger_than_a_record_comes_back_from_its_segments(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_SEGMENT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 500)
+    texts = ["a" * 40, "b" * 9_000, "c" * 400, "d" * 5_000]
+    table = pa.table({"text": texts, "event_time": [7] * 4})
+    parts = [world.write(4, table), world.write(5, table.slice(1, 1))]
+    assert min(part.blocks for part in parts) > 9
+    found = world.reader.read_parts("0", parts)
+    assert [each.column("text").to_pylist() for each in found] == [texts, texts[1:2]]
+    world.log.trim(TopicPartition(topic("0"), 0), parts[0].offset_next + 1)
+    with pytest.raises(DataMissing):
+        world.reader.read("0", [parts[1]])
+
+
+def test_segments_that_do_not_make_a_block_are_missing_data(world: World) -> None:
+    """What another participant has written need not be what a writer of ours writes."""
+    whole, part = encode_block(rows(0, 3)), world.write(4, rows(0, 3))
+    for number, value in enumerate([whole[:50], None, whole[60:]]):
+        world.put(part, value, number=number, attempt="e" * 16, is_continued=number < 2)
+    torn = replace(part, attempt="e" * 16, blocks=3, offset_first=1, offset_next=4)
+    with pytest.raises(DataMissing, match="found 2 blocks with 0 rows"):
+        world.reader.read("0", [torn])
+
+
 def test_reading_goes_on_jumps_ahead_and_back(world: World) -> None:
     parts = [world.write(bucket, rows(bucket, 1)) for bucket in range(600)]
     for bucket in (0, 1, 2, 250, 251, 599, 5, 4):

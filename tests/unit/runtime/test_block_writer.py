@@ -9,10 +9,16 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.codec import blocks
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import LogWriter, TopicPartition
-from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    LocalProtocolError,
+    OutcomeUnknown,
+    RecordTooLarge,
+    Unavailable,
+)
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, WRITE_TRIES_MAX
 from anabranch.protocol.log.records import Part
 from anabranch.runtime import block_writer as module
@@ -108,6 +114,18 @@ def test_large_tables_are_several_blocks(log: LocalEventLog, writer: BlockWriter
     check(log, first, big)
     check(log, second, rows(0, 1))
     assert [head.number for _, head, _ in stored(log, 0)] == [0, 1, 2, 3]
+
+
+def test_a_row_that_no_reader_takes_is_not_written(
+    log: LocalEventLog, writer: BlockWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 1_000)
+    monkeypatch.setattr(blocks, "_SEGMENT_BYTES_MAX", 900)
+    wide = pa.table({"n": ["x" * 1_000], "event_time": [7]})
+    with pytest.raises(RecordTooLarge, match="make it smaller"):
+        writer.write([(0, 4, wide)])
+    (part,) = writer.write([(0, 4, rows(0, 3))])
+    assert [offset for offset, *_ in stored(log, 0)] == [part.offset_first]
 
 
 def test_what_is_begun_is_waited_for_later(log: LocalEventLog, writer: BlockWriter) -> None:

@@ -34,7 +34,7 @@ from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
-from anabranch.protocol.errors import AnabranchError, StageFunctionError
+from anabranch.protocol.errors import AnabranchError, RecordTooLarge, StageFunctionError
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
@@ -116,6 +116,24 @@ def slices_of(
     return [each for each in found if output.only is None or each[1] in output.only]
 
 
+def _written(
+    writer: BlockWriter | UnwrittenBlocks,
+    table: pa.Table,
+    output: OutputStream,
+    closed: int,
+    task: int = 0,
+) -> tuple[Part, ...]:
+    """Write a result table (``slices_of``).
+
+    Raises:
+        StageFunctionError: as ``slices_of``, or a row is larger than any reader takes.
+    """
+    try:
+        return writer.write(slices_of(table, output, closed, task))
+    except RecordTooLarge as error:
+        raise StageFunctionError(f"{output.function}: {error}") from error
+
+
 @lru_cache(maxsize=4)
 def _task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
     log = KafkaEventLog(kafka)
@@ -154,15 +172,11 @@ class TaskWrite:
             rows += batch.num_rows
             size_bytes += batch.nbytes
             if rows >= _TASK_ROWS_MAX or size_bytes >= _TASK_BYTES_MAX:
-                parts += writer.write(
-                    slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
-                )
+                parts += _written(writer, pa.Table.from_batches(gathered), out, self.closed, task)
                 gathered = []
                 rows = size_bytes = 0
         if rows:
-            parts += writer.write(
-                slices_of(pa.Table.from_batches(gathered), out, self.closed, task)
-            )
+            parts += _written(writer, pa.Table.from_batches(gathered), out, self.closed, task)
         return parts
 
 
@@ -341,7 +355,7 @@ class StageSink:
                 # again, of which there is no snapshot. New stores have a lineage of their own.
                 self._expected.exceeded = self._gave_too_many = True
                 raise MoreThanExpectedError
-            parts = self._blocks.write(slices_of(table, self._output, closed))
+            parts = _written(self._blocks, table, self._output, closed)
         if self._reached is None:
             self._query.check_state(self._query.checkpoint)
         made = sum(part.rows for part in parts)
