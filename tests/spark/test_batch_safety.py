@@ -590,10 +590,11 @@ def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_rejected(
 ) -> None:
     tried = [judged[name] for name in CASES]
     assert [traits.reasons for _, traits in tried] == [()] * len(CASES)
-    operators, aggregates, joins = (
+    operators, aggregates, joins, generators = (
         set().union(*(getattr(facts, kind) for facts, _ in tried))
-        for kind in ("operators", "aggregates", "join_types")
+        for kind in ("operators", "aggregates", "join_types", "generators")
     )
+    assert sorted(SPARK.generators - generators) == []
     assert sorted((SPARK.stateless - SPARK.whole_batch | SPARK.stateful_safe) - operators) == []
     assert sorted(SPARK.order_free_aggregates - aggregates) == []
     assert sorted(SPARK.safe_joins - joins) == []

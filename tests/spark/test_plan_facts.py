@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import random
+import re
+import zipfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyspark
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from anabranch.adapters.spark import plan_facts
 from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import late_operators, read_facts
+from anabranch.adapters.spark.query import input_frame
+from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.spark.source import SourceOptions
+from anabranch.adapters.system.scratch import Scratch
+from anabranch.codec.blocks import schema_text
 from anabranch.protocol.stage.planner import PlanTraits, judge
 
 pytestmark = pytest.mark.integration
 
+ABSTRACT = 0x400
+"""A class's modifier in Java."""
 
 DIFFERS = (
     " gives another result at every replica and after every restart: take event_time for the clock,"
@@ -24,13 +40,30 @@ VECTOR_OF_ROW = "CAST(lpad(CAST(value AS STRING), 12, '0') AS BINARY)"
 
 
 @pytest.fixture(scope="module")
-def rows() -> Iterator[DataFrame]:
-    """A stream with the columns timestamp and value."""
-    session = (
-        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    )
-    yield session.readStream.format("rate").load()
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark as a node starts it, in an environment that asks for other sums."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_ANSI_SQL_MODE", "false")
+        session = started(tmp_path_factory.mktemp("scratch"))
+    yield session
     session.stop()
+
+
+def started(scratch: Path) -> SparkSession:
+    return start_session(
+        "facts",
+        master="local[1]",
+        memory="512m",
+        state_partitions=1,
+        import_roots=[],
+        scratch=Scratch(scratch),
+    )
+
+
+@pytest.fixture
+def rows(session: SparkSession) -> DataFrame:
+    """A stream with the columns timestamp and value."""
+    return session.readStream.format("rate").load()
 
 
 def traits(frame: DataFrame) -> PlanTraits:
@@ -54,6 +87,9 @@ def drawn(value: int) -> int:
         ("shuffle(array(value, 1))", "Shuffle"),
         ("current_time()", "CurrentTime"),
         ("current_timestamp()", "CurrentTimestamp"),
+        ("current_user()", "CurrentUser"),
+        ("localtimestamp()", "LocalTimestamp"),
+        ("input_file_name()", "InputFileName"),
         ("transform(array(value), v -> v + rand())", "Rand"),
         ("TIMESTAMP 'now'", "TIMESTAMP 'now'"),
         ("date 'Tomorrow'", "date 'Tomorrow'"),
@@ -130,6 +166,8 @@ def test_aggregates_of_subqueries_are_read(rows: DataFrame) -> None:
         "avg(CAST(value AS SMALLINT))",
         "try_sum(CAST(value AS INT))",
         "max(CAST(value AS DOUBLE))",
+        "sort_array(collect_set(CAST(value AS DOUBLE)))",
+        "size(collect_set(-CAST(value AS DOUBLE)))",
         "min(CAST(value AS STRING))",
     ],
 )
@@ -151,6 +189,13 @@ def test_aggregates_that_are_on_the_list_can(rows: DataFrame, aggregate: str) ->
         ("try_avg(CAST(value AS DECIMAL(38, 2)))", "overflows"),
         ("min(collate(CAST(value AS STRING), 'UTF8_LCASE'))", "collation"),
         ("max(struct(value, collate(CAST(value AS STRING), 'UNICODE_CI')))", "collation"),
+        ("min(-CAST(value AS DOUBLE))", "0.0 and -0.0"),
+        ("max(round(CAST(value AS FLOAT)))", "0.0 and -0.0"),
+        ("max(CAST(CAST(value AS STRING) AS DOUBLE))", "0.0 and -0.0"),
+        ("max(coalesce(-0.0D, 1.0D))", "0.0 and -0.0"),
+        ("max(struct(value, value * -1.0D))", "0.0 and -0.0"),
+        ("max(array(CAST(value AS DOUBLE)))", "0.0 and -0.0"),
+        ("sort_array(collect_set(value / -2.0D))", "0.0 and -0.0"),
         ("max_by(value, value)", "can tie"),
         ("mode(value)", "depends on the order"),
         ("collect_list(value)", "depends on the order"),
@@ -166,6 +211,213 @@ def test_those_that_the_order_of_rows_decides_run_bucket_by_bucket(
     assert found.errors == ()
     (reason,) = found.reasons
     assert says in reason
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "kind", "most"),
+    [
+        ("sum", "BIGINT", 2**63 - 1),
+        ("sum", "DECIMAL(38, 0)", 10**38 - 1),
+        ("avg", "DECIMAL(38, 4)", 10**34 - 1),
+    ],
+)
+def test_a_sum_that_overflows_is_an_error_and_no_other_number(
+    session: SparkSession, aggregate: str, kind: str, most: int
+) -> None:
+    """Whatever the environment says."""
+    query = f"SELECT {aggregate}(CAST('{most}' AS {kind})) AS total FROM range(4)"
+    with pytest.raises(PySparkException, match=r"OVERFLOW|OUT_OF_RANGE"):
+        session.sql(query).collect()
+
+
+ZEROS = {
+    "a column of the input": ("max(x)", True),
+    "the same under another name": ("min(renamed)", True),
+    "plus nought": ("max(y + 0.0)", True),
+    "a column that is something plus nought": ("min(no_sign)", True),
+    "a struct of such": ("max(struct(x, y + 0.0D, key))", True),
+    "without its sign": ("max(abs(y))", True),
+    "a column that is made": ("max(y)", False),
+    "made in one part of a union": ("min(z)", False),
+    "a struct of it": ("max(struct(x, y))", False),
+    "a list of the input": ("max(xs)", False),
+    "a list that is made": ("max(array(y))", False),
+}
+
+
+@pytest.mark.parametrize("case", ZEROS)
+def test_zeros_of_a_column_are_one_unless_the_function_can_make_another(
+    session: SparkSession, case: str
+) -> None:
+    """The columns of an input have one zero: tests/unit/adapters/test_reading.py."""
+    aggregate, is_exact = ZEROS[case]
+    schema = pa.schema(
+        [
+            ("key", pa.int64()),
+            ("x", pa.float64()),
+            ("xs", pa.list_(pa.float64())),
+            ("event_time", pa.int64()),
+        ]
+    )
+    options = SourceOptions(
+        blocks={"a": "blocks"},
+        query="",
+        stream="a",
+        kafka="",
+        cluster="",
+        socket="",
+        schema=schema_text(schema),
+        columns=("key", "x", "xs"),
+        optional=(),
+        width_ms=100,
+        splits_max=1,
+        is_own=True,
+        ordered=False,
+    )
+    given = input_frame(session, "a", options, is_looked_at=True)
+    made = given.selectExpr("*", "x AS renamed", "-x AS y", "x AS z")
+    other = given.selectExpr("*", "x AS renamed", "-x AS y", "key * -1.0D AS z")
+    windows = functions.window("event_time", "1 second")
+    both = made.union(other).selectExpr("*", "y + 0.0 AS no_sign").groupBy(windows)
+    found = traits(both.agg(functions.expr(aggregate).alias("most")))
+    assert (found.errors, found.is_batch_safe) == ((), is_exact)
+    assert all("0.0 and -0.0" in reason for reason in found.reasons)
+
+
+CONSTANTS = {
+    "Literal": "1",
+    "CreateArray": "array()",
+    "CreateMap": "map()",
+    "CreateNamedStruct": "struct()",
+    "Concat": "concat()",
+    "Pi": "pi()",
+    "EulerNumber": "e()",
+    "SparkVersion": "version()",
+    "CurrentCatalog": "current_catalog()",
+    "CurrentDatabase": "current_database()",
+    "CurrentTimeZone": "current_timezone()",
+    "ResolvedCollation": "collate('a', 'UNICODE_CI')",
+}
+"""By class, an expression with it."""
+
+
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_pl1_what_is_the_same_everywhere_may_be_used(rows: DataFrame, kind: str) -> None:
+    frame = rows.selectExpr(f"{CONSTANTS[kind]} AS x", "timestamp")
+    assert kind in read_facts(frame, [], 0).childless
+    found = traits(frame)
+    assert (found.errors, found.reasons) == ((), ())
+
+
+def test_pl1_so_may_what_a_row_gives_and_what_the_user_is_trusted_for(rows: DataFrame) -> None:
+    rows.createOrReplaceTempView("rows")
+    sql = rows.sparkSession.sql
+    numbered = "(SELECT id, row_number() OVER (ORDER BY id) AS n FROM range(3))"
+    sums = "(SELECT id, sum(id) OVER (ORDER BY id) AS n FROM range(3))"
+    frames = [
+        sql("SELECT * FROM rows WHERE EXISTS (SELECT 1 FROM range(3) WHERE id = value)"),
+        sql(f"SELECT * FROM rows JOIN {numbered} ON id = value"),
+        sql(f"SELECT * FROM rows JOIN {sums} ON id = value"),
+        rows.select(functions.udf(lambda: 3, "int", useArrow=False)().alias("x")),
+        rows.select(functions.expr("transform(array(value), v -> v + nullif(v, 2))").alias("x")),
+        rows.select(functions.expr("nullif(value + 1, 2)").alias("x")),
+    ]
+    assert [traits(frame).errors for frame in frames] == [()] * len(frames)
+    found = set().union(*(read_facts(frame, [], 0).childless for frame in frames))
+    assert sorted(SPARK.childless - found - set(CONSTANTS)) == []
+
+
+def test_pl1_a_class_that_is_not_sparks_has_its_whole_name(session: SparkSession) -> None:
+    """So it is on no list."""
+    assert plan_facts._name(session._jvm.java.lang.Object()) == "java.lang.Object"
+    frame = session.range(1)._jdf.queryExecution().analyzed()
+    assert plan_facts._name(frame) == "Range"
+
+
+class Running:
+    def eval(self, value: int) -> Iterator[tuple[int]]:
+        yield (value,)
+
+
+def test_pl1_a_table_function_of_the_user_may_remember_rows(rows: DataFrame) -> None:
+    table = functions.udtf(Running, returnType="total: bigint").asDeterministic()
+    rows.sparkSession.udtf.register("running", table)
+    rows.createOrReplaceTempView("rows")
+    found = traits(rows.sparkSession.sql("SELECT * FROM rows, LATERAL running(value)"))
+    assert found.errors == ()
+    assert any(each.startswith("generator PythonUDTF is not on the") for each in found.reasons)
+
+
+LOOKED_THROUGH = {
+    # read from the clock, the session's user, the file or the task: not on the list of constants
+    "CurrentBatchTimestamp",
+    "CurrentDate",
+    "CurrentPath",
+    "CurrentTimestamp",
+    "CurrentTimestampNanos",
+    "CurrentUser",
+    "InputFileBlockLength",
+    "InputFileBlockStart",
+    "InputFileName",
+    "LocalTimestamp",
+    "LocalTimestampNanos",
+    "MonotonicallyIncreasingID",
+    "Now",
+    "SparkPartitionID",
+    "Uuid",
+    # a variable of the session, and generators: with no case here
+    "VariableReference",
+    "Collations",
+    "SQLKeywords",
+    # not in an analysed plan, or of queries that are not streams
+    "BoundReference",
+    "CursorReference",
+    "DistributedSequenceID",
+    "ForeignKeyConstraint",
+    "GetColumnByOrdinal",
+    "GetViewColumnByNameAndOrdinal",
+    "LambdaVariable",
+    "LateralColumnAliasReference",
+    "NamedParameter",
+    "OuterScopeReference",
+    "PosParameter",
+    "PrettyAttribute",
+    "PrimaryKeyConstraint",
+    "ScalarSubqueryReference",
+    "TranspiledUDFParameter",
+    "UniqueConstraint",
+}
+"""Spark's other expressions without children, but for those that are not resolved yet."""
+
+
+def test_pl1_all_of_sparks_expressions_without_children_were_looked_through(
+    session: SparkSession,
+) -> None:
+    """Another version of Spark may have more of them: each is rejected until it is on a list."""
+    jvm = session.sparkContext._gateway.jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+
+    def class_of(name: str) -> Any:
+        return jvm.java.lang.Class.forName(name, False, loader)
+
+    leaf = class_of("org.apache.spark.sql.catalyst.expressions.LeafExpression")
+    jars = Path(pyspark.__file__).parent / "jars"
+    found = set()
+    for jar in sorted(jars.glob("spark-*.jar")):
+        for entry in zipfile.ZipFile(jar).namelist():
+            name = entry.removesuffix(".class").replace("/", ".")
+            if not re.fullmatch(
+                r"org\.apache\.spark\.sql\..*\.[A-Z]\w+\.class", entry.replace("/", ".")
+            ):
+                continue
+            try:
+                one = class_of(name)
+                if leaf.isAssignableFrom(one) and not one.getModifiers() & ABSTRACT:
+                    found.add(name.rpartition(".")[2])
+            except Py4JJavaError:  # its own dependencies are not installed
+                continue
+    found = {name for name in found if not name.startswith(("Unresolved", "Resolved"))}
+    assert sorted(found - SPARK.childless) == sorted(LOOKED_THROUGH)
 
 
 def test_one_that_is_not_runs_bucket_by_bucket(rows: DataFrame) -> None:

@@ -34,7 +34,8 @@ W = 100
 Row = tuple[int, int, int]
 
 FUNCTIONS = '''
-from datetime import timedelta
+import random
+from datetime import datetime, timedelta
 from pyspark.sql import Row, functions as F
 from anabranch.stateful import BatchSafeProcessor, transform
 
@@ -124,6 +125,17 @@ def twice(a):
 
 def random_numbers(a):
     return a.select("key", F.rand().alias("r"), "event_time")
+
+def clock(a):
+    return a.select("key", F.lit(datetime.now()).alias("seen"), "event_time")
+
+def chance(a):
+    limit = random.randrange(10**15)
+    return a.where(f"key IN (SELECT id FROM range(3) WHERE xxhash64(id) < {limit})")
+
+def with_lambda(a):
+    items = F.transform(F.array("key"), lambda item: item + 1)
+    return a.select(items.alias("items"), "event_time")
 
 def unused(a, b):
     return a.select("key", "event_time")
@@ -448,6 +460,8 @@ def test_functions_that_cannot_run_are_rejected_before_they_do(
         "number_event_time": ["bigint", "timestamp"],
         "twice": ["more than one column key"],
         "random_numbers": ["Rand"],
+        "clock": ["TIMESTAMP", "called again"],
+        "chance": [" was ", "called again"],
         "not_streaming": ["not made from"],
     }
     try:
@@ -498,6 +512,7 @@ def test_inputs_have_only_the_columns_that_the_query_reads(
     every = ["key", "value", "note", "level", "time"]
     cases = {
         "ok": ["key"],
+        "with_lambda": ["key"],
         "counts": ["key"],
         "first_value": ["key", "value"],
         "bounds": every,

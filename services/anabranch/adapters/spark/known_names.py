@@ -68,24 +68,33 @@ SPARK: Final = KnownNames(
         }
     ),
     tied_aggregates=frozenset({"MinBy", "MaxBy"}),
-    # Those of the current time are deterministic to Spark, which replaces them once per batch.
-    not_deterministic=frozenset(
+    generators=frozenset({"Explode"}),
+    # Settings of a session are the same at every replica: catalog, database, time zone.
+    childless=frozenset(
         {
-            "Rand",
-            "Randn",
-            "Uuid",
-            "CurrentTimestamp",
-            "CurrentDate",
-            "Now",
-            "LocalTimestamp",
-            "MonotonicallyIncreasingID",
-            "SparkPartitionID",
-            "InputFileName",
-            "Shuffle",
-            "CurrentBatchTimestamp",
-            "UnixTimestampNow",
-            "CurrentTime",
+            "AttributeReference",
+            "OuterReference",
+            "NamedLambdaVariable",
+            "CommonExpressionRef",
+            "PythonUDF",
+            "RowNumber",
+            "CurrentRow",
+            "UnboundedPreceding",
+            "Literal",
+            "CreateArray",
+            "CreateMap",
+            "CreateNamedStruct",
+            "Concat",
+            "Pi",
+            "EulerNumber",
+            "SparkVersion",
+            "CurrentCatalog",
+            "CurrentDatabase",
+            "CurrentTimeZone",
+            "ResolvedCollation",
         }
     ),
+    # Deterministic to Spark, which replaces it once per batch.
+    not_deterministic=frozenset({"CurrentTime"}),
 )
 """Names of classes, without the package."""

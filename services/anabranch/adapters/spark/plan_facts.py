@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OBSERVED: Final = "anabranch_"
 _NUMBERED: Final = re.compile(r"#[0-9]+")
+_ARGUMENT: Final = re.compile(r"lambda \w+#")
+"""An argument of a lambda function. PySpark numbers them anew whenever a function is called."""
 _INEXACT: Final = {
     "Sum": frozenset({"float", "double"}),
     "Average": frozenset({"float", "double", "long", "integer"}),
@@ -32,10 +34,16 @@ _NEVER_OVERFLOW: Final = frozenset({"byte", "short", "integer"})
 """Types whose sum fits its result whatever the number of rows."""
 _TIED: Final = frozenset({"Min", "Max"})
 """Aggregates that keep one of several equal values."""
-_EQUAL_BUT_DIFFERENT: Final = re.compile(r"\bCOLLATE\b")
-"""Types, as SQL, that have equal values which differ: text with a collation. Floats have the two
-zeros, which are one number and are not told apart here.
-"""
+_COLLATED: Final = re.compile(r"\bCOLLATE\b")
+"""Types, as SQL, with texts that are equal and yet differ."""
+_FLOATING: Final = re.compile(r"\b(FLOAT|DOUBLE)\b")
+"""Types, as SQL, with 0.0 and -0.0, which are equal and yet differ."""
+_ONE_ZERO: Final = re.compile("TINYINT|SMALLINT|INT|BIGINT|DECIMAL|BOOLEAN|TIMESTAMP")
+"""Types, as SQL, whose zero has no sign."""
+_PASS_ON: Final = frozenset(
+    {"Alias", "AggregateExpression", "Min", "Max", "Coalesce", "CreateNamedStruct"}
+)
+"""Expressions that give a negative zero only where one of their children does."""
 _ORDERLESS: Final = frozenset({"SortArray", "Size"})
 """Expressions that give the same for a set in any order."""
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
@@ -73,16 +81,20 @@ def _is_session(grouping: Any) -> bool:
 
 
 def _name(node: Any) -> str:
-    return str(node.getClass().getSimpleName()).rstrip("$")
+    """Return the name of the class of ``node``: without the package, if it is one of Spark's."""
+    whole = str(node.getClass().getName())
+    if not whole.startswith("org.apache.spark."):
+        return whole
+    return whole.rstrip("$").replace("$", ".").rpartition(".")[2]
 
 
-def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str]]:
-    """(node, its name, that of the node above it) of ``expression`` and all below: a question to
-    Java takes time, so each comes once.
+def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str, bool]]:
+    """Yield (node, its name, that of the node above it, whether it has children) of ``expression``
+    and all below it. A question to Java takes time, so each is asked once.
     """
-    name = _name(expression)
-    yield expression, name, parent
-    for child in _items(expression.children()):
+    name, children = _name(expression), list(_items(expression.children()))
+    yield expression, name, parent, bool(children)
+    for child in children:
         yield from _named(child, name)
 
 
@@ -134,18 +146,89 @@ def _draws_a_vector(aes_encrypt: Any) -> bool:
     return not (vector.foldable() and len(vector.eval(None) or b""))
 
 
+class _Zeros:
+    """Which expressions of a plan may give a negative zero. The columns of a stage's inputs have
+    none (``adapters.spark.reading``).
+    """
+
+    def __init__(self, plan: Any) -> None:
+        self._inputs: set[int] = set()
+        """Columns of inputs, by their numbers in the plan."""
+        self._made: dict[int, Any] = {}
+        """By the number of a column, the expression that gives it."""
+        self._joined: dict[int, list[Any]] = {}
+        """By the number of a column of a union, which is that of its first part's column, the
+        columns of the other parts.
+        """
+        for node in _nodes(plan):
+            kind = _name(node)
+            if kind == "StreamingRelationV2":
+                self._inputs |= {_number(column) for column in _items(node.output())}
+            for expression in _items(node.expressions()):
+                if _name(expression) == "Alias":
+                    self._made[_number(expression)] = expression.child()
+            if kind == "Union":
+                columns = list(_items(node.output()))
+                for part in list(_items(node.children()))[1:]:
+                    for column, other in zip(columns, _items(part.output()), strict=True):
+                        self._joined.setdefault(_number(column), []).append(other)
+
+    def may_be_negative(self, expression: Any, seen: frozenset[int] = frozenset()) -> bool:
+        """Return whether ``expression`` may give -0.0, or hold it. ``seen``: columns that are
+        being followed.
+        """
+        kind, text = _name(expression), str(expression.dataType().sql())
+        children = list(_items(expression.children()))
+        if not _FLOATING.search(text):
+            return False
+        if kind == "AttributeReference":
+            return self._column_may(expression, text, seen)
+        if kind == "Literal":
+            return str(expression.value()) == "-0.0" or not _FLOATING.fullmatch(text)
+        if kind == "Add":  # x + 0.0 is 0.0 for both zeros
+            return all(self.may_be_negative(child, seen) for child in children)
+        if kind == "Cast" and not _FLOATING.search(str(children[0].dataType().sql())):
+            return not _ONE_ZERO.match(str(children[0].dataType().sql()))
+        if kind in _PASS_ON or kind == "Cast":
+            return any(self.may_be_negative(child, seen) for child in children)
+        return kind != "Abs"
+
+    def _column_may(self, column: Any, type_text: str, seen: frozenset[int]) -> bool:
+        number = _number(column)
+        if number in seen:  # a part of the union that is being followed
+            return False
+        if number in self._made:
+            given = [self._made[number]]
+        elif number in self._inputs and _FLOATING.fullmatch(type_text):
+            given = []
+        else:
+            return True
+        given += self._joined.get(number, [])
+        return any(self.may_be_negative(each, seen | {number}) for each in given)
+
+
+def _number(column: Any) -> int:
+    return int(column.exprId().id())
+
+
 @dataclass(slots=True)
 class _Expressions:
     """Facts about the expressions of a plan; most fields are those of ``PlanFacts``."""
 
+    plan: Any
+    """The whole plan, without those within its expressions."""
     gateway: Any
     plans: list[Any] = field(default_factory=list)
     """Plans within the expressions, which are still to be read."""
     have_plans: dict[str, bool] = field(default_factory=dict)
     """By name of an expression's class, whether it holds a plan."""
+    zeros: _Zeros | None = None
+    """None until it is asked for."""
+    zeros_shown: list[str] = field(default_factory=list)
     ties: list[str] = field(default_factory=list)
     overflows: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    childless: set[str] = field(default_factory=set)
     random: set[str] = field(default_factory=set)
     aggregates: set[str] = field(default_factory=set)
     inexact: list[str] = field(default_factory=list)
@@ -153,14 +236,15 @@ class _Expressions:
 
     def read(self, expression: Any) -> None:
         """Record the facts of ``expression`` and of all expressions below it."""
-        for inner, kind, parent in _named(expression):
+        for inner, kind, parent, has_children in _named(expression):
             self.names.add(kind)
             if self._has_plan(inner, kind):
                 self.plans.append(inner.plan())  # it is read for itself, whatever makes it random
-            elif kind not in self.aggregates and _is_random(
-                inner
-            ):  # an aggregate comes after the expression that holds it
-                self.random.add(str(inner.name()) if kind == "PythonUDF" else kind)
+            elif kind not in self.aggregates:  # one comes after the expression that holds it
+                if not has_children:
+                    self.childless.add(kind)
+                if _is_random(inner):
+                    self.random.add(str(inner.name()) if kind == "PythonUDF" else kind)
             if kind == "AggregateExpression":
                 self._read_aggregate(inner, parent)
             elif kind == "AesEncrypt" and _draws_a_vector(inner):
@@ -185,12 +269,20 @@ class _Expressions:
             self.inexact.append(str(expression.toString())[:80])
         if str(function.prettyName()).startswith("try_") and types - _NEVER_OVERFLOW:
             self.overflows.append(text)
-        if name in _TIED and any(
-            _EQUAL_BUT_DIFFERENT.search(str(child.dataType().sql())) for child in children
-        ):
-            self.ties.append(text)
+        if name in _TIED or (name == "CollectSet" and parent == "SortArray"):
+            self._read_ties(text, children)
         if name == "CollectSet" and parent not in _ORDERLESS:
             self.shown.append(str(expression.sql())[:80])
+
+    def _read_ties(self, text: str, children: list[Any]) -> None:
+        """Record whether of equal values among ``children`` one is shown, or their order is."""
+        types = [str(child.dataType().sql()) for child in children]
+        if any(map(_COLLATED.search, types)):
+            self.ties.append(text)
+        if any(map(_FLOATING.search, types)):
+            self.zeros = self.zeros or _Zeros(self.plan)
+            if any(map(self.zeros.may_be_negative, children)):
+                self.zeros_shown.append(text)
 
 
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
@@ -204,11 +296,13 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
     """
     operators = set()
     joins = set()
-    found = _Expressions(frame.sparkSession.sparkContext._gateway)  # noqa: SLF001
+    analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the only way to the plan
+    found = _Expressions(analysed, frame.sparkSession.sparkContext._gateway)  # noqa: SLF001
+    generators = set()
     deduplicated = []
     observed = set()
     processors = 0
-    found.plans.append(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - the only way to the plan
+    found.plans.append(analysed)
     for node in _all_nodes(found.plans):
         name = _name(node)
         if name.startswith("TransformWithState"):
@@ -219,6 +313,8 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
             observed.add(str(node.name()).removeprefix(OBSERVED))
         if name == "Aggregate" and any(map(_is_session, _items(node.groupingExpressions()))):
             operators.add("SessionWindow")
+        if name == "Generate":
+            generators.add(_name(node.generator()))
         if name == "Join":
             joins.add(_name(node.joinType()))
         if name == "Deduplicate":
@@ -232,11 +328,14 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
     return PlanFacts(
         operators=frozenset(operators),
         expressions=frozenset(found.names),
+        childless=frozenset(found.childless),
+        generators=frozenset(generators),
         not_deterministic=frozenset(found.random),
         aggregates=frozenset(found.aggregates),
         inexact_sums=tuple(found.inexact),
         sets_shown=tuple(found.shown),
         ties_shown=tuple(found.ties),
+        zeros_shown=tuple(found.zeros_shown),
         overflowing=tuple(found.overflows),
         join_types=frozenset(joins),
         deduplicated=tuple(deduplicated),
@@ -330,8 +429,8 @@ def used_columns(frame: DataFrame, name: str) -> list[str]:
 
 
 def shape_of(frame: DataFrame) -> list[str]:
-    """What the optimised query does with its inputs, in words that do not depend on the numbers
-    that Spark gave to the columns.
+    """Return what the optimised query does with its inputs, in words that do not depend on the
+    numbers that Spark gave to columns and to arguments of lambda functions.
 
     Two queries of the same shape do the same with their inputs, whatever unused columns these have.
     """
@@ -352,13 +451,29 @@ def shape_of(frame: DataFrame) -> list[str]:
                 *(str(expression.toString()) for expression in _items(node.expressions())),
             ]
         )
-        for child in _items(node.children()):
+        for child in (*_items(node.subqueries()), *_items(node.children())):
             yield from words(child)
 
     return [
-        _NUMBERED.sub(lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"), line)
+        _NUMBERED.sub(
+            lambda found: numbers.setdefault(found[0], f"#{len(numbers)}"),
+            _ARGUMENT.sub("lambda #", line),
+        )
         for line in words(plan)
     ]
+
+
+def literals_of(frame: DataFrame) -> list[str]:
+    """Return the constants of the analysed query, as SQL, in the order of its plan."""
+    plans = [frame._jdf.queryExecution().analyzed()]  # noqa: SLF001
+    found = []
+    for node in _all_nodes(plans):
+        plans += _items(node.subqueries())
+        for expression in _items(node.expressions()):
+            found += [
+                str(inner.sql()) for inner, kind, *_ in _named(expression) if kind == "Literal"
+            ]
+    return found
 
 
 def processors_used() -> int:

@@ -22,6 +22,7 @@ from anabranch import __version__
 from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import (
     OBSERVED,
+    literals_of,
     processors_used,
     read_facts,
     shape_of,
@@ -119,19 +120,13 @@ def build_query(
     processors_used()
     frame = build(everything, ordered=False, query="")
     check_result(frame, stage)
-    try:
-        traits = judge(read_facts(frame, stage.reads, processors_used()), SPARK)
-    except Exception as error:
-        raise StageFunctionError(f"{stage.functions[-1]}: no plan to analyse: {error}") from error
-    if traits.errors:
-        raise StageFunctionError(
-            "; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors)
-        )
+    traits = judged(frame, stage)
     columns = {name: used_columns(frame, name) for name in stage.reads}
     schemas_read: Mapping[str, pa.Schema] = narrowed(schemas, columns)
     if not _makes_the_same(
         frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)
     ):
+        check_repeats(stage, frame, build(everything, ordered=False, query=""))
         schemas_read = schemas
     arrow = to_arrow_schema(frame.schema, timezone="UTC")
     fields = [arrow.field(name) for name in arrow.names if name != EVENT_TIME]
@@ -323,6 +318,46 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
         problem = "the result is not made from the stage's inputs"
     if problem:
         message = f"{stage.functions[-1]}: {problem}"
+        raise StageFunctionError(message)
+
+
+def judged(frame: DataFrame, stage: Stage) -> PlanTraits:
+    """Return what the query ``frame`` of ``stage`` allows.
+
+    Raises:
+        StageFunctionError: it cannot be run.
+    """
+    try:
+        traits = judge(read_facts(frame, stage.reads, processors_used()), SPARK)
+    except Exception as error:
+        raise StageFunctionError(f"{stage.functions[-1]}: no plan to analyse: {error}") from error
+    if traits.errors:
+        raise StageFunctionError(
+            "; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors)
+        )
+    return traits
+
+
+def check_repeats(stage: Stage, frame: DataFrame, again: DataFrame) -> None:
+    """Check that the function, called once more, made the same query.
+
+    What it takes from a clock or from chance while it builds the query is a constant of the query,
+    and another one at every replica. A constant that changes more slowly than the two calls follow
+    each other, such as a date, is not found.
+
+    Raises:
+        StageFunctionError: a constant differs.
+    """
+    before, after = literals_of(frame), literals_of(again)
+    if len(before) != len(after):
+        return
+    changed = [f"{old} was {new}" for old, new in zip(before, after, strict=True) if old != new]
+    if changed:
+        message = (
+            f"{stage.functions[-1]}: {changed[0]} when the function was called again: every replica"
+            " would have another value. Take event_time for the clock, xxhash64 of a row's columns"
+            " for chance, or a parameter of the stage"
+        )
         raise StageFunctionError(message)
 
 

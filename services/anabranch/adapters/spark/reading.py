@@ -90,7 +90,7 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
         try:
-            columns.append(table.column(field.name).cast(field.type))
+            columns.append(_one_zero(table.column(field.name).cast(field.type)))
         except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             bucket = -(-pc.min(table.column(EVENT_TIME)).as_py() // options.width_ms)
             there = ", ".join(f"{each.name} {each.type}" for each in table.schema)
@@ -101,6 +101,15 @@ def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.T
             ) from error
     event_time = table.column(EVENT_TIME).cast(pa.timestamp("ms", tz="UTC")).cast(_EVENT_TIME_TYPE)
     return pa.table([*columns, event_time], schema=schema)
+
+
+def _one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return ``column`` with 0.0 for -0.0, which is equal to it: of equal numbers ``min`` and
+    ``max`` keep whichever came first.
+    """
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.add(column, pa.scalar(0.0, column.type))
 
 
 _readers: dict[tuple[str, str], dict[str, BlockReader]] = {}

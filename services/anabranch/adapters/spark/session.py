@@ -51,6 +51,9 @@ REQUIRED: Final = {
     # without it stop() waits for ever where a batch waits for a broker that is away
     f"{_PREFIX}.stopTimeout": "3s",
     "spark.sql.session.timeZone": "UTC",
+    # else a sum that overflows is null, or another number, and not an error; the environment may
+    # say so (SPARK_ANSI_SQL_MODE)
+    "spark.sql.ansi.enabled": "true",
     "spark.scheduler.mode": "FAIR",
     "spark.driver.maxResultSize": str(DRIVER_RESULT_BYTES),
     "spark.python.daemon.module": "anabranch.adapters.spark.worker_daemon",

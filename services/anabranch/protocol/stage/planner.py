@@ -56,7 +56,9 @@ Of tentative plans:
         stable (rule 12).
 
 Of what a query allows:
-    PL1 an operator or expression that is not known is not batch-safe.
+    PL1 an operator, an aggregate, a generator or an expression of another library that is not known
+        is not batch-safe. An expression without children that is not known is rejected: it may
+        bring in what differs between replicas.
     PL2 an operator that is not known to be stateless is stateful.
     PL3 a stateful operator that is not known, a processor that is not known to sort its rows, or a
         join in which a row's time may end while it is being joined, has timers.
@@ -102,16 +104,32 @@ class KnownNames:
     """Aggregates whose result does not depend on the order of rows, given exact types."""
     tied_aggregates: frozenset[str]
     """Aggregates that take one of several rows that are equally good."""
+    generators: frozenset[str]
+    """Expressions that make rows out of one row, and of that row alone."""
+    childless: frozenset[str]
+    """Expressions without children that bring nothing in that differs between replicas: columns,
+    constants, settings, functions of the user (which are trusted).
+    """
     not_deterministic: frozenset[str]
-    """Expressions that give another result at every replica, though the engine does not say so."""
+    """Expressions with children that give another result at every replica, though the engine does
+    not say so.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What the shell read from an analysed plan: names, as the engine has them."""
+    """What the shell read from an analysed plan: names, as the engine has them. A class that is not
+    the engine's own has its whole name, with dots.
+    """
 
     operators: frozenset[str]
     expressions: frozenset[str]
+    childless: frozenset[str] = frozenset()
+    """Those of the expressions that have no children. What neither a row says nor the function's
+    text comes into a plan by these, by expressions that say that they are not deterministic, and by
+    few others (``KnownNames.not_deterministic``).
+    """
+    generators: frozenset[str] = frozenset()
     not_deterministic: frozenset[str] = frozenset()
     """Expressions, and functions of the user, that say so of themselves. Not aggregates: what
     these depend on is known.
@@ -122,7 +140,9 @@ class PlanFacts:
     sets_shown: tuple[str, ...] = ()
     """Uses of collect_set other than directly within sort_array or size, as text."""
     ties_shown: tuple[str, ...] = ()
-    """Aggregates that keep one of several values which are equal and yet differ, as text."""
+    """Uses of text with a collation that show one of several equal texts, as text."""
+    zeros_shown: tuple[str, ...] = ()
+    """Uses of floating-point numbers that show one of the two zeros, as text."""
     overflowing: tuple[str, ...] = ()
     """Aggregates that give null where a partial sum overflows, as text."""
     join_types: frozenset[str] = frozenset()
@@ -201,6 +221,40 @@ def _order_shows(facts: PlanFacts, known: KnownNames) -> list[str]:
         for name in sorted(facts.operators & known.whole_batch)
     ]
     reasons += [
+        f"generator {name} is not on the batch-safe list: it may remember the rows before"
+        for name in sorted(facts.generators - known.generators)
+    ]
+    reasons += [
+        f"expression {name} is of another library, of which nothing is known"
+        for name in sorted(facts.expressions)
+        if "." in name
+    ]
+    reasons += _aggregates_show(facts, known)
+    reasons += [
+        f"{kind} join: rows without a match come after a delay that is not on the list"
+        for kind in sorted(facts.join_types - known.safe_joins)
+    ]
+    if facts.deduplicated:
+        reasons.append(
+            f"dropDuplicates over {', '.join(facts.deduplicated)} keeps whichever row came first;"
+            " over whole rows it would be batch-safe"
+        )
+    if facts.operators & known.first_row_kept:
+        reasons.append(
+            "dropDuplicatesWithinWatermark keeps whichever row came first, for a time that starts"
+            " with it"
+        )
+    reasons += [
+        f"processor {name} is not known to sort its rows; derive it from"
+        " anabranch.stateful.BatchSafeProcessor"
+        for name in sorted(facts.stateful_processors - facts.batch_safe_processors)
+    ]
+    return reasons
+
+
+def _aggregates_show(facts: PlanFacts, known: KnownNames) -> list[str]:
+    """Return which aggregates of a plan show the order of rows, and how."""
+    reasons = [
         f"aggregate {name} depends on the order of rows"
         for name in sorted(facts.aggregates - known.order_free_aggregates - known.tied_aggregates)
     ]
@@ -224,38 +278,27 @@ def _order_shows(facts: PlanFacts, known: KnownNames) -> list[str]:
         for text in facts.ties_shown
     ]
     reasons += [
+        f"{text} keeps whichever came first of 0.0 and -0.0, which are equal: add 0.0 to what it is"
+        " taken of, which makes both the same"
+        for text in facts.zeros_shown
+    ]
+    reasons += [
         f"{text} gives null where a part of its sum overflows, which depends on the order of rows:"
         " cast to DECIMAL(28, s) or narrower, and take sum"
         for text in facts.overflowing
-    ]
-    reasons += [
-        f"{kind} join: rows without a match come after a delay that is not on the list"
-        for kind in sorted(facts.join_types - known.safe_joins)
-    ]
-    if facts.deduplicated:
-        reasons.append(
-            f"dropDuplicates over {', '.join(facts.deduplicated)} keeps whichever row came first;"
-            " over whole rows it would be batch-safe"
-        )
-    if facts.operators & known.first_row_kept:
-        reasons.append(
-            "dropDuplicatesWithinWatermark keeps whichever row came first, for a time that starts"
-            " with it"
-        )
-    reasons += [
-        f"processor {name} is not known to sort its rows; derive it from"
-        " anabranch.stateful.BatchSafeProcessor"
-        for name in sorted(facts.stateful_processors - facts.batch_safe_processors)
     ]
     return reasons
 
 
 def _cannot_run(facts: PlanFacts, known: KnownNames) -> list[str]:
     """Return the mistakes for which a plan is rejected, in words for its author."""
+    others = facts.childless - known.childless
     errors = [
         f"{name} gives another result at every replica and after every restart: take event_time for"
         " the clock, and xxhash64 of a row's columns for chance or an id"
-        for name in sorted(facts.expressions & known.not_deterministic | facts.not_deterministic)
+        for name in sorted(
+            others | facts.expressions & known.not_deterministic | facts.not_deterministic
+        )
     ]
     errors += [
         f"{name} behind a join gives its results {late_ms} ms after their buckets are closed: by as"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import reading as module
 from anabranch.adapters.spark.reading import arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
+from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.log.records import Part
@@ -86,6 +88,15 @@ class TestRows:
         batches = list(PlannedReader(options()).read(Split([("a", "0", (part,))])))
         assert [batch.num_rows for batch in batches] == [2, 2, 1]
         assert [n for batch in batches for n in batch.column("n").to_pylist()] == [*range(5)]
+
+    @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+    def test_there_is_one_zero(self, log: Log, kind: pa.DataType) -> None:
+        schema = pa.schema([("n", pa.int64()), ("level", kind), ("event_time", pa.int64())])
+        levels = pa.array([-0.0, 0.0, None, math.nan, -1.5], kind)
+        part = log.put(0, 2, pa.table([pa.array([0] * 5), levels, pa.array([110] * 5)], schema))
+        given = options(schema=schema_text(schema), columns=("n", "level"))
+        (batch,) = PlannedReader(given).read(Split([("a", "0", (part,))]))
+        assert str(batch.column("level").to_pylist()) == "[0.0, 0.0, None, nan, -1.5]"
 
     def test_a_split_without_parts_has_no_rows(self, log: Log) -> None:
         del log

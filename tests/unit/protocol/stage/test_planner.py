@@ -37,6 +37,8 @@ KNOWN = KnownNames(
     joins_across_empty_buckets=frozenset({"Inner", "LeftOuter"}),
     order_free_aggregates=frozenset({"Sum", "Count", "CollectSet"}),
     tied_aggregates=frozenset({"MinBy"}),
+    generators=frozenset({"Explode"}),
+    childless=frozenset({"Literal"}),
     not_deterministic=frozenset({"Rand", "CurrentTime"}),
 )
 
@@ -45,10 +47,10 @@ def judge(given: PlanFacts) -> PlanTraits:
     return judge_of(given, KNOWN)
 
 
-def facts(*operators: str, **more: object) -> PlanFacts:
+def facts(*operators: str, expressions: frozenset[str] = frozenset(), **more: object) -> PlanFacts:
     return PlanFacts(
         operators=frozenset({"Project", "Filter", *operators}),
-        expressions=frozenset(),
+        expressions=expressions,
         **more,  # type: ignore[arg-type]
     )
 
@@ -74,6 +76,12 @@ def test_exact_aggregates_are_stateful_and_batch_safe() -> None:
         (facts("SomethingNew"), "SomethingNew is not on the batch-safe list"),
         (facts("MapInArrow"), "sees whole batches"),
         (facts("Aggregate", ties_shown=("max(x)",)), "max(x) keeps whichever came first of"),
+        (facts("Aggregate", zeros_shown=("max(x)",)), "max(x) keeps whichever came first of 0.0"),
+        (
+            facts("Generate", generators=frozenset({"Explode", "Own"})),
+            "generator Own is not on the batch-safe list",
+        ),
+        (facts(expressions=frozenset({"Add", "org.other.Max"})), "org.other.Max is of another"),
         (facts("Aggregate", overflowing=("try_sum(x)",)), "try_sum(x) gives null where a part"),
         (facts("Aggregate", aggregates=frozenset({"First"})), "First depends on the order"),
         (facts("Aggregate", aggregates=frozenset({"MinBy"})), "MinBy can tie"),
@@ -101,6 +109,11 @@ def test_pl1_what_is_not_known_runs_one_bucket_per_batch(given: PlanFacts, says:
     assert not traits.is_batch_safe
     assert any(says in reason for reason in traits.reasons), traits.reasons
     assert traits.errors == ()
+
+
+def test_pl1_an_expression_without_children_that_is_not_known_cannot_be_used() -> None:
+    found = judge(facts(childless=frozenset({"Literal", "HostName"})))
+    assert [error.partition(" gives")[0] for error in found.errors] == ["HostName"]
 
 
 def test_pl3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_count() -> None:
