@@ -63,7 +63,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "every_dead_letter_is_late": 12,
     "reads_on_though_readers_are_behind": 87,
     "kept_blocks_not_counted": 87,
-    "reads_again_too_soon": 1407,
+    "reads_again_too_soon": 2978,
     "pushed_back_for_good": 12,
     "aborted_progress_believed": 39,
     "forged_fence_believed": 22,

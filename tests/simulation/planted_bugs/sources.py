@@ -169,7 +169,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "no_answer_is_an_empty_partition",
-        "ingestion.service:IngestionService._look",
+        "ingestion.service:IngestionService._probe_idle",
         "if at in ends else None",
         "if at in ends else True",
         "IN3",
