@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import io
+import json
 
 import fastavro
 import pyarrow as pa
@@ -65,6 +66,28 @@ def test_other_columns_become_what_avro_has() -> None:
         "none": None,
     }
     assert found[1] == {**dict.fromkeys(found[0]), "small": -1, "u": 0}
+
+
+def test_columns_whose_paths_look_alike_become_records_of_different_names() -> None:
+    inner = pa.struct([("x", pa.int32())])
+    table = pa.table(
+        {
+            "a": pa.array(
+                [{"b": {"x": 1}, "a": {"x": 2}}], pa.struct([("b", inner), ("a", inner)])
+            ),
+            "a_b": pa.array([{"x": 3}], inner),
+            "b": pa.array([[{"x": 4}]], pa.list_(inner)),
+        }
+    )
+    encoder = AvroEncoder(table.schema, "a", 1)
+    [value] = encoder.encode(table)
+    # Parsed anew from its text, as a registry does: a name used twice is an error there.
+    parsed = fastavro.parse_schema(json.loads(json.dumps(encoder.avro)))
+    assert fastavro.schemaless_reader(io.BytesIO(value[5:]), parsed, None) == {
+        "a": {"b": {"x": 1}, "a": {"x": 2}},
+        "a_b": {"x": 3},
+        "b": [{"x": 4}],
+    }
 
 
 @pytest.mark.parametrize(
