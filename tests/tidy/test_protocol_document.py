@@ -14,7 +14,7 @@ from harness.syntax import nodes
 
 PAGE = Path("docs/protocol.md")
 PROTOCOL = Path("services/anabranch/protocol")
-RULES = 21
+RULES = 22
 NAMED_TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
 
 
