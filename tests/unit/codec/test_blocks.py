@@ -372,6 +372,10 @@ class TestBlocks:
             assert length < len(value)
 
     @given(st.binary(max_size=300))
+    @example(bytes(100))
+    @example(bytes(101))
+    @example(bytes(250))
+    @example(bytes(251))
     def test_a_large_one_is_cut_into_segments(self, value: bytes) -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(blocks, "_SEGMENT_BYTES_MAX", 100)
