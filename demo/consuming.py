@@ -23,7 +23,7 @@ from demo.comparing import Delivered, result
 from demo.traffic import Rejected
 
 _WHOLE_S: Final = 90.0
-_SILENCE_S: Final = 20.0
+_IDLE_S: Final = 20.0
 """After so long without a record the client is made anew: after a broker's restart librdkafka
 sometimes stops reading, without an error (its issue 5153).
 """
@@ -64,7 +64,7 @@ class TopicReader(threading.Thread):
                 messages = self._consumer.consume(1_000, 0.1)
                 if messages:
                     heard_s = time.monotonic()
-                elif time.monotonic() - heard_s >= _SILENCE_S:
+                elif time.monotonic() - heard_s >= _IDLE_S:
                     self._consumer.close()
                     self._consumer = Consumer(self._settings)
                     self._assign(partitions)
