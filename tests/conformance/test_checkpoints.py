@@ -11,6 +11,7 @@ from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.ports import Checkpoints
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness import spark_files
 from simulation.disk import Logged, Machine, SimulatedDisk
@@ -170,7 +171,9 @@ def test_whatever_was_there_before(rig: Rig) -> None:
 def test_the_newest_timeline_is_that_of_the_highest_name(rig: Rig) -> None:
     tip = BatchId(ONE, 3)
     first = Timeline(ONE, start_batch=-1, start_tip=None)
-    second = Timeline(TWO, 3, tip, base=4, earlier=(BatchId(ONE, 2), tip), floor=1)
+    operator = StatefulOperator("aggregate", (("per", ("w", "k")), ("computes", ())))
+    plan = StatefulPlan((operator,), "source", "engine")
+    second = Timeline(TWO, 3, tip, base=4, earlier=(BatchId(ONE, 2), tip), floor=1, plan=plan)
     for timeline in (second, first):
         rig.own.create(timeline.name)
         rig.own.write(timeline)

@@ -28,6 +28,7 @@ from anabranch.processing.replica import BatchStart, ReplicaRunner
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.runtime.block_reader import BlockReader
 from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
@@ -36,7 +37,17 @@ from simulation import more_columns
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
 from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
-from simulation.workload import Row, bucket_of, far, mapped, moved, of_version, result_row
+from simulation.workload import (
+    Row,
+    bucket_of,
+    far,
+    is_window,
+    mapped,
+    moved,
+    of_version,
+    result_row,
+    version_adds,
+)
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 WIDE_SCHEMA: Final = pa.schema([*SCHEMA, *more_columns.FIELDS])
@@ -51,10 +62,15 @@ Steps = Generator[bool, None, None]
 
 
 def operate(
-    operator: Operator, state: State, rows: list[Row], watermark_bucket: int, width_ms: int
+    operator: Operator,
+    state: State,
+    rows: list[Row],
+    watermark_bucket: int,
+    width_ms: int,
+    begins_with: int = 0,
 ) -> tuple[State, list[Row]]:
     """One batch: (state after it, results). Windows that end by the watermark of the batch
-    give their results and are gone.
+    give their results and are gone. ``begins_with``: the sum of a window before its first row.
     """
     if operator == "map":
         return (), [mapped(row) for row in rows]
@@ -68,7 +84,9 @@ def operate(
     totals = dict(state)
     for row in rows:
         end = -(-bucket_of(row[0], width_ms) // span) * span
-        totals[end, row[2]] = totals.get((end, row[2]), 0) + (row[3] if operator == "sum" else 1)
+        totals[end, row[2]] = totals.get((end, row[2]), begins_with) + (
+            row[3] if operator == "sum" else 1
+        )
     results = list(rows) if operator == "both" else []
     for end, key in sorted(totals):
         if end <= watermark_bucket:
@@ -227,6 +245,10 @@ class SimulatedStage:
         )
         self.schema = WIDE_SCHEMA if options.has_more_columns else SCHEMA
         self.fingerprint = f"{options.name} {options.operator} {port.link.version}"
+        begins_with = version_adds(port.link.version) if options.version_is_in_state else 0
+        computes = ("computes", (f"sum from {begins_with}",))
+        operator = StatefulOperator(options.operator, (computes,))
+        self.stateful_plan = StatefulPlan((operator,) if is_stateful else ())
 
     def start(
         self,
@@ -407,10 +429,18 @@ class SimulatedQuery:
             rows = self._spoilt(rows)
         yield True
         state: State = directory.state(batch - 1)
+        version, in_state = self._port.link.version, stage.version_is_in_state
         state, results = operate(
-            stage.operator, state, rows, logged.watermark_ms // width_ms, width_ms
+            stage.operator,
+            state,
+            rows,
+            logged.watermark_ms // width_ms,
+            width_ms,
+            version_adds(version) if in_state else 0,
         )
-        results = [of_version(row, self._port.link.version) for row in results]
+        results = [
+            row if in_state and is_window(row) else of_version(row, version) for row in results
+        ]
         begun_ms = clock.monotonic_ms()
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
         start = task.driver.begin(

@@ -47,6 +47,10 @@ class StageOptions:
     """Where it is passive, ``replicas`` are processes of one replica."""
     pace_ms: int = 0
     """See ``BatchRules``."""
+    version_is_in_state: bool = False
+    """What another version adds to the rows of windows, it adds within its state, and not behind
+    it: it cannot go on from the state of the version before.
+    """
     twice: int = 0
     """Number of the inputs, from the first on, that the function uses twice: it joins each with
     itself, row by row, so results are the same.

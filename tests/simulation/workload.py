@@ -253,7 +253,17 @@ def result_row(bucket: int, width_ms: int, key: int, total: int) -> Row:
 
 def of_version(row: Row, version: int) -> Row:
     """What a version of the function makes where the first one makes ``row``."""
-    return row[0], row[1], row[2], row[3] + _VERSION_ADDS * (version - 1)
+    return row[0], row[1], row[2], row[3] + version_adds(version)
+
+
+def version_adds(version: int) -> int:
+    """What a version of the function adds to each value of the first one."""
+    return _VERSION_ADDS * (version - 1)
+
+
+def is_window(row: Row) -> bool:
+    """Whether a stage made the row of a window (``result_row``)."""
+    return row[1] < 0
 
 
 def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from anabranch.codec.plan_offsets import Offset
     from anabranch.protocol.log.records import BoundaryKind, Part
+    from anabranch.protocol.log.stateful_plan import StatefulPlan
     from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 
 
@@ -119,6 +120,12 @@ class PreparedStage(Protocol):
     @property
     def fingerprint(self) -> str:
         """Hash of everything that its results depend on besides the input."""
+
+    @property
+    def stateful_plan(self) -> StatefulPlan:
+        """The operators of the function that hold state: what the state in a checkpoint means.
+        Equal for all processes that build the same function.
+        """
 
     def start(
         self,

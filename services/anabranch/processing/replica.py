@@ -43,12 +43,14 @@ from anabranch.processing.replica_steps import ReplicaSteps
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
 from anabranch.protocol.log.timeline import (
     OwnChain,
     Timeline,
     carry_out,
+    check_plan_steps,
     failover_steps,
     fork_steps,
 )
@@ -205,6 +207,8 @@ class ReplicaRunner:
 
         Raises:
             Fenced: another process of this replica began after this one.
+            ConfigurationError: the function computes its state otherwise than the one that made the
+                checkpoint. The log has no epoch of this process then, but in a race with another.
         """
         if recovery is not None:
             self._steps.recovery = recovery
@@ -215,18 +219,28 @@ class ReplicaRunner:
         self._boundary.listen(
             lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
         )
-        epoch = self._boundary.start(self._may_begin)
+
+        def own_chain(plan: str) -> OwnChain:
+            return OwnChain(
+                log_state.chain(self._name).__contains__,
+                lambda ident: points.cut_off_base(ident, plan, log_state.upto),
+                is_open=begins_anew(log_state.origin(self._name), self._rules.ha),
+                replica=self._name,
+                state=self._rules.state,
+            )
+
+        def may_begin(log_state: LogState) -> None:
+            self._may_begin(log_state)
+            carry_out(check_plan_steps(own_chain("")), self._steps.carry_out)
+
+        epoch = self._boundary.start(may_begin)
         self._epoch_begun()
         plan = log_state.fingerprint(self._name)
-        own = OwnChain(
-            log_state.chain(self._name).__contains__,
-            lambda ident: points.cut_off_base(ident, plan, log_state.upto),
-            is_open=begins_anew(log_state.origin(self._name), self._rules.ha),
-            replica=self._name,
-        )
         timeline, beginning = self._steps.begin(
             failover_steps(
-                epoch, lambda replica, ident: points.base(replica, ident, plan, log_state.upto), own
+                epoch,
+                lambda replica, ident: points.base(replica, ident, plan, log_state.upto),
+                own_chain(plan),
             )
         )
         self._boundary.listen(None)

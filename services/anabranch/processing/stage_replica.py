@@ -38,6 +38,7 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.log.stateful_plan import StageState
 from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
@@ -404,6 +405,7 @@ class StageReplica:
             ),
             horizon_buckets(pipeline, name),
             stage.ha,
+            StageState(name, prepared.stateful_plan),
         )
 
     def _recovery(self) -> Recovery:

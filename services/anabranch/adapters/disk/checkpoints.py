@@ -33,7 +33,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.adapters.disk.durable import (
     SyncedTree,
@@ -46,6 +46,7 @@ from anabranch.adapters.disk.state_format import life_folder
 from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 
 if TYPE_CHECKING:
@@ -441,11 +442,24 @@ def _newest(root: Path) -> Timeline | None:
             fields["start_tip"],
             tuple(BatchId(**each) for each in fields.get("earlier", ())),
         )
-        return Timeline(
-            **(fields | {"start_tip": None if tip is None else BatchId(**tip), "earlier": earlier})
-        )
+        found = {
+            "start_tip": None if tip is None else BatchId(**tip),
+            "earlier": earlier,
+            "plan": _plan(fields.get("plan", {})),
+        }
+        return Timeline(**(fields | found))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _plan(fields: Mapping[str, Any]) -> StatefulPlan:
+    operators = tuple(_operator(each) for each in fields.get("operators", ()))
+    return StatefulPlan(operators, str(fields.get("source", "")), str(fields.get("engine", "")))
+
+
+def _operator(fields: Mapping[str, Any]) -> StatefulOperator:
+    facts = tuple((str(aspect), tuple(map(str, items))) for aspect, items in fields["facts"])
+    return StatefulOperator(str(fields["kind"]), facts)
 
 
 def _new_query_id(copy: Path) -> None:

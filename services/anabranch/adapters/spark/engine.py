@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from anabranch.adapters.spark.settings import SparkSettings
     from anabranch.adapters.spark.starting import StartingSpark
     from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
+    from anabranch.protocol.log.stateful_plan import StatefulPlan
     from anabranch.protocol.stage.planner import PlanTraits
     from anabranch.runtime.service import ServiceContext
 
@@ -218,6 +219,11 @@ class SparkStage:
     def fingerprint(self) -> str:
         """See the port."""
         return self._query.fingerprint
+
+    @property
+    def stateful_plan(self) -> StatefulPlan:
+        """See the port."""
+        return self._query.stateful_plan
 
     def start(
         self,

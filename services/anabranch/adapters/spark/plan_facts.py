@@ -59,16 +59,17 @@ def _items(sequence: Any) -> Iterator[Any]:
         yield sequence.apply(i)
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
+def nodes_of(plan: Any) -> Iterator[Any]:
+    """Yield ``plan`` and all plans below it."""
     yield plan
     for child in _items(plan.children()):
-        yield from _nodes(child)
+        yield from nodes_of(child)
 
 
 def _all_nodes(plans: list[Any]) -> Iterator[Any]:
     """Yield the nodes of ``plans``, and of plans that the caller appends meanwhile."""
     while plans:
-        yield from _nodes(plans.pop())
+        yield from nodes_of(plans.pop())
 
 
 def _is_session(grouping: Any) -> bool:
@@ -96,6 +97,12 @@ def _named(expression: Any, parent: str = "") -> Iterator[tuple[Any, str, str, b
     yield expression, name, parent, bool(children)
     for child in children:
         yield from _named(child, name)
+
+
+def expressions_of(node: Any) -> Iterator[Iterator[tuple[Any, str]]]:
+    """Yield, for each expression of the plan ``node``, (expression, its name) of all in it."""
+    for expression in _items(node.expressions()):
+        yield ((inner, name) for inner, name, *_ in _named(expression))
 
 
 def _is_random(expression: Any) -> bool:
@@ -160,7 +167,7 @@ class _Zeros:
         """By the number of a column of a union, which is that of its first part's column, the
         columns of the other parts.
         """
-        for node in _nodes(plan):
+        for node in nodes_of(plan):
             kind = _name(node)
             if kind == "StreamingRelationV2":
                 self._inputs |= {_number(column) for column in _items(node.output())}
@@ -422,7 +429,7 @@ def used_columns(frame: DataFrame, name: str) -> list[str]:
     # Not run: only to see what is read.
     plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001
     used: dict[str, None] = {}
-    for node in _nodes(plan):
+    for node in nodes_of(plan):
         if _name(node) == "CollectMetrics" and str(node.name()) == OBSERVED + name:
             used |= {str(attribute.name()): None for attribute in _items(node.output())}
     return [column for column in used if column != "event_time"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,10 +30,12 @@ from anabranch.adapters.spark.plan_facts import (
     used_columns,
 )
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
+from anabranch.adapters.spark.state_plan import stateful_operators
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
+from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.planner import PlanTraits, judge
 from anabranch.runtime.offered_columns import not_as_offered, offered_inputs
 
@@ -40,6 +43,11 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage
 
 _SPLITS_MAX: Final = 2
+_ENGINE: Final = (
+    f"anabranch {__version__}, Spark {pyspark.__version__},"
+    f" Python {sys.version_info.major}.{sys.version_info.minor}"
+)
+"""Programs that have a part in the description of a function's state."""
 _COMPLAINTS: Final = "DataFrameQueryContextLogger"
 """Where PySpark logs, as an error, that a column is not there."""
 
@@ -55,6 +63,8 @@ class StageQuery:
     """Of the rows it gives: the columns, then event time as int64 ms."""
     fingerprint: str
     function: str
+    stateful_plan: StatefulPlan
+    """What the state of the query means."""
 
 
 def build_query(
@@ -128,9 +138,7 @@ def build_query(
     ):
         check_repeats(stage, frame, build(everything, ordered=False, query=""))
         schemas_read = schemas
-    arrow = to_arrow_schema(frame.schema, timezone="UTC")
-    fields = [arrow.field(name) for name in arrow.names if name != EVENT_TIME]
-    schema = pa.schema([*fields, pa.field(EVENT_TIME, pa.int64())])
+    schema = _result_schema(frame)
     if stage.offered is not None and (wrong := not_as_offered(stage, schema)):
         raise StageFunctionError(f"{stage.functions[-1]}: {wrong}")
     return StageQuery(
@@ -145,7 +153,31 @@ def build_query(
         schema,
         fingerprint_of(functions, stage, pipeline, schemas),
         ", ".join(stage.functions),
+        _stateful_plan(frame if traits.is_stateful else None, functions, stage, schemas),
     )
+
+
+def _stateful_plan(
+    frame: DataFrame | None,
+    functions: list[Callable[..., Any]],
+    stage: Stage,
+    schemas: Mapping[str, pa.Schema],
+) -> StatefulPlan:
+    """Describe the state of ``frame``; None: it has none. Where the plan cannot be read, all that a
+    person wrote of the stage counts.
+    """
+    source = source_digest(functions, stage, schemas)
+    operators = () if frame is None else stateful_operators(frame)
+    if operators is None:
+        operators = (StatefulOperator("function", (("source", (source,)),)),)
+    return StatefulPlan(operators, source, _ENGINE)
+
+
+def _result_schema(frame: DataFrame) -> pa.Schema:
+    """Return the columns of the rows that ``frame`` gives, then event time as int64 ms."""
+    arrow = to_arrow_schema(frame.schema, timezone="UTC")
+    fields = [arrow.field(name) for name in arrow.names if name != EVENT_TIME]
+    return pa.schema([*fields, pa.field(EVENT_TIME, pa.int64())])
 
 
 def _optional(pipeline: Pipeline, name: str, schema: pa.Schema) -> tuple[str, ...]:
@@ -370,6 +402,21 @@ def fingerprint_of(
     """Of everything that the results depend on besides the input. Of replicas with different
     fingerprints only those of one version are compared, and none is outvoted.
     """
+    facts = (
+        source_digest(functions, stage, schemas),
+        pipeline.bucket_ms,
+        __version__,
+        pyspark.__version__,
+    )
+    return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
+
+
+def source_digest(
+    functions: list[Callable[..., Any]], stage: Stage, schemas: Mapping[str, pa.Schema]
+) -> str:
+    """Return a digest of what a person wrote of a stage: the modules of its functions, their
+    parameters, and the columns of its inputs.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for function in functions:
         try:
@@ -382,11 +429,8 @@ def fingerprint_of(
     facts = (
         stage.transform if stage.sql is None else stage.sql,
         sorted(stage.parameters.items()),
-        pipeline.bucket_ms,
         {n: str(s) for n, s in schemas.items()},
         "" if stage.share is None else stage.share.text(),
-        __version__,
-        pyspark.__version__,
     )
     digest.update(repr(facts).encode())
     return digest.hexdigest()

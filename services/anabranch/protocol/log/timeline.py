@@ -32,6 +32,9 @@ Invariants:
         same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a
         peer's alike: the next process starts from another peer's, or from the beginning. What it
         makes itself has a higher epoch, and counts again.
+    TI9 a timeline names the operators that hold its state. A process whose function has others
+        (``protocol.log.stateful_plan``) goes on from no checkpoint with a committed batch: from its
+        own it ends, before it has begun an epoch where it can; a peer's it passes over.
 """
 
 from __future__ import annotations
@@ -44,6 +47,13 @@ from typing import Self, TypeVar
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.log.stateful_plan import (
+    NO_PLAN,
+    NO_STATE,
+    StageState,
+    StatefulPlan,
+    difference,
+)
 
 _NAME = re.compile(r"([0-9]{12})-([0-9]{6})(?:-[0-9a-f]{16})?\Z")
 
@@ -92,6 +102,8 @@ class Timeline:
     """The record of this batch, and of those after it, is known; -1: of all. None: only from
     ``start_batch`` on.
     """
+    plan: StatefulPlan = NO_PLAN
+    """What the state in the directory means (TI9)."""
 
     @classmethod
     def fresh(cls, epoch: int) -> Self:
@@ -146,7 +158,7 @@ class Timeline:
         ``last_commit`` is the last batch committed.
         """
         if self.base is not None and last_commit == self.start_batch:
-            return Timeline.from_peer(name, last_commit, self.base)
+            return replace(Timeline.from_peer(name, last_commit, self.base), plan=self.plan)
         tip = self.tip(last_commit)
         forgotten = last_commit - CHECKPOINT_BATCHES_RETAINED
         known = dict.fromkeys(
@@ -156,7 +168,12 @@ class Timeline:
         earlier += () if tip is None else (tip,)
         floor = max(self.lowest, min(forgotten, last_commit))
         return Timeline(
-            name=name, start_batch=last_commit, start_tip=tip, earlier=earlier, floor=floor
+            name=name,
+            start_batch=last_commit,
+            start_tip=tip,
+            earlier=earlier,
+            floor=floor,
+            plan=self.plan,
         )
 
     def forked(self, name: str, last_commit: int) -> Timeline:
@@ -401,7 +418,9 @@ class OwnChain:
     is_open: bool = False
     """The own checkpoint is not to be gone on from (``protocol.stage.recovery``)."""
     replica: str = ""
-    """Whose it is."""
+    """Name of the replica that it is of."""
+    state: StageState = NO_STATE
+    """What the function of the process keeps between batches."""
 
 
 def failover_steps(
@@ -418,14 +437,11 @@ def failover_steps(
     while True:
         found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
         timeline = None
-        if (
-            isinstance(found, Timeline)
-            and not own.is_open
-            and not _is_fenced(found, own.replica, fenced)
-        ):
+        if isinstance(found, Timeline) and _is_usable(found, own, fenced):
+            yield from _check_plan(found, own)
             timeline = yield from _from_own(found, name, own)
         if timeline is None:
-            timeline = yield from _from_peer(name, base_of, fenced)
+            timeline = yield from _from_peer(name, base_of, fenced, own.state.plan)
         if timeline is None:
             missing = yield FindMissing(name, -1)
             if missing:
@@ -436,12 +452,44 @@ def failover_steps(
             timeline = Timeline.fresh(epoch)
         if (yield FindNewest()) == found:
             break
+    timeline = replace(timeline, plan=own.state.plan)
     yield Write(timeline)
     yield CheckEpoch()
     yield Clean(epoch)
     if timeline.base is not None:
         yield AppendBase(timeline)
     return timeline
+
+
+def check_plan_steps(own: OwnChain) -> Generator[Step, Answer, None]:
+    """Raise if the failover would end since the function has changed (TI9). A process calls it
+    before it begins its epoch: the log then has nothing of it, and the function before can go on.
+
+    Raises:
+        ConfigurationError: the state of the checkpoint means something else to the function.
+    """
+    found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
+    if isinstance(found, Timeline) and _is_usable(found, own, fenced):
+        yield from _check_plan(found, own)
+
+
+def _is_usable(found: Timeline, own: OwnChain, fenced: Mapping[str, int]) -> bool:
+    """Whether the process goes on from its own checkpoint ``found``, as far as that is whole."""
+    return not own.is_open and not _is_fenced(found, own.replica, fenced)
+
+
+def _check_plan(found: Timeline, own: OwnChain) -> Generator[Step, Answer, None]:
+    """Raise if ``found`` has state that means something else to the function (TI9). Before the
+    first committed batch there is none.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if not difference(found.plan, own.state.plan):
+        return
+    last = yield FindCommit(found.name)
+    if isinstance(last, int) and last >= 0:
+        own.state.check(found.plan)
 
 
 def _from_own(
@@ -500,7 +548,7 @@ def _epochs(answer: Answer) -> dict[str, int]:
 
 
 def _from_peer(
-    name: str, base_of: BaseOf, fenced: Mapping[str, int]
+    name: str, base_of: BaseOf, fenced: Mapping[str, int], plan: StatefulPlan
 ) -> Generator[Step, Answer, Timeline | None]:
     """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and
     will do (TI5); None: there is none.
@@ -508,7 +556,9 @@ def _from_peer(
     peers = yield FindPeers()
     found = []
     for replica, theirs in timelines_of(peers):
-        if _is_fenced(theirs, replica, fenced) or not (yield CopyPeer(replica, theirs.name, name)):
+        if _is_fenced(theirs, replica, fenced) or difference(theirs.plan, plan):
+            continue
+        if not (yield CopyPeer(replica, theirs.name, name)):
             continue
         bases = {}
         for batch in batches_of((yield FindBatches(name))):

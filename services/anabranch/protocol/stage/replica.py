@@ -81,6 +81,7 @@ from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
+from anabranch.protocol.log.stateful_plan import NO_STATE, StageState
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Look, Policy
 from anabranch.protocol.stage.planner import (
@@ -174,6 +175,8 @@ class StageRules:
     horizon_buckets: int | None = None
     """So far back its state reaches; None: not known."""
     ha: HaMode = "active"
+    state: StageState = NO_STATE
+    """What its function keeps between batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from anabranch.protocol.errors import LocalProtocolError
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
+from anabranch.protocol.log.stateful_plan import (
+    NO_STATE,
+    StageState,
+    StatefulOperator,
+    StatefulPlan,
+)
 from anabranch.protocol.log.timeline import (
     Answer,
     AppendBase,
@@ -20,6 +26,7 @@ from anabranch.protocol.log.timeline import (
     Create,
     CutBack,
     FindBatches,
+    FindCommit,
     FindFences,
     FindMissing,
     FindNewest,
@@ -31,6 +38,7 @@ from anabranch.protocol.log.timeline import (
     Timeline,
     Write,
     carry_out,
+    check_plan_steps,
     failover_steps,
     fork_steps,
     timeline_name,
@@ -62,16 +70,21 @@ class Disk:
     """Bases of those that may not."""
     fenced: dict[str, int] = field(default_factory=dict)
     is_open: bool = False
+    state: StageState = NO_STATE
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
-    def run(self, steps_max: int = 100) -> Timeline | None:
-        chain = OwnChain(
+    def own(self) -> OwnChain:
+        return OwnChain(
             lambda ident: self.chain is None or ident in self.chain,
             self.cut_off.get,
             self.is_open,
             "0",
+            self.state,
         )
+
+    def run(self, steps_max: int = 100) -> Timeline | None:
+        chain = self.own()
         steps = failover_steps(9, lambda replica, ident: self.bases.get((replica, ident)), chain)
         answer: Answer = None
         for _ in range(steps_max):
@@ -84,7 +97,7 @@ class Disk:
             answer = self.perform(step)
         return None
 
-    def perform(self, step: Step) -> Answer:  # noqa: PLR0911 - a case per step
+    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0911 - a case per step
         match step:
             case FindNewest():
                 return self.newest
@@ -112,6 +125,8 @@ class Disk:
                 return tuple(self.fenced.items())
             case AwaitPeer():
                 self.gone_upto = -2
+            case FindCommit(name):
+                return max(self.batches.get(name, ()), default=-1)
         return None
 
     def named(self) -> list[str]:
@@ -402,3 +417,72 @@ class TestG8:
         disk = peer(7, clean={7: 70}, name=timeline_name(5, 0))
         disk.fenced = {"1": 4}
         assert disk.run() == Timeline.from_peer(NAME, 7, 70)
+
+
+def per(window: str) -> StageState:
+    operator = StatefulOperator("aggregate", (("per", (window,)),))
+    return StageState("t", StatefulPlan((operator,), "source of it", "engine 1"))
+
+
+OF_TEN_SECONDS = per("10 seconds")
+OF_A_MINUTE = per("1 minute")
+
+
+def of(state: StageState, disk: Disk) -> Disk:
+    """``disk`` as a process of another function left it, by ``state``."""
+    disk.newest = None if disk.newest is None else replace(disk.newest, plan=state.plan)
+    disk.peers = {name: replace(found, plan=state.plan) for name, found in disk.peers.items()}
+    return disk
+
+
+def test_the_function_that_made_the_state_is_written_beside_it() -> None:
+    disk = of(OF_TEN_SECONDS, own(5, 4))
+    disk.state = OF_TEN_SECONDS
+    timeline = disk.run()
+    assert timeline is not None
+    assert timeline.plan == OF_TEN_SECONDS.plan
+    assert Write(timeline) in disk.steps
+    assert timeline.copied(timeline_name(12, 0), 7).plan == OF_TEN_SECONDS.plan
+    assert timeline.forked(timeline_name(9, 1), 7).plan == OF_TEN_SECONDS.plan
+    base = replace(Timeline.from_peer(OLD, 7, 70), plan=OF_TEN_SECONDS.plan)
+    assert base.copied(NAME, 7).plan == OF_TEN_SECONDS.plan
+    assert carry_out(check_plan_steps(disk.own()), disk.perform) is None
+
+
+def test_another_function_does_not_go_on_from_the_own_state() -> None:
+    disk = of(OF_TEN_SECONDS, own(5, 4))
+    disk.state = OF_A_MINUTE
+    with pytest.raises(ConfigurationError, match="10 seconds -> 1 minute"):
+        disk.run()
+    assert not any(isinstance(step, Write) for step in disk.steps)
+    with pytest.raises(ConfigurationError, match="10 seconds -> 1 minute"):
+        carry_out(check_plan_steps(disk.own()), disk.perform)
+
+
+def test_where_nothing_was_committed_there_is_no_state() -> None:
+    disk = of(OF_TEN_SECONDS, own(-1))
+    disk.state = OF_A_MINUTE
+    assert carry_out(check_plan_steps(disk.own()), disk.perform) is None
+    timeline = disk.run()
+    assert timeline is not None
+    assert timeline.plan == OF_A_MINUTE.plan
+
+
+def test_a_checkpoint_that_is_not_used_is_not_judged() -> None:
+    for disk in (own(5, 4), own(5, 4)):
+        of(OF_TEN_SECONDS, disk).state = OF_A_MINUTE
+        disk.is_open = not disk.fenced
+        assert carry_out(check_plan_steps(disk.own()), disk.perform) is None
+    disk.is_open, disk.fenced = False, {"0": 3}
+    assert carry_out(check_plan_steps(disk.own()), disk.perform) is None
+    assert carry_out(check_plan_steps(OwnChain()), Disk().perform) is None
+
+
+def test_another_functions_peer_is_passed_over() -> None:
+    disk = of(OF_TEN_SECONDS, peer(7, 6, clean={7: 70, 6: 60}))
+    disk.state = OF_A_MINUTE
+    assert disk.run() == replace(Timeline.fresh(9), plan=OF_A_MINUTE.plan)
+    assert "CopyPeer" not in disk.named()
+    disk = of(OF_TEN_SECONDS, peer(7, 6, clean={7: 70, 6: 60}))
+    disk.state = OF_TEN_SECONDS
+    assert disk.run() == replace(Timeline.from_peer(NAME, 7, 70), plan=OF_TEN_SECONDS.plan)
