@@ -125,6 +125,11 @@ def _overtaken(life: Life, rivals: list[Life], now_ms: int, transaction_ms: int)
     return TRANSACTION_TIMED_OUT if timed_out else ""
 
 
+def is_of_other_state(error: Exception) -> bool:
+    """Whether a process ends since its function cannot go on from the state in its checkpoint."""
+    return isinstance(error, ConfigurationError) and "computed by another function" in str(error)
+
+
 def is_superseded(
     error: Exception, key: str, version: int, log: LocalEventLog, pipeline: Pipeline
 ) -> bool:

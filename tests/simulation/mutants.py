@@ -149,6 +149,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "source_waits_too_little": 31,
     "counts_before_it_has_caught_up": 4288,
     "old_version_goes_on": 50,
+    "goes_on_from_another_functions_state": 313,
     "parts_dropped_on_rewind": 712,
     "timers_by_boundaries_only": 47,
     "front_leads": 311,

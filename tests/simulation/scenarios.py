@@ -68,17 +68,19 @@ again while it makes its state anew, and makes it from its input, or gives up wh
 asked for: while delivery is away, all blocks are deleted that it has not read, and it asks the
 replicas to make them again; upgraded: the replicas of a stage get another version of its function
 one after the other: some are restarted with it, others go on with the old one until the new one
-counts; end trimmed: who reads a stage is away while its branch ends, and mostly until the record
-that says so is trimmed; slow corrections: the replicas of a stage with long batches correct one
-after the other, and the end of the failure is told when the first has done so; added late: blocks
-of the inputs are deleted before the processes of a stage begin for the first time, and one of them
-is struck when it has; pushed back: a source may keep few blocks, and who reads it is away for so
-long that it has to leave its input unread; resharded: the sources get another number of shards,
-once or twice, and every process gets the file that says so at a time of its own, while something
-else is wrong, too; output resharded: the same of the output; input gone: while the ingestion of a
-source is away, retention deletes what it has not read, and in the end an operator gives that up;
-made anew: all processes end, and the topics of the pipeline, or those of its streams, or those of
-its stages, are deleted and created again, while the disks, the index and all other topics stay.
+counts; in half of the seeds its windows come of other sums, so that no replica goes on from the
+state of the old one, which is then deleted; end trimmed: who reads a stage is away while its branch
+ends, and mostly until the record that says so is trimmed; slow corrections: the replicas of a stage
+with long batches correct one after the other, and the end of the failure is told when the first has
+done so; added late: blocks of the inputs are deleted before the processes of a stage begin for the
+first time, and one of them is struck when it has; pushed back: a source may keep few blocks, and
+who reads it is away for so long that it has to leave its input unread; resharded: the sources get
+another number of shards, once or twice, and every process gets the file that says so at a time of
+its own, while something else is wrong, too; output resharded: the same of the output; input gone:
+while the ingestion of a source is away, retention deletes what it has not read, and in the end an
+operator gives that up; made anew: all processes end, and the topics of the pipeline, or those of
+its streams, or those of its stages, are deleted and created again, while the disks, the index and
+all other topics stay.
 """
 
 

@@ -197,6 +197,10 @@ class ProcessFaults:
             )
         link.strikes.append(strike)
 
+    def forget_state(self, key: str) -> None:
+        """A person deletes the checkpoints of a replica that cannot go on from them."""
+        self._lose("disk", key, self._runs[key])
+
     def _lose(self, kind: str, key: str, runs: Runs) -> None:
         """The machine of a replica: power cut, disk lost, gone for good. With the first two go all
         that share it: nodes of one host, between which a replica is moved.

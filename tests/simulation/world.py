@@ -487,6 +487,10 @@ class World:
         if ends.is_superseded(error, process.key, version, self.log, self.pipeline):
             self.history.reached("end because of another version")
             return
+        if ends.is_of_other_state(error):
+            self.history.reached("state of another function")
+            self._process_faults.forget_state(process.key)
+            return
         why = ends.cause(
             error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error)
         )

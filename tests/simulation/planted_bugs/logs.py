@@ -316,6 +316,15 @@ LOGS: Final = (
         by=("versions", "corrected"),
     ),
     Mutant(
+        "goes_on_from_another_functions_state",
+        "protocol.log.timeline:_check_plan",
+        "if not difference(found.plan, own.state.plan):",
+        "if True:",
+        "TI9",
+        scenario="upgraded",
+        by=("versions",),
+    ),
+    Mutant(
         "old_version_goes_on",
         f"{_LOG_STATE}._boundary",
         "if writer.version < self._version:",
