@@ -172,7 +172,7 @@ def test_the_newest_timeline_is_that_of_the_highest_name(rig: Rig) -> None:
     tip = BatchId(ONE, 3)
     first = Timeline(ONE, start_batch=-1, start_tip=None)
     operator = StatefulOperator("aggregate", (("per", ("w", "k")), ("computes", ())))
-    plan = StatefulPlan((operator,), "source", "engine")
+    plan = StatefulPlan((operator,), "source", "engine", 3)
     second = Timeline(TWO, 3, tip, base=4, earlier=(BatchId(ONE, 2), tip), floor=1, plan=plan)
     for timeline in (second, first):
         rig.own.create(timeline.name)

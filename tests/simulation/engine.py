@@ -248,7 +248,9 @@ class SimulatedStage:
         begins_with = version_adds(port.link.version) if options.version_is_in_state else 0
         computes = ("computes", (f"sum from {begins_with}",))
         operator = StatefulOperator(options.operator, (computes,))
-        self.stateful_plan = StatefulPlan((operator,) if is_stateful else ())
+        self.stateful_plan = StatefulPlan(
+            (operator,) if is_stateful else (), version=port.link.version
+        )
 
     def start(
         self,

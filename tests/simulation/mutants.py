@@ -150,6 +150,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "counts_before_it_has_caught_up": 4288,
     "old_version_goes_on": 50,
     "goes_on_from_another_functions_state": 313,
+    "partial_windows_of_a_stage_that_begins_anew": 447,
     "parts_dropped_on_rewind": 712,
     "timers_by_boundaries_only": 47,
     "front_leads": 311,

@@ -1,4 +1,6 @@
-"""The operator of a pipeline, as one more process: gives up what a source owes."""
+"""The operator of a pipeline, as one more process: gives up what a source owes, and lets stages
+begin anew.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.operating.give_up import GiveUp, GiveUpMissing
+from anabranch.operating.restating import Restating
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced
+from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, Unavailable
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry
 from simulation.network import Network, Port, SimulatedLog
@@ -52,6 +55,25 @@ def give_up(
         gone.difference_update(back)
         for _, partition in back:
             produce(source, partition)
+
+    network.scheduler.spawn(port.process, act, 0)
+
+
+def restate(network: Network, port: Port, pipeline: Pipeline, stage: str) -> None:
+    """Start an operator who lets ``stage`` of ``pipeline``, with another version of its function,
+    begin anew.
+    """
+    command = Restating(SimulatedLog(port), pipeline, stage, None, SimulatedClock(port, BASE_MS))
+
+    def act() -> None:
+        while True:
+            try:
+                command.do()
+            except (DataMissing, Unavailable):  # again, as the command says
+                network.scheduler.wait(network.scheduler.now_ms + 100)
+                continue
+            break
+        network.history.reached("stage begins anew")
 
     network.scheduler.spawn(port.process, act, 0)
 

@@ -67,7 +67,9 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
             on_missing_input=stage.policy,
             ha=stage.ha,
             state_horizon_ms=stage.horizon_buckets * options.bucket_ms
-            if stage.ha in ("upstream_backup", "amnesia") or options.scenario == "added late"
+            if stage.ha in ("upstream_backup", "amnesia")
+            or options.scenario == "added late"
+            or stage.version_is_in_state
             else None,
         )
         for stage in options.stages

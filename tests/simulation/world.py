@@ -489,7 +489,7 @@ class World:
             return
         if ends.is_of_other_state(error):
             self.history.reached("state of another function")
-            self._process_faults.forget_state(process.key)
+            self._begin_anew(process.key, version)
             return
         why = ends.cause(
             error, port.life, others, now_ms, TRANSACTION_TIMEOUT_MS, self._behind_ms(error)
@@ -788,6 +788,21 @@ class World:
                 self.scheduler.now_ms + _SETTLE_MS,
                 lambda source=source: self._give_up_missing(source),  # type: ignore[misc]
             )
+
+    def _begin_anew(self, key: str, version: int) -> None:
+        """A person makes a replica begin that cannot go on from its state: by the command for it,
+        or, in half of the seeds, by deleting the checkpoints.
+        """
+        if self.options.seed % 4 == 1:
+            self._process_faults.forget_state(key)
+            return
+        stage = key.partition("/")[2].rpartition(".")[0]
+        operating.restate(
+            self.network,
+            Port(self.network, Process(f"operator/{stage}", 0), Link(self.options.latency_max_ms)),
+            upgraded(self.pipeline, stage, version),
+            stage,
+        )
 
     def _give_up_missing(self, source: str) -> None:
         """An operator gives up what retention has deleted, where that was not read before."""

@@ -14,9 +14,11 @@ from typing import Final, Self
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
 from anabranch.client.rows import corrected
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
+from anabranch.operating.restating import Restating
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.log.boundary_log import contents
@@ -120,11 +122,13 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def change(self, functions: str, version: int = 1) -> Pipeline:
-        """Write pipeline file and function anew, for processes that start from now on."""
+    def change(self, functions: str, version: int = 1, more: str = "") -> Pipeline:
+        """Write pipeline file and function anew, for processes that start from now on. ``more``:
+        lines of the stage.
+        """
         stages = (
             f"s:\n  reads: [a]\n  participant: north\n  transform: MODULE:totals\n"
-            f"  replicas: {self.replicas}\n  version: {version}\n"
+            f"  replicas: {self.replicas}\n  version: {version}\n{more}"
         )
         return write_pipeline(self.folder, self.name, functions, stages=stages)
 
@@ -154,8 +158,8 @@ class World:
         parts = self.output.reader.log_state.replica_bucket(replica, bucket)
         return None if parts is None else contents(parts)
 
-    def delivered(self, last: int) -> Counter[Total]:
-        """The corrected topic, as soon as it has all up to bucket ``last``."""
+    def delivered(self, last: int, count: int = 0) -> Counter[Total]:
+        """The corrected topic, as soon as it has all up to bucket ``last``, or ``count`` rows."""
 
         def read() -> Counter[Total]:
             with corrected(self.kafka, f"{self.name}.out", follow=False) as rows:
@@ -165,7 +169,7 @@ class World:
                 (each["until"] // WIDTH_MS, each["key"], each["total"]) for each in values
             )
 
-        count = len(expected(last))
+        count = count or len(expected(last))
         wait_until(lambda: read().total() >= count, 120, f"{count} results")
         return read()
 
@@ -398,3 +402,35 @@ def test_a_new_version_whose_state_means_something_else_does_not_begin(
             world.give(16)
             world.closed("0", old, 16)
         assert world.delivered(16) == expected(16)
+
+
+def test_an_operator_lets_a_stage_begin_anew_with_a_function_of_other_state(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """Each window up to the bucket that the log names is the old function's, each after it the new
+    one's: whole, or left out where the operator was told so.
+    """
+    with World(kafka, topic_prefix, tmp_path, 1) as world:
+        world.give(13)
+        with world.start("0") as old:
+            world.closed("0", old, 13)
+            world.give(14)  # its batch begins when the one before is committed
+            world.closed("0", old, 14)
+        changed = world.change(WRONG, version=2, more="  state_horizon: 300ms\n")
+        decided = Restating(world.log, changed, "s", None, SystemClock()).do()
+        assert decided.kept_upto == 14
+        with world.start("0") as new:
+            world.give(20)
+            world.closed("0", new, 20)
+            log_state = world.output.reader.log_state
+            assert log_state.version == (2, 14)
+        whole = expected(20, lambda end, _: 10 if end > 14 else 1)
+        right = Counter(
+            row for row in whole if not decided.kept_upto < row[0] <= decided.given_up_upto
+        )
+        assert world.delivered(20, len(right)) == right
+        with world.start("0") as new:
+            world.give(23)
+            world.closed("0", new, 23)
+        assert "another function" not in ended(new), "it goes on from its own state"
+        assert world.alarms() == []

@@ -47,6 +47,7 @@ COMMANDS = [
     "compose",
     "reset",
     "give-up",
+    "restate",
     "offers",
     "acls",
     "classes",

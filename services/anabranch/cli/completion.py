@@ -27,6 +27,16 @@ def sources(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def stages(context: typer.Context, incomplete: str) -> list[str]:
+    """Of the pipeline file."""
+    pipeline = _pipeline(context)
+    return (
+        []
+        if pipeline is None
+        else [name for name in pipeline.stages if name.startswith(incomplete)]
+    )
+
+
 def outputs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the pipeline's outputs whose names begin with ``incomplete``."""
     pipeline = _pipeline(context)

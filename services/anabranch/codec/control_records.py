@@ -1,5 +1,5 @@
 """Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress
-and moves as bytes: Avro single objects, read as strictly as the boundary records.
+moves and restatements as bytes: Avro single objects, read as strictly as the boundary records.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     Move,
+    Restated,
     TrimPoint,
     Vote,
 )
@@ -40,6 +41,7 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "ask": Ask,
     "ask_reply": AskReply,
     "move": Move,
+    "restated": Restated,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _TEXTS: Final = frozenset({"text", "reason"})
@@ -110,6 +112,8 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"ask_reply:{entry.stream}:{entry.reader}:{entry.replica}".encode()
     if isinstance(entry, Move):
         return f"move:{entry.stage}:{entry.replica}".encode()
+    if isinstance(entry, Restated):
+        return f"restated:{entry.stage}:{entry.version}".encode()
     names = {"trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
     kind = _NAMES[type(entry)]
     return f"{kind}:{getattr(entry, names[kind])}".encode()

@@ -304,7 +304,8 @@ def _operator_rights(
     principal: str, topics: list[_Topic], sources: Collection[str]
 ) -> Iterator[Right]:
     """Yield the rights of the operator: to create the topics (``anabranch topics --create``), run
-    the doctor, give up sources and move replicas (``anabranch give-up``, ``move``).
+    the doctor, give up sources, move replicas and let stages begin anew (``anabranch give-up``,
+    ``move``, ``restate``).
     """
     for topic in topics:
         for operation in (Operation.CREATE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS):

@@ -227,6 +227,7 @@ class ReplicaRunner:
                 is_open=begins_anew(log_state.origin(self._name), self._rules.ha),
                 replica=self._name,
                 state=self._rules.state,
+                is_restated=self._rules.restated_after is not None,
             )
 
         def may_begin(log_state: LogState) -> None:

@@ -43,6 +43,7 @@ class ReplicaSteps:
         self._disk = disk
         self._process, self._ha = process, rules.ha
         self._horizon = rules.horizon_buckets or 0
+        self._restated_after = rules.restated_after
         self.recovery = Recovery()
         """What there is besides the own disk."""
 
@@ -89,8 +90,8 @@ class ReplicaSteps:
         def perform(step: Step) -> Answer:
             nonlocal fresh
             match step:
-                case FindMissing(_, batch) if batch < 0:
-                    fresh = self._fresh()
+                case FindMissing(_, batch, is_restated) if batch < 0:
+                    fresh = self._fresh(self._restated_after if is_restated else None)
                     return self.recovery.missing(fresh.after)
                 case FindMissing(name, batch) if self._is_behind(self._disk.bucket(name, batch)):
                     return "input is kept for a process that begins anew, not for this checkpoint"
@@ -108,7 +109,7 @@ class ReplicaSteps:
     def _is_behind(self, bucket: int) -> bool:
         return is_behind(bucket, self._fresh, self._ha)
 
-    def _fresh(self) -> Beginning:
+    def _fresh(self, restated_after: int | None = None) -> Beginning:
         return beginning(
             self._boundary.log_state,
             self._boundary.replica,
@@ -116,6 +117,7 @@ class ReplicaSteps:
             self._ha,
             gone=self.recovery.gone,
             complete=self.recovery.complete,
+            restated_after=restated_after,
         )
 
     def _on_disk(self, step: DiskStep) -> Answer:

@@ -8,6 +8,7 @@ by the others, and changed by the one thread.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -48,6 +49,7 @@ from anabranch.runtime.fences import FenceWatch
 from anabranch.runtime.heartbeats import ReplicaControl
 from anabranch.runtime.logs import short
 from anabranch.runtime.offered_columns import not_as_offered
+from anabranch.runtime.placement import PlacementReader
 from anabranch.runtime.range_query import RangeQuery
 from anabranch.runtime.recompute_client import RecomputeClient
 from anabranch.runtime.service import ServiceStatus
@@ -406,7 +408,28 @@ class StageReplica:
             horizon_buckets(pipeline, name),
             stage.ha,
             StageState(name, prepared.stateful_plan),
+            self._restated_after(prepared),
         )
+
+    def _restated_after(self, prepared: PreparedStage) -> int | None:
+        """Return the bucket after which an operator lets this version begin anew; None: nobody
+        does, or it has no state that could be of another function (RS2).
+
+        Raises:
+            Unavailable: the log of moves does not exist, or there is no answer.
+        """
+        name, version = self._stage_name, self._stage.version
+        if (
+            version == 1
+            or not prepared.traits.is_stateful
+            or horizon_buckets(self._pipeline, name) is None
+        ):
+            return None
+        with closing(
+            PlacementReader(self._context.log, self._names.placement(), self._pipeline.places())
+        ) as reader:
+            reader.read_to_end()
+            return reader.restatements.after(name, version)
 
     def _recovery(self) -> Recovery:
         """What it begins from where its own disk is not enough."""

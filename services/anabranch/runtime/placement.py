@@ -1,5 +1,5 @@
-"""Reader of the log of moves, which places each replica on a node; and a query for the node on
-which a replica runs.
+"""Reader of the log of moves, which places each replica on a node and lets stages begin anew; and
+a query for the node on which a replica runs.
 
 A crash loses nothing: a new reader reads the log again, from its beginning.
 """
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.control.records import Move
+from anabranch.protocol.control.records import Move, Restated
 from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.stage.restating import Restatements
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.log_end import read_to
 
@@ -36,8 +37,9 @@ class PlacementReader:
         self.places, self._at = places, TopicPartition(topic, 0)
         self._reader = log.reader(committed=False, headers=False, follows=True)
         self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
+        self.restatements = Restatements()
         self.ignored = 0
-        """Number of records that are no moves, or impossible ones."""
+        """Number of records that are neither moves nor restatements, or impossible ones."""
 
     def poll(self, wait_ms: int = 0) -> bool:
         """Read and apply new moves, waiting up to ``wait_ms`` for the first. Return whether a place
@@ -46,16 +48,19 @@ class PlacementReader:
         has_changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
             for value in chunk.values:
-                counts = self._take(value)
-                has_changed, self.ignored = has_changed or counts, self.ignored + (not counts)
+                has_changed |= self._take(value)
         return has_changed
 
     def _take(self, value: bytes | None) -> bool:
+        """Take one record. Returns whether a place has changed."""
         try:
             entry = control_records.decode(value)
         except RemoteProtocolError:
-            return False
-        return isinstance(entry, Move) and self.places.moved(entry)
+            entry = None
+        has_moved = isinstance(entry, Move) and self.places.moved(entry)
+        is_decision = isinstance(entry, Restated) and self.restatements.add(entry)
+        self.ignored += not (has_moved or is_decision)
+        return has_moved
 
     def read_to_end(self) -> None:
         """Read and apply the log up to its present end.

@@ -17,6 +17,7 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     Move,
+    Restated,
     TrimPoint,
     Vote,
 )
@@ -70,12 +71,13 @@ ANSWER = AskReply(
     written_ms=4,
 )
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
+RESTATED = Restated(stage="tolls", version=2, after=70, written_ms=4)
 MOVE = Move(stage="tolls", replica="1", node="north.2", written_ms=4)
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
 @pytest.mark.parametrize(
-    "entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER, MOVE]
+    "entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER, MOVE, RESTATED]
 )
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
@@ -92,6 +94,7 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
         ("ask", Ask),
         ("ask_reply", AskReply),
         ("move", Move),
+        ("restated", Restated),
     ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
@@ -133,6 +136,7 @@ def test_a_name_longer_than_any_of_ours_is_rejected(entry: ControlRecord) -> Non
         (HEARTBEAT, b"heartbeat:processing:tolls:1"),
         (FENCE, b"fence:tolls:1:17"),
         (MOVE, b"move:tolls:1"),
+        (RESTATED, b"restated:tolls:2"),
         (TRIM, b"trim_point:reports"),
         (PROGRESS, b"delivery_progress:tolls"),
         (ALARM, b"alarm:tolls"),

@@ -454,7 +454,12 @@ def _newest(root: Path) -> Timeline | None:
 
 def _plan(fields: Mapping[str, Any]) -> StatefulPlan:
     operators = tuple(_operator(each) for each in fields.get("operators", ()))
-    return StatefulPlan(operators, str(fields.get("source", "")), str(fields.get("engine", "")))
+    return StatefulPlan(
+        operators,
+        str(fields.get("source", "")),
+        str(fields.get("engine", "")),
+        int(fields.get("version", 1)),
+    )
 
 
 def _operator(fields: Mapping[str, Any]) -> StatefulOperator:

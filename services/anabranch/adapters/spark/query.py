@@ -170,7 +170,7 @@ def _stateful_plan(
     operators = () if frame is None else stateful_operators(frame)
     if operators is None:
         operators = (StatefulOperator("function", (("source", (source,)),)),)
-    return StatefulPlan(operators, source, _ENGINE)
+    return StatefulPlan(operators, source, _ENGINE, stage.version)
 
 
 def _result_schema(frame: DataFrame) -> pa.Schema:

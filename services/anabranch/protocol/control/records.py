@@ -253,7 +253,23 @@ class Move:
     written_ms: int
 
 
-ControlRecord = Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskReply | Move
+@dataclass(frozen=True, slots=True)
+class Restated:
+    """Decision of an operator that a stage begins anew with another function
+    (``protocol.stage.restating``).
+    """
+
+    stage: str
+    version: int
+    """Version of the stage that begins anew."""
+    after: int
+    """Bucket after which it takes its input."""
+    written_ms: int
+
+
+ControlRecord = (
+    Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskReply | Move | Restated
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class StatefulPlan:
     """Digest of the function's source and parameters; empty: not known."""
     engine: str = ""
     """Versions of the programs that planned and described the operators."""
+    version: int = 1
+    """Version that the pipeline file gave the function."""
 
 
 NO_PLAN: Final = StatefulPlan()
@@ -109,7 +111,8 @@ class StageState:
             raise ConfigurationError(
                 f"stage {self.stage}: the state in its checkpoint was computed by another function:"
                 f" {changed}. Old partial results and new ones would mix. Put the function back, or"
-                " give the stage another name"
+                " give the stage another name; or give the function a higher version and the stage"
+                f" its `state_horizon`, and let it begin anew: anabranch restate {self.stage}"
             )
 
 

@@ -34,7 +34,8 @@ Invariants:
         makes itself has a higher epoch, and counts again.
     TI9 a timeline names the operators that hold its state. A process whose function has others
         (``protocol.log.stateful_plan``) goes on from no checkpoint with a committed batch: from its
-        own it ends, before it has begun an epoch where it can; a peer's it passes over.
+        own it ends, before it has begun an epoch where it can, unless an operator lets the stage
+        begin anew; a peer's it passes over.
 """
 
 from __future__ import annotations
@@ -265,6 +266,10 @@ class FindMissing:
 
     name: str
     batch: int
+    is_restated: bool = False
+    """The process passes over a checkpoint of another function, since an operator lets the stage
+    begin anew (``protocol.stage.restating``).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +426,10 @@ class OwnChain:
     """Name of the replica that it is of."""
     state: StageState = NO_STATE
     """What the function of the process keeps between batches."""
+    is_restated: bool = False
+    """An operator lets the stage begin anew with this version: a checkpoint that another function
+    of a lower one made is passed over (``protocol.stage.restating``).
+    """
 
 
 def failover_steps(
@@ -436,14 +445,14 @@ def failover_steps(
     name = timeline_name(epoch, 0)
     while True:
         found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
-        timeline = None
+        timeline, is_restated = None, False
         if isinstance(found, Timeline) and _is_usable(found, own, fenced):
-            yield from _check_plan(found, own)
-            timeline = yield from _from_own(found, name, own)
+            is_restated = yield from _is_of_another_function(found, own)
+            timeline = None if is_restated else (yield from _from_own(found, name, own))
         if timeline is None:
             timeline = yield from _from_peer(name, base_of, fenced, own.state.plan)
         if timeline is None:
-            missing = yield FindMissing(name, -1)
+            missing = yield FindMissing(name, -1, is_restated)
             if missing:
                 yield AwaitPeer(str(missing))
                 yield CheckEpoch()
@@ -470,7 +479,7 @@ def check_plan_steps(own: OwnChain) -> Generator[Step, Answer, None]:
     """
     found, fenced = (yield FindNewest()), _epochs((yield FindFences()))
     if isinstance(found, Timeline) and _is_usable(found, own, fenced):
-        yield from _check_plan(found, own)
+        yield from _is_of_another_function(found, own)
 
 
 def _is_usable(found: Timeline, own: OwnChain, fenced: Mapping[str, int]) -> bool:
@@ -478,18 +487,21 @@ def _is_usable(found: Timeline, own: OwnChain, fenced: Mapping[str, int]) -> boo
     return not own.is_open and not _is_fenced(found, own.replica, fenced)
 
 
-def _check_plan(found: Timeline, own: OwnChain) -> Generator[Step, Answer, None]:
-    """Raise if ``found`` has state that means something else to the function (TI9). Before the
-    first committed batch there is none.
+def _is_of_another_function(found: Timeline, own: OwnChain) -> Generator[Step, Answer, bool]:
+    """Return whether ``found`` has state that means something else to the function (TI9), and is
+    passed over. Before the first committed batch there is none.
 
     Raises:
-        ConfigurationError: it does.
+        ConfigurationError: it has, and nobody has decided that the stage begins anew.
     """
     if not difference(found.plan, own.state.plan):
-        return
+        return False
     last = yield FindCommit(found.name)
-    if isinstance(last, int) and last >= 0:
+    if not isinstance(last, int) or last < 0:
+        return False
+    if not own.is_restated or found.plan.version >= own.state.plan.version:  # RS3
         own.state.check(found.plan)
+    return True
 
 
 def _from_own(

@@ -64,7 +64,8 @@ Invariants:
     CP5 of a log that is read from a log snapshot on, the tip of each chain is known, and what came
         after it.
     LA1 a stage begins late only while every stable record of its stream is one that says so:
-        nothing is ever left out between results.
+        nothing is ever left out between results, unless an operator lets it begin anew with
+        another function (``protocol.stage.restating``).
     LA2 once one replica has written where, all that begin without a checkpoint begin there, or
         later.
     LA3 whoever goes on from a checkpoint of a stage that began late gives up what is given up.
@@ -206,6 +207,7 @@ def beginning(
     *,
     gone: Callable[[], int],
     complete: Callable[[], int],
+    restated_after: int | None = None,
 ) -> Beginning:
     """Of a process without a checkpoint.
 
@@ -217,12 +219,19 @@ def beginning(
         gone: The last bucket of which an input's blocks are gone, the inputs' logs read to their
             end; 0: none is.
         complete: The last bucket that is complete on all inputs, their logs read to the end.
+        restated_after: Bucket after which an operator lets the process begin anew with another
+            function; None: nobody does.
     """
     origins = [log_state.origin(writer) for writer in log_state.writers]
     closed = log_state.closed(replica)
     left_out = max(origin.late_upto for origin in origins)
     if not any(origin.has_results for origin in origins):
         left_out = left_out or gone()
+    elif restated_after is not None:
+        # RS4: what its version has closed is compared, and must begin at one place.
+        counts = log_state.version[0] >= log_state.version_of(replica)
+        left_out = max(left_out, restated_after, 0 if counts else gone())
+        return Beginning(left_out, left_out + horizon if left_out else 0)
     elif ha == "amnesia":
         left_out = complete() if closed else 0
     after = max(left_out, closed - 2 * horizon) if ha == "upstream_backup" else left_out

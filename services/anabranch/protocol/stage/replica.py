@@ -177,6 +177,10 @@ class StageRules:
     ha: HaMode = "active"
     state: StageState = NO_STATE
     """What its function keeps between batches."""
+    restated_after: int | None = None
+    """Bucket after which an operator lets the stage begin anew with this function; None: nobody
+    does.
+    """
 
 
 @dataclass(frozen=True, slots=True)

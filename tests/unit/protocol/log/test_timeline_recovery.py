@@ -71,6 +71,7 @@ class Disk:
     fenced: dict[str, int] = field(default_factory=dict)
     is_open: bool = False
     state: StageState = NO_STATE
+    is_restated: bool = False
     steps: list[Step] = field(default_factory=list)
     copied_from: str = ""
 
@@ -81,6 +82,7 @@ class Disk:
             self.is_open,
             "0",
             self.state,
+            self.is_restated,
         )
 
     def run(self, steps_max: int = 100) -> Timeline | None:
@@ -419,13 +421,13 @@ class TestG8:
         assert disk.run() == Timeline.from_peer(NAME, 7, 70)
 
 
-def per(window: str) -> StageState:
+def per(window: str, version: int = 1) -> StageState:
     operator = StatefulOperator("aggregate", (("per", (window,)),))
-    return StageState("t", StatefulPlan((operator,), "source of it", "engine 1"))
+    return StageState("t", StatefulPlan((operator,), "source of it", "engine 1", version))
 
 
 OF_TEN_SECONDS = per("10 seconds")
-OF_A_MINUTE = per("1 minute")
+OF_A_MINUTE = per("1 minute", version=2)
 
 
 def of(state: StageState, disk: Disk) -> Disk:
@@ -486,3 +488,25 @@ def test_another_functions_peer_is_passed_over() -> None:
     disk = of(OF_TEN_SECONDS, peer(7, 6, clean={7: 70, 6: 60}))
     disk.state = OF_TEN_SECONDS
     assert disk.run() == replace(Timeline.from_peer(NAME, 7, 70), plan=OF_TEN_SECONDS.plan)
+
+
+def test_rs3_an_operator_lets_it_begin_anew_without_the_state_of_another_function() -> None:
+    disk = of(OF_TEN_SECONDS, own(5, 4))
+    disk.state, disk.is_restated = OF_A_MINUTE, True
+    assert carry_out(check_plan_steps(disk.own()), disk.perform) is None
+    assert disk.run() == replace(Timeline.fresh(9), plan=OF_A_MINUTE.plan)
+    assert FindMissing(NAME, -1, is_restated=True) in disk.steps
+    assert not {"Copy", "FindWhole"} & set(disk.named())
+    disk = of(OF_A_MINUTE, own(5, 4))
+    disk.state, disk.is_restated = OF_A_MINUTE, True
+    timeline = disk.run()
+    assert timeline is not None
+    assert timeline.start_batch == 5, "it goes on from its own"
+    disk = of(per("10 seconds", version=2), own(5, 4))
+    disk.state, disk.is_restated = OF_A_MINUTE, True
+    with pytest.raises(ConfigurationError, match="10 seconds -> 1 minute"):
+        disk.run()
+    disk = own(-1)
+    disk.state, disk.is_restated = OF_A_MINUTE, True
+    disk.run()
+    assert FindMissing(NAME, -1, is_restated=True) not in disk.steps, "there was no state"

@@ -245,6 +245,33 @@ def test_la1_a_stage_that_made_anything_leaves_out_no_more(
     )
 
 
+@pytest.mark.parametrize("ha", ["active", "passive", "upstream_backup", "amnesia"])
+def test_rs4_a_stage_that_begins_anew_begins_where_the_operator_said(ha: HaMode) -> None:
+    log = backed_up()  # ten buckets are closed
+
+    def restated(gone: int, after: int = 7) -> Beginning:
+        return beginning(
+            log.log_state,
+            "0",
+            2,
+            ha,
+            gone=lambda: gone,
+            complete=lambda: 50,
+            restated_after=after,
+        )
+
+    log.add(EpochStarted("0", "g", "", version=2))
+    assert restated(0) == Beginning(7, 9)
+    assert restated(9) == Beginning(9, 11), "what is not there cannot be read"
+    assert restated(0, 0) == Beginning(), "nothing is left out"
+    log.add(log.record(7, fresh=True, missing="a"))
+    assert restated(9) == Beginning(9, 11)
+    assert restated(0, 5) == Beginning(7, 9), "LA2"
+    log.add(log.record(11))
+    assert log.log_state.version == (2, 10)
+    assert restated(9) == Beginning(7, 9), "its version counts: it waits for blocks"
+
+
 def test_la1_a_branch_is_no_result() -> None:
     tentative = replace(
         FIRST, kind=BoundaryKind.TENTATIVE, prev=BatchId("l", 0), base=7, closed=8, branch=(0, 1)
