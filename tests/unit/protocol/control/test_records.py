@@ -19,6 +19,7 @@ from anabranch.protocol.control.records import (
     Heartbeat,
     Move,
     ReplicaState,
+    Restated,
     Speaker,
     TrimPoint,
 )
@@ -63,6 +64,7 @@ def test_each_kind_of_control_record_is_named() -> None:
         Ask,
         AskReply,
         Move,
+        Restated,
     }
 
 
