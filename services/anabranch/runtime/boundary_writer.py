@@ -113,6 +113,8 @@ class BoundaryWriter:
         """
         self._own.begins()
         self._reader.read_to_end()
+        # First: another share is another state, too, and this says what to do about it.
+        self._own.check_share(self.log_state)
         may_begin(self.log_state)
         is_acknowledged = self._send(self._started)
         # however long that takes: a long log is no reason to begin again

@@ -305,12 +305,7 @@ class OwnRecords:
         """
         if self._token_offset is None:
             raise LocalProtocolError(f"{self._stream}: an epoch begins whose record is not there")
-        if self._not_begun == "other_share":
-            raise ConfigurationError(
-                f"{self._stream}: this stream is made from {log_state.share or 'all rows'}, and the"
-                f" pipeline file says {self._started.share or 'all rows'}: a stage keeps its"
-                " `shards` and `shard_by`. Put them back, or give the stage a new name"
-            )
+        self.check_share(log_state)
         if self._not_begun:
             version, after = log_state.version
             raise ConfigurationError(
@@ -321,6 +316,19 @@ class OwnRecords:
         self.epoch = self._token_offset
         self.check_epoch(log_state)
         return self.epoch
+
+    def check_share(self, log_state: LogState) -> None:
+        """Check that the stream is made from the share of the inputs that the process takes (BL16).
+
+        Raises:
+            ConfigurationError: it is made from another one.
+        """
+        if log_state.bucket_ms and log_state.share != self._started.share:
+            raise ConfigurationError(
+                f"{self._stream}: this stream is made from {log_state.share or 'all rows'}, and the"
+                f" pipeline file says {self._started.share or 'all rows'}: a stage keeps its"
+                " `shards` and `shard_by`. Put them back, or give the stage a new name"
+            )
 
     def check_epoch(self, log_state: LogState) -> None:
         """Raises Fenced when the log has a newer epoch of this replica (OW1)."""
