@@ -38,7 +38,7 @@ from harness.repeating import repeating
 from harness.replica_bench import part
 from harness.replica_world import Process, World
 from harness.spark_options import SCHEMA, options
-from harness.waiting import given_s
+from harness.waiting import given_s, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -142,6 +142,9 @@ def there(tmp_path: Path) -> Iterator[There]:
 
 def hold(there: There) -> None:
     there.signal(signal.SIGSTOP)
+    # Threads of the broker that run on another processor answer until the signal reaches them.
+    status = Path(f"/proc/{there.broker.pid}/status")
+    wait_until(lambda: "State:\tT" in status.read_text(), 10, "the broker to stand still")
 
 
 def let_go(there: There) -> None:
