@@ -41,7 +41,9 @@ class TooDeepError(MalformedError):
 
 
 class _Allowance:
-    """What one value may still use: items of arrays and maps, passes through recursive types."""
+    """Numbers of array and map items, and of passes through recursive types, that the rest of one
+    value may take.
+    """
 
     __slots__ = ("items", "levels")
 

@@ -67,8 +67,8 @@ IntArray = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
 @dataclass(frozen=True, slots=True)
 class BlockHeaders:
-    """What stands in the one header of a block: ``b``, or ``c`` of a segment after which the block
-    continues.
+    """Content of the only header that each record of a block has. The header's key is ``b``, or
+    ``c`` for a segment that another one follows.
     """
 
     bucket: int

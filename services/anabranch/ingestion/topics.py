@@ -27,7 +27,7 @@ class InputError(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class SourceTopics:
-    """What ``check`` found out about the topics of a source."""
+    """Facts about the topics of one source, as ``check`` found them on the broker."""
 
     inputs: dict[str, int]
     """Number of partitions of each input topic."""

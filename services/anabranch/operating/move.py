@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec import control_records
 from anabranch.operating.known_topic import check_topic
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.runtime.placement import PlacementReader, runs_on
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.runtime.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -101,16 +100,7 @@ class MoveCommand:
     def _append(self) -> None:
         stage, _, replica = self._label.rpartition(".")
         move = Move(stage, replica, self._node, self._clock.now_ms())
-        writer = self._log.writer()
-        try:
-            writer.send(self._at, control_records.encode(move), control_records.key_of(move))
-            writer.flush()
-        except OutcomeUnknown as error:
-            raise Unavailable(
-                f"it is not known whether the move was written: {error}; give the command again"
-            ) from error
-        finally:
-            writer.close()
+        append_decision(self._log, self._at, move, "move")
 
     def is_done(self, wait_ms: int) -> bool:
         """Wait up to ``wait_ms`` for the replica to run on its new node; return whether it does.

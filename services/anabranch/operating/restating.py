@@ -8,18 +8,18 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
-from anabranch.codec import control_records
 from anabranch.operating.give_up import in_words
 from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.shape import horizon_buckets
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Restated
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.stage.restating import RestatedStage, Restatement, restatement
 from anabranch.runtime.gone_blocks import last_gone
+from anabranch.runtime.placement import append_decision
 from anabranch.runtime.stream_logs import open_stream
 
 
@@ -88,16 +88,7 @@ class Restating:
             decided.after,
             self._clock.now_ms(),
         )
-        writer = self._log.writer()
-        try:
-            writer.send(self._at, control_records.encode(entry), control_records.key_of(entry))
-            writer.flush()
-        except OutcomeUnknown as error:
-            raise Unavailable(
-                f"it is not known whether the decision was written: {error}; give the command again"
-            ) from error
-        finally:
-            writer.close()
+        append_decision(self._log, self._at, entry, "decision")
         return decided
 
     def _log_state(self, stream: str) -> LogState:

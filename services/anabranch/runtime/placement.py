@@ -1,5 +1,5 @@
-"""Reader of the log of moves, which places each replica on a node and lets stages begin anew; and
-a query for the node on which a replica runs.
+"""Reader and writer of the log of moves, which places each replica on a node and lets stages begin
+anew; and a query for the node on which a replica runs.
 
 A crash loses nothing: a new reader reads the log again, from its beginning.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control.records import Move, Restated
-from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.stage.restating import Restatements
 from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.runtime.log_end import read_to
@@ -23,6 +23,25 @@ if TYPE_CHECKING:
 _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 100
 """Maximum number of consecutive empty polls before the log's end, after which reading fails."""
+
+
+def append_decision(log: EventLog, at: TopicPartition, entry: Move | Restated, what: str) -> None:
+    """Append an operator's decision to the log of moves at ``at``. ``what`` it is, for messages.
+
+    Raises:
+        Unavailable: the broker does not answer, or it is not known whether the record was written:
+            giving the decision again is safe, as the newest counts.
+    """
+    writer = log.writer()
+    try:
+        writer.send(at, control_records.encode(entry), control_records.key_of(entry))
+        writer.flush()
+    except OutcomeUnknown as error:
+        raise Unavailable(
+            f"it is not known whether the {what} was written: {error}; give the command again"
+        ) from error
+    finally:
+        writer.close()
 
 
 class PlacementReader:

@@ -64,7 +64,9 @@ class StageQuery:
     fingerprint: str
     function: str
     stateful_plan: StatefulPlan
-    """What the state of the query means."""
+    """Description of the query's stateful operators, by which checkpoints of another function are
+    recognised.
+    """
 
 
 def build_query(

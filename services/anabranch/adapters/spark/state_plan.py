@@ -130,7 +130,7 @@ class _Rows:
     columns: Mapping[int, str]
     """By number, what each column is made from."""
     of: tuple[str, ...]
-    """Where the rows come from, and which of them."""
+    """Inputs of the rows, and the conditions under which a row is among them."""
     is_streaming: bool
 
 
@@ -503,7 +503,7 @@ _OTHERWISE_THAN_KNOWN: Final = (
     TypeError,
     ValueError,
 )
-"""What reading a plan raises that is built otherwise than this module knows."""
+"""Exceptions raised while reading a plan whose structure this module does not know."""
 
 
 def stateful_operators(frame: DataFrame) -> tuple[StatefulOperator, ...] | None:
