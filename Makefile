@@ -48,12 +48,10 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	  "$$found" -m venv $(VENV); \
 	fi
 	@echo "installing what requirements-dev.txt names, $$(grep -c == requirements-dev.txt) packages at most: some minutes"
-	@$(BIN)/python -m pip install --progress-bar off --require-hashes --requirement requirements-dev.txt | $(PROGRESS)
+	@$(BIN)/python -m pip install --require-hashes --requirement requirements-dev.txt
 	@echo "installing anabranch itself, editable"
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable '.[run]'
 	@touch $@
-# Of what pip says: how far it is, on a terminal; elsewhere the large packages, and when all are there. Its errors are not in the pipe.
-PROGRESS = bash deploy/pip_progress.sh $$(grep -c == requirements-dev.txt)
 
 .PHONY: openssl
 openssl:

@@ -8,11 +8,7 @@ import ast
 from collections.abc import Iterable
 from pathlib import Path
 
-from anabranch.operating.limit_table import unit_of
 from harness.syntax import nodes
-
-PLAIN = {"BUCKET_MAX", "GIVEN_UP_MAX", "RECORD_DEPTH_MAX", "STAGE_VERSION_MAX"}
-"""Limits without a unit; the names of all others say theirs (``operating.limit_table``)."""
 
 LIMITS = "anabranch.protocol.limits"
 
@@ -164,7 +160,6 @@ def test_each_shared_limit_is_of_several_modules_and_says_why(modules: dict[str,
         sorted(name for name, says_why in limits.items() if not says_why and name not in inside)
         == []
     )
-    assert {name for name in limits if not unit_of(name)} - inside == PLAIN
 
 
 def test_a_silent_limit_and_one_of_a_single_module_are_found() -> None:

@@ -101,3 +101,23 @@ def test_only_the_manager_knows_redis_and_waits_for_it() -> None:
         assert CONTAINERS[container]["depends_on"]["topics"] == {
             "condition": "service_completed_successfully"
         }
+
+
+def test_kubernetes_runs_the_same_processes() -> None:
+    """The only check of deploy/kubernetes.yaml, which was not tried on a cluster."""
+    objects = YAML(typ="safe").load_all(ROOT / "deploy" / "kubernetes.yaml")
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]["containers"][0]
+        for each in objects
+        if each["kind"] in ("Deployment", "StatefulSet", "Job")
+    }
+    assert {
+        name: (pod["image"], pod.get("command"))
+        for name, pod in pods.items()
+        if name not in SERVERS
+    } == {
+        name: (each["image"], each.get("command"))
+        for name, each in CONTAINERS.items()
+        if name not in SERVERS
+    }
+    assert set(pods) == set(CONTAINERS)

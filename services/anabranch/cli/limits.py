@@ -1,16 +1,45 @@
-"""The command ``anabranch limits``."""
+"""The command ``anabranch limits``: prints the limits of ``protocol.limits``."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from dataclasses import asdict
-from typing import Annotated
+import re
+from dataclasses import asdict, dataclass
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
 from anabranch.cli.tables import print_whole, table
-from anabranch.operating import limit_table
+from anabranch.protocol import limits as protocol_limits
+
+_DECLARED: Final = re.compile(
+    r'^([A-Z][A-Z0-9_]*): Final = [^"\n]*\n"""(.*?)"""', re.MULTILINE | re.DOTALL
+)
+"""A constant with the docstring under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit; its name ends with its unit."""
+
+    name: str
+    value: int
+    text: str
+    """What the limit bounds, and what goes wrong beyond it."""
+
+
+def shared_limits() -> list[Limit]:
+    """Return the limits of ``protocol.limits`` in the order of the module.
+
+    Values come from the loaded module, and texts from its source: Python keeps no docstrings of
+    constants.
+    """
+    return [
+        Limit(name, getattr(protocol_limits, name), " ".join(text.replace("``", "`").split()))
+        for name, text in _DECLARED.findall(inspect.getsource(protocol_limits))
+    ]
 
 
 def limits(
@@ -20,26 +49,26 @@ def limits(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List every limit in force, with its value, its unit, what it bounds, and what goes wrong
-    beyond it.
+    """List the limits that hold for several services, with value, what each bounds, and what goes
+    wrong beyond it.
 
         anabranch limits
 
         anabranch limits record bytes
 
-        anabranch limits --json | jq '.[] | select(.unit == "bytes")'
+        anabranch limits --json | jq '.[] | select(.name | contains("BYTES"))'
     """
     found = [
         limit
-        for limit in limit_table.limits()
-        if all(word.lower() in str(asdict(limit)).lower() for word in words or ())
+        for limit in shared_limits()
+        if all(word.lower() in f"{limit.name} {limit.text}".lower() for word in words or ())
     ]
     if as_json:
         typer.echo(json.dumps([asdict(limit) for limit in found], indent=1))
         return
     shown = table(
-        ("limit", "value", "where", "what it bounds, and why"),
-        [(each.name, each.shown(), each.module, each.text) for each in found],
+        ("limit", "value", "what it bounds, and why"),
+        [(each.name, f"{each.value:,}".replace(",", " "), each.text) for each in found],
     )
     if Console().is_terminal:
         Console().print(shown)  # long texts go over several lines

@@ -11,7 +11,6 @@ from typing import Any, Final
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from anabranch.pipeline.durations import format_ms, parse_ms
-from anabranch.pipeline.old_keys import renamed
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
 
@@ -83,9 +82,6 @@ class Document:
         for key, item in value.items():
             if not isinstance(key, str):
                 self.mistake(at, f"the key {shown(key)} is not a text; put it in quotes")
-            elif keys is not None and (now := renamed(key, item, keys)) is not None:
-                self.mistake((*at, key), now[2])
-                result.setdefault(now[0], now[1])
             elif keys is not None and key not in keys:
                 guess = difflib.get_close_matches(key, keys, 1)
                 self.mistake(

@@ -1,5 +1,5 @@
 """The bounds that several modules share, each with its unit and the failure that it prevents. A
-bound of one module stands in that module; ``anabranch limits`` prints all.
+bound of one module stands in that module. ``anabranch limits`` prints this module.
 """
 
 from __future__ import annotations
