@@ -1,6 +1,7 @@
-"""Makes the checkpoint of a replica durable every so often, beside what the replica does.
+"""Periodic sync of a replica's checkpoint to disk and to the checkpoint store, in the background.
 
-A store that is away, full, or denies holds nothing up: inputs are kept until it is mended.
+A store that is unreachable, full or denies access does not delay the replica: its inputs' blocks
+are retained until the store works again.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
-"""Between two syncs of a checkpoint: blocks are trimmed only below what is synced, so this bounds
-what is kept for a restart after a loss of power; a sync costs the disk whatever was written since
-the last.
+"""Interval between syncs of a checkpoint, in ms. Blocks are trimmed only below what is synced, so
+it bounds what must be retained for a restart after a power loss. A sync writes everything since the
+last one to the disk.
 """
 
 
 class CheckpointSync:
-    """For one replica; the first time is one interval from now."""
+    """Background sync of one replica's checkpoint. The first sync starts after one interval."""
 
     def __init__(
         self, context: ServiceContext, status: ServiceStatus, store: Callable[[str], bool]
     ) -> None:
-        """``store``: writes a directory to the store of checkpoints."""
+        """Prepare the first sync. ``store`` writes a directory to the checkpoint store."""
         self._context = context
         self._status = status
         self._store = store
@@ -39,14 +40,14 @@ class CheckpointSync:
         self._error: BaseException | None = None
 
     def look(self, runner: ReplicaRunner) -> None:
-        """Begin a sync when it is time to, and the last one is over.
+        """Start a sync if one is due and the previous one has ended.
 
         Raises:
-            Fenced: a newer process replaced this one, and has removed the directory.
-            OSError: the disk failed the last sync, or lost the directory.
+            Fenced: a newer process replaced this one and removed the directory.
+            OSError: the last sync failed, or the directory is lost.
         """
         if self._error is not None:
-            # The log first: a replaced process meets its directory removed.
+            # The log first: where a newer process removed the directory, the error is Fenced.
             runner.check_epoch()
             raise self._error
         now_ms = self._context.clock.monotonic_ms()
@@ -58,6 +59,9 @@ class CheckpointSync:
         self._thread = self._context.threads.begin("sync", partial(self._sync, runner))
 
     def _sync(self, runner: ReplicaRunner) -> None:
+        """Sync the checkpoint, as the body of the background thread. ``look`` raises an unexpected
+        error.
+        """
         try:
             runner.sync(self._store)
         except Unavailable as error:

@@ -1,5 +1,4 @@
-"""Where the time of a failover goes: its phases one after the other, logged once, when results come
-again.
+"""Timing of a failover by phase, logged once the first results are out.
 
 A crash loses the figures and nothing else.
 """
@@ -13,21 +12,23 @@ if TYPE_CHECKING:
 
 
 class Failover:
-    """One that has begun, by a process that stood by."""
+    """Stopwatch of one failover of a standby process, by phase."""
 
     def __init__(self, clock: Clock, silence_ms: int) -> None:
-        """It begins now. ``silence_ms``: how long the primary was not heard before."""
+        """Start the failover's first phase. ``silence_ms``: how long the primary was silent before
+        it.
+        """
         self._clock, self._ms = clock, {"silence": silence_ms}
         self._since_ms = clock.monotonic_ms()
 
     def passed(self, phase: str) -> None:
-        """``phase`` lies between the end of the one before and now."""
+        """End ``phase`` now. It began where the previous one ended."""
         now_ms = self._clock.monotonic_ms()
         self._ms[phase], self._since_ms = now_ms - self._since_ms, now_ms
 
     def first_batch(self, batch_ms: int) -> dict[str, int]:
-        """The first batch has ended, after ``batch_ms`` of its own: the ms of all phases, by
-        name.
+        """End the failover with its first batch, which took ``batch_ms``. Return the ms of each
+        phase, by name.
         """
         self.passed("query")
         self._ms["query"] = max(0, self._ms["query"] - batch_ms)

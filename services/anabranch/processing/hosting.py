@@ -1,13 +1,13 @@
-"""The life of one replica on a node: started, looked after, started again when it ends, ended with
+"""Replica hosted on a node: starts it, watches it, restarts it after a failure, and stops it with
 the node.
 
-A replica has a thread of its own, which alone calls its ``start``, ``step`` and ``stop``; the
-node's thread alone calls what stands here. What ends a replica ends nothing else of the node. It is
-started again as a process would be (``protocol.control.placement``), as a new ``StageReplica``
-with an epoch of its own. The node ends only where a replica has failed over to another process:
-there are two nodes of its name, and the newer one counts.
+Each replica has its own thread, which alone calls the replica's ``start``, ``step`` and ``stop``;
+the node's thread alone calls ``HostedReplica``. A failing replica does not affect the others: it is
+restarted after a back-off, as a process would be (``protocol.control.placement``), as a new
+``StageReplica`` with its own epoch. Only one failure ends the node: a replica was fenced by a
+process of the same node's name, so a newer instance of this node is running.
 
-A replica that was moved to another node in the meantime is not started again.
+A replica that has moved to another node meanwhile is not restarted.
 """
 
 from __future__ import annotations
@@ -29,26 +29,32 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock, Event, Thread, Threads
 
 FAILED = "failed"
+"""State of a replica that its own function or configuration ended. It is restarted, too, after a
+longer delay.
+"""
 _RESTARTING = "restarting"
+"""State of a replica that something else ended, until its restart."""
 
 
 class Replica(Protocol):
-    """What is hosted (``processing.stage_replica``)."""
+    """Interface of a hosted replica (``processing.stage_replica``)."""
 
     status: ServiceStatus
 
     def start(self) -> None:
-        """Fail over; returns early when it must stop."""
+        """Take over the replica's writing. Returns early if told to stop."""
 
     def step(self) -> None:
-        """One short round."""
+        """Run one short round."""
 
     def stop(self) -> None:
-        """Give everything back. Idempotent."""
+        """Release all resources. Idempotent."""
 
 
 class HostedReplica:
-    """One place of a node."""
+    """Slot of a node for one replica, with the replica's restarts. The replica that runs changes
+    with each restart.
+    """
 
     def __init__(
         self,
@@ -61,16 +67,16 @@ class HostedReplica:
         ),
         threads: Threads = OWN_THREADS,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare the slot. The first ``look`` starts the replica.
 
         Args:
             label: ``STAGE.REPLICA``.
-            make: Makes a replica, from the event that stops it and the number of starts before.
-            clock: Of this process.
-            logger: Of the node.
-            after_end: Whether to start it again, by all that is known now; called when it has
-                ended, with whether it was fenced.
-            threads: Of the process.
+            make: Builds a replica, given the event that stops it and the number of earlier starts.
+            clock: The clock of this process.
+            logger: The node's logger.
+            after_end: Decides whether to restart; called after each failure, with whether the
+                replica was fenced.
+            threads: The source of the replica's thread.
         """
         self.label = label
         self._make = make
@@ -86,18 +92,19 @@ class HostedReplica:
         self._again_ms: int | None = 0
         self._state = "starting"
         self.error: str | None = None
-        """What ended it last; None once it is ready again."""
+        """Text of the last failure; None once the replica is ready again."""
         self.mistake: str | None = None
-        """What a person must mend before it can start; None: nothing is known, or it ran. A replica
-        that ran before ended by its input or its surroundings, which may change.
+        """Configuration error that a person must correct before the replica can start; None if
+        there is none. Only set if the replica was never ready: an error after that comes from its
+        input or its surroundings, which may change.
         """
         self.restarts = 0
 
     def look(self) -> None:
-        """Start it when it is time to; see whether it has ended.
+        """Start the replica if it is due, and handle its end if its thread has ended.
 
         Raises:
-            Fenced: another process runs the replica now, so this one is not its node any more.
+            Fenced: a newer instance of this node runs the replica.
         """
         now_ms = self._clock.monotonic_ms()
         if self._thread is None:
@@ -112,7 +119,9 @@ class HostedReplica:
 
     @property
     def state(self) -> str:
-        """As its status has it while it runs; else ``failed``, or ``restarting``."""
+        """State that the replica reports while its thread exists; else ``failed``, ``restarting``,
+        ``stopped`` or ``starting``.
+        """
         return (
             self._state
             if self._thread is None or self._replica is None
@@ -121,11 +130,13 @@ class HostedReplica:
 
     @property
     def status(self) -> ServiceStatus:
-        """Of the replica that runs, or ran last."""
+        """Status of the replica that runs, or ran last."""
         return ServiceStatus() if self._replica is None else self._replica.status
 
     def shown(self) -> dict[str, object]:
-        """For people and programs: everything that the replica says, and where it stands."""
+        """Return the replica's status with its state, last error and number of restarts, for
+        ``status`` and its JSON.
+        """
         stage, _, replica = self.label.rpartition(".")
         return {
             "stage": stage,
@@ -139,21 +150,22 @@ class HostedReplica:
 
     @property
     def is_over(self) -> bool:
-        """It has ended, and is not started again."""
+        """Whether the replica has ended for good."""
         return self._thread is None and self._again_ms is None
 
-    def tell_to_stop(self) -> None:
-        """It is not started again; ``join`` waits for its end."""
+    def request_stop(self) -> None:
+        """Ask the replica to stop, and restart it no more. ``join`` waits for its end."""
         self._again_ms = None
         self._stopping.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether it has ended."""
+        """Wait at most ``timeout_s`` for the replica's thread. Return whether it has ended."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         return self._thread is None or not self._thread.is_alive()
 
     def _begin(self) -> None:
+        """Start a new replica on a new thread."""
         self._stopping = self._threads.event()
         self._ended_by = None
         self._ready_ms = None
@@ -162,7 +174,7 @@ class HostedReplica:
         self._thread = self._threads.begin(self.label, partial(self._run, replica, self._stopping))
 
     def _run(self, replica: Replica, stopping: Event) -> None:
-        """The body of the replica's thread."""
+        """Run the replica until it is told to stop or fails, as the body of its thread."""
         try:
             replica.start()
             while not stopping.is_set():
@@ -171,10 +183,11 @@ class HostedReplica:
             self._ended_by = error
         try:
             replica.stop()
-        except Exception as error:  # noqa: BLE001 - what ended it first counts
+        except Exception as error:  # noqa: BLE001 - the first failure counts
             self._ended_by = self._ended_by if self._ended_by is not None else error
 
     def _ended(self, now_ms: int) -> None:
+        """Handle the end of the replica's thread: stop, restart or end the node."""
         error, self._thread = self._ended_by, None
         if error is not None and not isinstance(error, Exception):
             raise error
@@ -192,6 +205,7 @@ class HostedReplica:
                 self._start_later(error, now_ms)
 
     def _start_later(self, error: Exception, now_ms: int) -> None:
+        """Schedule the restart after ``error`` and log it."""
         failed = isinstance(error, (StageFunctionError, ConfigurationError))
         if isinstance(error, ConfigurationError) and self._ready_ms is None:
             self.mistake = str(error)

@@ -1,7 +1,7 @@
-"""What a node does before Spark when it is started again: it leaves the processors to a standby
-elsewhere that becomes the primary of a stage (``protocol.stage.standby``, SB9).
+"""Wait of a restarted node before it starts Spark: it leaves the processors to a standby on another
+node that is becoming the primary of a stage (``protocol.stage.standby``, SB9).
 
-Nothing is written: a crash changes nothing.
+It writes nothing, so a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock, EventLog
 
 _POLL_MS: Final = 100
+"""Timeout for polling each log, in ms."""
 
 
 def stages_elsewhere(pipeline: Pipeline, stages: Sequence[str]) -> list[str]:
-    """Of the ``stages`` of a node those for which somebody stands by elsewhere; none, where
-    another one has nobody else who runs it: that one waits for the node.
+    """Return the stages, among the ``stages`` of a node, that have a standby on another node.
+    Return none if a stage has no other process: that one depends on this node's start.
     """
     found = [pipeline.stages[stage] for stage in stages]
     if any(len(stage.process_ids()) == 1 for stage in found):
@@ -39,8 +40,8 @@ def make_way(
     stages: Sequence[str],
     stopping: Callable[[], bool],
 ) -> int:
-    """Wait as long as ``node`` leaves the processors to who becomes the primary of one of the
-    passive ``stages``; how long that was, in ms.
+    """Wait while ``node`` should leave the processors to a standby of one of the passive
+    ``stages``. Return how long that was, in ms.
 
     Raises:
         AnabranchError: a log cannot be read.
@@ -63,7 +64,8 @@ def make_way(
         for reader in readers:
             reader.read_to_end()
 
-        def waits(reader: BoundaryReader) -> bool:
+        def must_yield(reader: BoundaryReader) -> bool:
+            """Whether the new primary of the stage of ``reader`` has written nothing yet."""
             (writer,) = reader.log_state.writers
             last = reader.log_state.last(writer)
             return makes_way(
@@ -73,7 +75,7 @@ def make_way(
                 waited_ms=clock.monotonic_ms() - begun_ms,
             )
 
-        while not stopping() and any(waits(reader) for reader in readers):
+        while not stopping() and any(must_yield(reader) for reader in readers):
             for reader in readers:
                 reader.poll(_POLL_MS)
     return clock.monotonic_ms() - begun_ms

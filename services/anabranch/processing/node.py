@@ -1,15 +1,15 @@
-"""A processing node: one process with one Spark application, which runs replicas of many stages
-(specs of Borealis and Medusa: a node).
+"""Processing node: one process with one Spark application that runs replicas of many stages (the
+nodes of Borealis and Medusa).
 
-Theory of operation. The node's thread starts Spark, then looks after its replicas, each of which
-has a thread of its own (``processing.hosting``). A replica that ends - its function failed, it was
-fenced, its disk is full - is started again after a while, and the others go on. The node ends where
-Spark's Java does, and takes all along; whoever started it starts it again, and each replica goes on
-from its own checkpoint.
+Theory of operation. The node's thread starts Spark, then watches its replicas, each of which has a
+thread of its own (``processing.hosting``). A replica that fails - its function raised, it was
+fenced, its disk is full - is restarted after a back-off while the others keep running. When Spark's
+Java process ends, the node ends with all its replicas; its supervisor starts it again, and each
+replica continues from its own checkpoint.
 
-Which replicas it looks after, the pipeline file and the log of moves say
-(``protocol.control.placement``): one that comes is started beside the others, in the same Spark;
-one that leaves goes on here until it runs where its place is now.
+The pipeline file and the log of moves decide which replicas run here
+(``protocol.control.placement``). A replica that moves here is started beside the others, in the
+same Spark. A replica that moves away keeps running until it runs on its new node.
 """
 
 from __future__ import annotations
@@ -48,29 +48,35 @@ if TYPE_CHECKING:
     from anabranch.runtime.settings import ServiceSettings
 
 NODE_WAITS_MS: Final = 60_000
-"""For a broker that starts beside it, and for whoever makes the topics; then a node says what
-is missing and ends, since a mistyped name stays missing.
+"""Time, in ms, that a node waits for the broker and for missing topics, which may be created while
+it starts. Then it ends with an error that names them, since a mistyped name never appears.
 """
 
 PLACEMENT_LOOK_MS: Final = 500
-"""Between two looks of a node at the log of moves."""
+"""Interval between polls of the log of moves, in ms."""
 
 _ROUND_S: Final = 0.1
+"""Pause between two rounds of the node's thread, in seconds."""
 _STOP_S: Final = 7.0
-"""Of the time for an orderly end; the rest is Spark's own."""
+"""Time for the replicas' orderly stop, in seconds. Spark gets the rest of the process's stop
+timeout.
+"""
 _WORST_FIRST: Final = (FAILED, "restarting", "starting", "running", "waiting", "standby")
+"""States of replicas, worst first."""
 
 
 def state_of(states: Iterable[str]) -> str:
-    """What a node is in whose replicas are in ``states``: the first of these that one of them
-    is in. Without any it waits for one.
+    """Return the state of a node whose replicas have ``states``: the worst of them. A node without
+    replicas is ``waiting``.
     """
     there = set(states) or {"waiting"}
     return next((state for state in _WORST_FIRST if state in there), "stopping")
 
 
-def _lacks(admin: LogAdmin, wanted: set[str]) -> ConfigurationError | Unavailable | None:
-    """What keeps a node that needs the topics ``wanted``; None: nothing."""
+def _missing_topics(admin: LogAdmin, wanted: set[str]) -> ConfigurationError | Unavailable | None:
+    """Return the error that keeps a node from starting which needs the topics ``wanted``: some are
+    missing, or the broker does not answer. None if there is none.
+    """
     try:
         missing = wanted - set(admin.partitions(sorted(wanted)))
     except Unavailable as error:
@@ -81,8 +87,10 @@ def _lacks(admin: LogAdmin, wanted: set[str]) -> ConfigurationError | Unavailabl
     return ConfigurationError(f"there are no topics {names}; make them: anabranch topics --create")
 
 
-def _end_without(starting: StartingEngine, lacks: AnabranchError) -> None:
-    """Raises what is wrong with an engine that has not started, and what else the node lacks."""
+def _raise_engine_failure(starting: StartingEngine, lacks: AnabranchError) -> None:
+    """Raise the failure of an engine that did not start, with ``lacks``, the node's other problem,
+    in the text.
+    """
     try:
         starting.wait()
     except (ConfigurationError, Unavailable) as error:
@@ -91,17 +99,19 @@ def _end_without(starting: StartingEngine, lacks: AnabranchError) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What a node runs its replicas with."""
+    """Adapters with which a node runs its replicas."""
 
     start_engine: StartEngine
     open_disks: Callable[[Path, str, str | None, Callable[[str], None]], Disks]
-    """(folder, pipeline, store of checkpoints or None, crash points) -> its processes' disks."""
+    """Function (folder, pipeline, checkpoint store or None, crash points) that opens the
+    checkpoints of the node's replicas.
+    """
     other_cluster: OtherCluster = no_other_cluster
-    """Opens the clusters that the pipeline file names."""
+    """Function that opens the other clusters that the pipeline file names."""
 
 
 class Node:
-    """The service of one node."""
+    """Service of one processing node."""
 
     def __init__(
         self,
@@ -109,10 +119,10 @@ class Node:
         context: ServiceContext,
         machinery: Machinery,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare the node; ``start`` starts it.
 
         Raises:
-            ConfigurationError: the pipeline has no such node.
+            ConfigurationError: the pipeline has no node of this name.
         """
         nodes = [*context.pipeline.nodes(), *context.pipeline.partner_nodes]
         if settings.name not in nodes:
@@ -136,24 +146,24 @@ class Node:
         self._placement_next_ms = 0
         self._hosted: dict[str, HostedReplica] = {}
         self._kept: set[str] = set()
-        """They run here, and have their place elsewhere."""
+        """Labels of replicas that keep running here although their place is on another node."""
         self._leaving: set[str] = set()
-        """They must stop."""
+        """Labels of replicas that were asked to stop because their place is elsewhere."""
         self.status = ServiceStatus(detail={"stages": []})
 
     def start(self) -> None:
-        """Start Spark, and meanwhile find out what is to run; the replicas then start side by side.
+        """Start Spark and meanwhile read which replicas belong here; then start them all.
 
         Raises:
-            ConfigurationError: the state directory is of another version, or the store of
-                checkpoints has no such address.
+            ConfigurationError: the state directory has another version's format, or the
+                checkpoint store's address is not valid.
         """
         pipeline, context = self._context.pipeline, self._context
         places, names = pipeline.places(), pipeline.topic_names
         may_come = places.may_come(self._node)
-        self._make_way(places)
+        self._yield_to_standbys(places)
         starting = self._machinery.start_engine(context, self._node, may_come)
-        # all that these need is imported while Java starts
+        # Imported here, since Java is starting meanwhile: these imports take long.
         from anabranch.processing.stage_replica import StageReplica
 
         self._disks = self._machinery.open_disks(
@@ -167,10 +177,9 @@ class Node:
             self._placement = PlacementReader(context.log, names.placement(), places)
             self._placement.read_to_end()
             for label in places.moved_away(self._node):
-                with contextlib.suppress(
-                    DataMissing, ConfigurationError
-                ):  # of a log that is of no use to who has its place, either
-                    self._kept |= {label} if self._goes_on(label, places) else set()
+                # An unreadable log fails the replica on its new node as well: leave it there.
+                with contextlib.suppress(DataMissing, ConfigurationError):
+                    self._kept |= {label} if self._stays(label, places) else set()
             replicas = [*places.of_node(self._node), *self._kept]
             context.logger.info("placed", node=self._node, replicas=replicas)
             stages = {label.rpartition(".")[0] for label in replicas}
@@ -179,16 +188,17 @@ class Node:
                     names.boundaries(stream)
                     for stage in stages
                     for stream in (stage, *pipeline.inputs(stage))
-                    if stream not in pipeline.bindings  # waited for by who reads it
+                    if stream not in pipeline.bindings  # the replica itself waits for these
                 },
                 starting,
             )
             self._engine = starting.wait()
         self.step()
 
-    def _make_way(self, places: Places) -> None:
-        """Where it was started again: before Spark takes the processors, let those go first on
-        whom results wait. What is wrong with a log, its replica says.
+    def _yield_to_standbys(self, places: Places) -> None:
+        """Let standbys on other nodes that are becoming primary go first after a restart, before
+        Spark's start takes all processors: results wait for them. Errors of a log are left to its
+        replica.
         """
         context = self._context
         labels = places.of_node(self._node)
@@ -207,21 +217,25 @@ class Node:
             context.logger.info("made_way", node=self._node, ms=waited_ms)
 
     def _await_topics(self, wanted: set[str], starting: StartingEngine) -> bool:
-        """Whether ``wanted`` are there; False: it must stop. The node may be started before
-        the broker, or before the topics are made. It says at once what it waits for, and ends with
-        the engine that does not start meanwhile.
+        """Wait until the topics ``wanted`` exist: the node may be started before the broker, or
+        before they are created. Return False if told to stop.
+
+        Raises:
+            ConfigurationError: topics are missing after NODE_WAITS_MS, or the engine failed to
+                start meanwhile.
+            Unavailable: the broker does not answer, or the engine failed to start.
         """
         context = self._context
         deadline_ms = context.clock.monotonic_ms() + NODE_WAITS_MS
         admin = context.log.admin()
         try:
             while not context.stopping.is_set():
-                lacks = _lacks(admin, wanted)
-                self._tell_of_topics(None if lacks is None else str(lacks))
+                lacks = _missing_topics(admin, wanted)
+                self._report_missing_topics(None if lacks is None else str(lacks))
                 if lacks is None:
                     return True
                 if starting.has_failed():
-                    _end_without(starting, lacks)
+                    _raise_engine_failure(starting, lacks)
                 if context.clock.monotonic_ms() >= deadline_ms:
                     raise lacks
                 context.stopping.wait(_ROUND_S)
@@ -229,33 +243,35 @@ class Node:
             admin.close()
         return False
 
-    def _tell_of_topics(self, waiting_for: str | None) -> None:
-        """Log once what the node waits for before anything starts."""
+    def _report_missing_topics(self, waiting_for: str | None) -> None:
+        """Put what the node waits for before its start into its status, and log each change."""
         if waiting_for is not None and waiting_for != self.status.waiting_for:
             self._context.logger.warning("node_waits", node=self._node, waiting_for=waiting_for)
         self.status.waiting_for = waiting_for
 
     def step(self) -> None:
-        """Look after the replicas.
+        """Run one round: follow moves, watch the replicas, update the status.
 
         Raises:
-            EngineEnded: Spark's Java has ended. From the second time on the text names who ran each
-                time.
+            EngineEnded: Spark's Java process has ended. From the second time on the text names the
+                replicas that were running each time.
         """
         if self._engine is not None:
             try:
                 self._engine.check()
             except EngineEnded as error:
                 raise self._ends.describe(error) from error
-            self._tell_of_engine(self._engine.waiting_for)
-        self._look_at_places()
+            self._report_engine(self._engine.waiting_for)
+        self._follow_moves()
         for each in list(self._hosted.values()):
             each.look()
         self._report()
         self._context.stopping.wait(_ROUND_S)
 
-    def _tell_of_engine(self, waiting_for: str | None) -> None:
-        """Log once what holds all replicas up, and once that it does no longer."""
+    def _report_engine(self, waiting_for: str | None) -> None:
+        """Log when something begins to delay all replicas of the engine, and when it no longer
+        does.
+        """
         if waiting_for == self._engine_waits:
             return
         self._engine_waits = waiting_for
@@ -264,9 +280,9 @@ class Node:
         else:
             self._context.logger.warning("engine_waits", node=self._node, waiting_for=waiting_for)
 
-    def _look_at_places(self) -> None:
-        """Start what has come; what has left goes on until it ends, or is ended where nobody
-        waits for it.
+    def _follow_moves(self) -> None:
+        """Poll the log of moves. Start replicas that moved here; keep or stop those that moved
+        away.
         """
         placement, now_ms = self._placement, self._context.clock.monotonic_ms()
         if placement is None:
@@ -280,12 +296,15 @@ class Node:
         self._leaving.difference_update(placed)
         for label, each in list(self._hosted.items()):
             if each.is_over:
-                self._over(label, places)
+                self._remove_ended(label, places)
             elif label not in placed and label not in self._kept | self._leaving:
                 self._leave(label, each, places)
         for label in (*placed, *self._kept):
             if label not in self._hosted:
-                make, after_end = partial(self._make, label), partial(self._after_end, label)
+                make, after_end = (
+                    partial(self._make_replica, label),
+                    partial(self._after_end, label),
+                )
                 self._hosted[label] = HostedReplica(
                     label,
                     make,
@@ -296,28 +315,29 @@ class Node:
                 )
 
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
-        """The place of a replica is elsewhere now. Where its log cannot be read that is
-        looked at again.
+        """Decide whether the replica ``label``, whose place is elsewhere now, keeps running until
+        it runs there, or stops. If its log cannot be read, the next round tries again.
         """
         with contextlib.suppress(AnabranchError):
-            if self._goes_on(label, places):
+            if self._stays(label, places):
                 self._kept.add(label)
             else:
                 self._leaving.add(label)
-                hosted.tell_to_stop()
+                hosted.request_stop()
 
-    def _over(self, label: str, places: Places) -> None:
-        """A replica has ended and is not started again, unless its newest epoch is of this node
-        and its place is not (PC5): it began that just when it was told to stop.
+    def _remove_ended(self, label: str, places: Places) -> None:
+        """Remove a replica that ended for good. Start it again if its newest epoch began on this
+        node and its place is elsewhere (PC5): it began that epoch just as it was asked to stop, so
+        no other node runs it.
         """
-        with contextlib.suppress(AnabranchError):  # looked at again
-            goes_on = places.node_of(label) != self._node and self._goes_on(label, places)
+        with contextlib.suppress(AnabranchError):  # the next round tries again
+            goes_on = places.node_of(label) != self._node and self._stays(label, places)
             (self._kept.add if goes_on else self._kept.discard)(label)
             del self._hosted[label]
             self._drop_metrics(label)
 
-    def _goes_on(self, label: str, places: Places) -> bool:
-        """Whether a replica whose place is elsewhere runs on here."""
+    def _stays(self, label: str, places: Places) -> bool:
+        """Whether the replica ``label``, whose place is elsewhere, keeps running here."""
         is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
         return goes_on(
             runs_here=self._runs_on(label) == self._node,
@@ -326,8 +346,9 @@ class Node:
         )
 
     def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
-        """By all that stands in the logs; by what was read of moves, where they cannot be
-        read: what is wrong with a log is its replica's alone.
+        """Decide what to do about a replica that ended, from the newest moves and its boundary log.
+        If one cannot be read, decide from the moves read so far: an error of a log concerns its
+        replica alone.
         """
         placement, runs_on = self._placement, ""
         assert placement is not None, "started"  # noqa: S101
@@ -342,14 +363,14 @@ class Node:
         )
 
     def _runs_on(self, label: str) -> str:
-        """The node on which the newest epoch of the replica began; empty: on none."""
+        """Return the node on which the newest epoch of the replica began; empty if none did."""
         pipeline, (stage, _, process) = self._context.pipeline, label.rpartition(".")
         return runs_on(self._context.log, pipeline, stage, process)
 
     def stop(self) -> None:
-        """Let the batches that run end, then end Spark. Idempotent."""
+        """Let running batches end, then stop Spark. Idempotent."""
         for each in self._hosted.values():
-            each.tell_to_stop()
+            each.request_stop()
         deadline_ms = self._context.clock.monotonic_ms() + int(_STOP_S * 1_000)
         for each in self._hosted.values():
             if not each.join(max(0, deadline_ms - self._context.clock.monotonic_ms()) / 1_000):
@@ -361,8 +382,8 @@ class Node:
             self._engine.close()
             self._engine = None
 
-    def _make(self, label: str, stopping: Event, restarts: int) -> StageReplica:
-        """A replica to run; its metrics take the place of those of the one before."""
+    def _make_replica(self, label: str, stopping: Event, restarts: int) -> StageReplica:
+        """Build the replica ``label``, with new metrics that replace those of its previous run."""
         context = self._context
         placement = self._placement
         assert placement is not None, "started"  # noqa: S101
@@ -376,7 +397,7 @@ class Node:
             name=label,
             restarts=restarts,
         )
-        made = self._build(
+        made = self._build_in_engine(
             replace(
                 context,
                 settings=self._settings.model_copy(update={"name": label}),
@@ -391,10 +412,10 @@ class Node:
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made
 
-    def _build(
+    def _build_in_engine(
         self, context: ServiceContext, *, may_run_elsewhere: bool, has_place: bool
     ) -> StageReplica:
-        """Build the replica that ``context`` is of, in this node's engine."""
+        """Build the replica of ``context`` in this node's engine."""
         assert self._engine is not None, "started"  # noqa: S101
         assert self._disks is not None, "started"  # noqa: S101
         assert self._new_replica is not None, "started"  # noqa: S101
@@ -408,14 +429,15 @@ class Node:
         )
 
     def _drop_metrics(self, label: str) -> None:
+        """Remove the metrics of the replica ``label``, if it has any."""
         registry = self._registries.pop(label, None)
         if registry is not None:
             assert isinstance(self._context.registry, Registry), "as runtime.service makes it"  # noqa: S101
             self._context.registry.drop(registry)
 
     def _report(self) -> None:
-        """What the node says: of its replicas the one that is furthest behind, and what each
-        says of itself.
+        """Update the node's status: the state of its worst replica, the bucket and lag of the one
+        furthest behind, and the status of each.
         """
         hosted = list(self._hosted.values())
         shown = [each.shown() for each in hosted]

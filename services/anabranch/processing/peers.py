@@ -1,5 +1,5 @@
-"""What a replica knows of its peers, its inputs and its process, and what a start needs besides the
-own disk.
+"""Interfaces of a replica to its process, its inputs, its peers and its recovery, as functions that
+``processing.stage_replica`` provides.
 """
 
 from __future__ import annotations
@@ -16,71 +16,74 @@ from anabranch.protocol.stage.recovery import CleanPoints, Comparison, PartnerWr
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """The process in which a replica runs."""
+    """Process in which a replica runs."""
 
     clock: Clock
     lock: Condition = field(default_factory=threading.Condition)
-    """The readers of the inputs hold it while their log states change."""
+    """Lock that readers of the inputs hold while they change their log states."""
     log_lock: Turn = field(default_factory=threading.Lock)
-    """Guards the own boundary log: see ``processing.replica``."""
+    """Lock of the replica's own boundary log (see ``processing.replica``)."""
     stopping: Callable[[], bool] = lambda: False
-    """Whether it must stop."""
+    """Whether the replica must stop."""
     crash_point: Callable[[str], None] = lambda _: None
-    """Where a test may end it (``runtime.crash_points``)."""
+    """Function that a test uses to end the process at a named point (``runtime.crash_points``)."""
     may_begin: Callable[[LogState], None] = lambda _: None
-    """Called with the stage's log, read to its end, before an epoch begins. Raises Fenced where it
-    must not.
+    """Function called with the state of the stage's log, read to its end, before an epoch begins.
+    It raises Fenced if the replica must not begin one.
     """
     epoch_begun: Callable[[], None] = lambda: None
-    """Called when the epoch of this process is in the log, and the log is read through it."""
+    """Function called once this process's epoch is in the log and the log is read through it."""
     own_answers: Callable[[], bool] = lambda: True
-    """Whether the own cluster answers now; called from several threads."""
+    """Whether the pipeline's own cluster answers. Called from several threads."""
     may_wait: bool = True
-    """Whether a question for a plan may block a little."""
+    """Whether a request for a plan may block briefly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the replica knows of others, from the control topic. The defaults are for a stage
+    """What the control topics tell a replica of its inputs and peers. The defaults serve a stage
     that reads only sources and has no peers.
     """
 
     choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
-    """(input, buckets that each of its replicas offers tentatively up to, beyond what was
-    read) -> the replica to take them from.
+    """Function (input, last bucket that each upstream replica offers as tentative beyond what was
+    read) that returns the replica to read tentative buckets from.
     """
     states: Callable[[str], Mapping[str, ReplicaState]] = lambda _stream: {}
-    """What the replicas of an input say of themselves; empty: nobody does, as of a source."""
+    """Function that returns the reported states of an input's replicas; empty for a source."""
     may_correct: Callable[[bool], bool] = lambda _wanted: True
-    """(wanted) -> whether this replica may correct now."""
+    """Function (whether it wants to) that returns whether this replica may correct now."""
     peer_serves: Callable[[], bool] = lambda: False
-    """Whether another replica of the stage gives new results."""
+    """Whether another replica of the stage serves new results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a start needs besides the own disk. The defaults are for a replica without peers
-    whose inputs are never trimmed.
+    """What a replica needs for its start besides its own disk. The defaults serve a replica without
+    peers whose inputs are never trimmed.
     """
 
     peers: tuple[str, ...] = ()
+    """Ids of the stage's other replicas."""
     missing: Callable[[int], str] = lambda _after: ""
-    """(bucket) -> what is gone, in words, of the inputs' blocks of later buckets; empty: they
-    are there.
+    """Function (bucket) that describes, for people, which blocks of later input buckets are
+    missing; empty if none.
     """
     wait: Callable[[str], None] = lambda _missing: None
-    """Tell people what is missing, and wait a while; raises to give up."""
+    """Function that reports what is missing and waits a while. It raises to end the start."""
     gone: Callable[[], int] = lambda: 0
-    """The last bucket of which an input's blocks are gone; 0: none is."""
+    """Last bucket of which an input's blocks were trimmed; 0 if none."""
     complete: Callable[[], int] = lambda: 0
-    """The last bucket that is complete on all inputs by now."""
+    """Last bucket that is complete on all inputs by now."""
     comparison: Comparison | None = None
-    """Of a stage whose input's blocks are its backup."""
+    """Recomputed results to compare, for a stage with ``upstream_backup``; else None."""
     fenced: Callable[[], Mapping[str, int]] = dict
-    """The newest epoch that was fenced of each replica of the stage that ever was."""
+    """Newest fenced epoch of each replica that the stage ever had."""
     recomputed: Callable[[int], bool] = lambda _after: False
-    """(bucket) -> whether blocks of later buckets of the inputs stand elsewhere than they did."""
+    """Function (bucket) that returns whether blocks of later input buckets were recomputed to other
+    offsets.
+    """
     tell: Callable[[PartnerWrong], None] = lambda _found: None
-    """Tell people what a partner made otherwise."""
+    """Function that reports a bucket whose partner result differs."""
     points: CleanPoints | None = None
-    """Of the stage's own log, as far as it was read before; None: it was not."""
+    """Clean points of the stage's log, as far as it was read before; None if it was not."""

@@ -1,11 +1,11 @@
-"""A process of a stage that stands by: it listens, copies the primary's checkpoint, says what it
-has, and sees when its turn has come.
+"""Standby process of a stage: follows the stage's boundary log and heartbeats, copies the primary's
+checkpoint, reports its own, and decides when to become the primary.
 
-A replica that is moved stands by in the same way. It copies nothing: what is within its horizon is
-the replica's own directory, or those of peers, and its failover goes on from there.
+A replica that moves to another node is a standby there, too. It copies nothing: it waits until a
+checkpoint within its reach, its own or a peer's, is recent enough to start from.
 
-What holds after a crash: the newest timeline file names a whole copy, or an older one. Nothing that
-it writes is read by anybody but its next process and trimming.
+After a crash the newest timeline file names a complete copy, or an older one. Only the next process
+of this standby, and trimming, read what it writes.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.records import LogEntry
 
 STANDBY_COPY_EVERY_MS: Final = 5_000
-"""Between two copies of the primary's checkpoint: bounds what is run again after a failover;
-a copy syncs the disk and looks through the state.
+"""Interval between copies of the primary's checkpoint, in ms. It bounds how much a failover runs
+again; each copy syncs the disk and scans the state.
 """
 
 _POLL_MS: Final = 50
+"""Timeout for polling the stage's log, in ms."""
 _REACH_EVERY_MS: Final = 500
-"""Between two looks of one that is moved at what is within its horizon."""
+"""Interval, in ms, at which a moving replica checks which checkpoints are within its reach."""
 
 
 class Standby:
-    """One process of a passive stage, as long as it is not primary; afterwards it only says
-    what its checkpoint holds.
+    """Standby process of one stage, until it becomes the primary. Afterwards it only reports which
+    bucket its checkpoint holds.
     """
 
     def __init__(
@@ -65,15 +66,15 @@ class Standby:
         """Open the stage's boundary log and the control topic.
 
         Args:
-            log: Where they are.
-            clock: Of this process.
-            pipeline: With the stage.
-            own: Which process this one is.
-            disk: Its own.
-            threads: Of the process; one copies checkpoints.
+            log: The cluster of the stage's topics.
+            clock: The clock of this process.
+            pipeline: The pipeline that has the stage.
+            own: The identity of this process.
+            disk: The checkpoints of this process.
+            threads: The source of the thread that copies checkpoints.
 
         Raises:
-            Unavailable: one of them is missing, or there is no answer.
+            Unavailable: a topic is missing, or the broker does not answer.
         """
         stage, process = own.stage, own.process
         names = pipeline.topic_names
@@ -100,13 +101,14 @@ class Standby:
             log,
             names.boundaries(stage),
             writers,
-            listener=self._seen,
+            listener=self._on_entry,
             expected=ExpectedStream(bucket_ms=width_ms),
         )
-        """The stage's log, of which what is closed is forgotten: a primary goes on with it."""
+        """Reader of the stage's log. It forgets closed buckets, and a new primary keeps using it.
+        """
         peers = [writer for writer in writers if writer != self._writer]
         self.points = CleanPoints(peers, self._writer)
-        """Of what was read of it."""
+        """Clean points of the stage, collected from the part of its log that was read."""
         self._control = ControlReader(log, stage_speakers(pipeline, stage))
         self._beats = HeartbeatSender(
             log,
@@ -118,32 +120,34 @@ class Standby:
         self._next_copy_ms = 0
         self._copying: Thread | None = None
         self._copy_error: BaseException | None = None
-        newest = (
-            None if self._is_moved else disk.newest()
-        )  # of one that is moved the running one's, in which nothing may be mended
+        # A moving replica's directory belongs to the process that still runs: repair nothing.
+        newest = None if self._is_moved else disk.newest()
+        # The list before the sync: a replaced process that does not know it yet may still write
+        # batches here, and those must not count as synced.
         batches = (
             []
             if newest is None
             else [b for b in disk.batches(newest.name) if b >= max(0, newest.lowest)]
-        )  # looked for before the sync: whoever was replaced and does not know it may go on there
+        )
         if newest is not None:
-            disk.sync(newest.name)  # a primary that was killed had not; trimming counts on it
+            # A killed primary may have left it unsynced, and trimming relies on what is reported.
+            disk.sync(newest.name)
         whole = None if newest is None else disk.whole(newest.name, batches)
         self.bucket = 0 if newest is None or whole is None else disk.bucket(newest.name, whole)
-        """The checkpoint from which it would go on holds the inputs up to here; 0: there is
-        none.
+        """Last bucket of input in the checkpoint from which this process would start; 0 without a
+        checkpoint.
         """
 
     @property
     def must_wait(self) -> bool:
-        """Whether another process may run the replica. Reads the stage's log to its end."""
-        self._listen()
+        """Whether another process may be running the replica. Reads the stage's log to its end."""
+        self._read_logs()
         return self._watch.must_wait
 
     @property
     def waiting_for(self) -> str | None:
-        """Of one that is moved, for people: after what it becomes the primary; None: the silence of
-        a primary.
+        """What a moving replica needs before it becomes the primary, for people; None for a standby
+        of a passive stage, which waits for its primary to fall silent.
         """
         if not self._is_moved:
             return None
@@ -154,20 +158,21 @@ class Standby:
 
     @property
     def silent_ms(self) -> int:
-        """How long the primary was not heard, by what counts as silence."""
+        """Time since the last sign of life of the primary, in ms, by the watch's rules."""
         return self._watch.silent_ms
 
     def round(self) -> bool:
-        """Listen, copy when it is time to, say what there is; whether to become the primary now.
+        """Read the logs, start a copy if one is due, and send a heartbeat. Return whether this
+        process must become the primary now.
 
         Raises:
-            OSError: the own disk cannot be written.
+            OSError: this process's disk cannot be written.
         """
         if self._copy_error is not None:
             raise self._copy_error
-        self._listen()
+        self._read_logs()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
-        self._say(STANDING_BY, closed, self.bucket)
+        self._send_heartbeat(STANDING_BY, closed, self.bucket)
         if self._is_moved:
             if now_ms >= self._next_copy_ms:
                 self._next_copy_ms = now_ms + _REACH_EVERY_MS
@@ -175,14 +180,17 @@ class Standby:
             return self._watch.due(now_ms, self.bucket)
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
             self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
-            self._copying = self._threads.begin("copy checkpoint", self._copy_beside)
+            self._copying = self._threads.begin("copy checkpoint", self._copy_in_thread)
         return self._watch.due(now_ms, self.bucket)
 
-    def _seen(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:
+    def _on_entry(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        """Collect the clean points of the entry at ``_offset``."""
         self.points.seen(self.boundary.log_state, entry, outcome)
 
-    def _listen(self) -> None:
-        """Read the stage's log, to its end at first, and what others say."""
+    def _read_logs(self) -> None:
+        """Read the stage's log, the first time to its end, and the control topics, and pass both to
+        the watch.
+        """
         if self._log_was_read:
             self.boundary.poll(_POLL_MS)
         else:
@@ -200,8 +208,8 @@ class Standby:
         )
 
     def end_watch(self) -> None:
-        """Its turn has come: copy what is within reach once more, and stop to listen. ``lead``
-        goes on.
+        """Copy the newest checkpoint within reach once more, and stop reading control topics: this
+        process becomes the primary. ``lead`` follows.
         """
         if self._copying is not None:
             self._copying.join()
@@ -209,14 +217,17 @@ class Standby:
         self._control.close()
 
     def lead(self, bucket: int, checkpoint_bucket: int) -> None:
-        """It is the primary: tell others, and trimming, what its own checkpoint holds for good.
-        Of one that was moved the replica itself says it.
+        """Report as primary up to which ``bucket`` the stage is closed and which checkpoint is
+        durable, to the other processes and to trimming. Does nothing for a moving replica, which
+        reports this itself.
         """
         if not self._is_moved:
-            self._say(LEADING, bucket, checkpoint_bucket)
+            self._send_heartbeat(LEADING, bucket, checkpoint_bucket)
 
-    def _say(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
-        """Others hear what there is, and this process that what it says comes back (SB3)."""
+    def _send_heartbeat(self, state: str, bucket: int, checkpoint_bucket: int) -> None:
+        """Send a heartbeat. The other processes read it, and this one reads it back: only then does
+        it trust what it does not receive from the primary (SB3).
+        """
         self._beats.send(
             Heartbeat(
                 STANDBY_SERVICE,
@@ -232,34 +243,36 @@ class Standby:
         )
 
     def copy(self) -> bool:
-        """Replace the own checkpoint by a copy of one that is further, if there is one within
-        reach; whether it was replaced.
+        """Replace this process's checkpoint by a copy of a newer one within reach. Return whether
+        one was found. A moving replica copies nothing.
         """
         if self._is_moved:
             return False
-        copied = carry_out(copy_steps(self._process, self._token), self._answer)
+        copied = carry_out(copy_steps(self._process, self._token), self._perform)
         if copied is None:
             return False
         self.bucket = self._disk.bucket(copied.name, copied.batch)
         return True
 
-    def _answer(self, step: Step) -> Answer:
-        """Carry out a step of ``copy_steps``."""
+    def _perform(self, step: Step) -> Answer:
+        """Perform one ``step`` of ``copy_steps`` on the disk and return its result."""
         if isinstance(step, FindPeerCommit):
             return self._disk.peer_commit(step.replica, step.name)
         assert isinstance(step, DiskStep), f"{step} is no step of a copy"  # noqa: S101
         return on_disk(self._disk, step)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the readers and the heartbeat sender. Idempotent."""
         for closable in (self.boundary, self._control, self._beats):
             closable.close()
 
-    def _copy_beside(self) -> None:
-        """On a thread of its own: a copy waits for the disk."""
+    def _copy_in_thread(self) -> None:
+        """Copy the checkpoint on a thread of its own, since a copy waits for the disk. ``round``
+        raises what it fails with.
+        """
         try:
             self.copy()
         except Unavailable:
-            return  # the source kept changing: the next one is soon
+            return  # the primary changed its directory during the copy: the next copy is due soon
         except BaseException as error:  # noqa: BLE001 - handed to the main thread
             self._copy_error = error

@@ -1,7 +1,7 @@
-"""The life of a process that stands by, until its turn comes: the engine is kept warm, the logs are
-followed. Afterwards it tells where the time of its failover went.
+"""Life of a standby process until it becomes the primary: keeps the engine warm, follows the logs,
+and then logs how long each phase of the failover took.
 
-A crash at any point is one of ``processing.standby``; nothing else is written.
+The only effects that outlast a crash are those of ``processing.standby``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 
 _WRITERS_AHEAD: Final = 3
-"""Who becomes the primary writes to its boundary log, heartbeats and blocks. One that is not
-connected takes half a second for its first record.
+"""Number of producers that a standby connects in advance: a new primary writes heartbeats, boundary
+records and blocks. The first record of a producer that is not connected takes half a second.
 """
 
 
 class StandingBy:
-    """Of one process. One thread calls it."""
+    """Standby of one process, with its warm engine and the phases of its failover. One thread calls
+    it.
+    """
 
     def __init__(
         self,
@@ -35,11 +37,11 @@ class StandingBy:
         disk: Checkpoints,
         replica: str,
     ) -> None:
-        """``own``: which process this one is. ``disk``: its own. ``replica``: as which it writes,
-        once it is the primary.
+        """Open the stage's topics. ``own`` is the identity of this process, ``disk`` its
+        checkpoints, ``replica`` the id under which it writes as primary.
 
         Raises:
-            Unavailable: a topic is missing, or there is no answer.
+            Unavailable: a topic is missing, or the broker does not answer.
         """
         self.standby = Standby(
             context.log, context.clock, context.pipeline, own, disk, context.threads
@@ -48,11 +50,11 @@ class StandingBy:
         self._own, self._replica = own, replica
         self._warming: Warming | None = None
         self._failover: Failover | None = None
-        """Until its first batch is done."""
+        """Timing of the failover that is under way, until the primary's first batch ends."""
 
     def warm_up(self) -> None:
-        """Run the stage on nothing: who becomes the primary later has the slow first batches
-        behind it, and is connected. Raises what the query died of.
+        """Connect the producers and run the stage on empty batches, so that a later failover skips
+        the slow first ones. Raises the error that ended the query.
         """
         self._context.log.open_ahead(_WRITERS_AHEAD)
         pipeline = self._context.pipeline
@@ -67,12 +69,12 @@ class StandingBy:
         self._warming.until_warm(self._context.stopping.is_set)
 
     def round(self) -> bool:
-        """Listen, and stay warm; whether it is to become the primary now. Then it has the newest
-        checkpoint within reach, and listens no more.
+        """Follow the logs and keep the engine warm. Return whether to become the primary now; if
+        so, the newest checkpoint within reach was copied and control topics are read no more.
 
         Raises:
-            OSError: the own disk cannot be written.
-            AnabranchError: what the query died of that keeps the engine warm.
+            OSError: this process's disk cannot be written.
+            AnabranchError: the query that keeps the engine warm failed.
         """
         is_due = self.standby.round()
         self._context.log.open_ahead(_WRITERS_AHEAD)
@@ -92,12 +94,14 @@ class StandingBy:
         return True
 
     def passed(self, phase: str) -> None:
-        """One of the failover, if there is one."""
+        """Note the end of ``phase`` of the failover, if one is under way."""
         if self._failover is not None:
             self._failover.passed(phase)
 
     def batch_done(self, seconds: float) -> None:
-        """Of the primary; with the first one the failover is over."""
+        """Note that a batch of the primary took ``seconds``. The first one ends the failover, whose
+        phases are logged.
+        """
         if self._failover is not None:
             failover_ms = self._failover.first_batch(round(seconds * 1_000))
             self._context.logger.info(
@@ -106,10 +110,10 @@ class StandingBy:
             self._failover = None
 
     def cool_down(self) -> None:
-        """Keep nothing warm any more, and wait for the end of that. Idempotent."""
+        """Stop the query that keeps the engine warm, and wait for its end. Idempotent."""
         if self._warming is not None and (ending := self._warming.stop()) is not None:
             ending.join()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the standby's readers and sender. Idempotent."""
         self.standby.close()

@@ -98,7 +98,7 @@ class Bench:
         return self.clock.monotonic_ms() - begun
 
     def end(self) -> None:
-        self.hosted.tell_to_stop()
+        self.hosted.request_stop()
         assert self.hosted.join(20)
 
 
@@ -220,12 +220,12 @@ def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(
 
 def test_one_that_is_told_to_stop_is_over_when_it_has_ended(bench: Bench) -> None:
     bench.runs()
-    bench.hosted.tell_to_stop()
+    bench.hosted.request_stop()
     assert not bench.hosted.is_over
     bench.until(lambda: bench.hosted.is_over, "its end")
     never = HostedReplica(
         "sums.1", lambda *_: Acting(threading.Event()), bench.clock, structlog.get_logger()
     )
     assert not never.is_over
-    never.tell_to_stop()
+    never.request_stop()
     assert never.is_over

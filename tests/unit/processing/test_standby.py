@@ -213,7 +213,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
     assert world.standby().copy()
     world.run(FIRST, 3)
     sleeper = world.standby()
-    answer, steps = sleeper._answer, list[Step]()
+    answer, steps = sleeper._perform, list[Step]()
 
     def slow(each: Step) -> Answer:
         steps.append(each)
@@ -235,7 +235,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
             live.append(own)
 
     live: list[Timeline] = []
-    monkeypatch.setattr(sleeper, "_answer", slow)
+    monkeypatch.setattr(sleeper, "_perform", slow)
     with contextlib.suppress(FileNotFoundError):  # rule 21: who meets a directory that is gone ends
         sleeper.copy()
     (own,) = live
