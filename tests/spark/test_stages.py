@@ -123,6 +123,9 @@ def number_event_time(a):
 def twice(a):
     return a.select("key", a.value.alias("key"), "event_time")
 
+def case_alone(a):
+    return a.select("key", a.value.alias("Key"), "event_time")
+
 def random_numbers(a):
     return a.select("key", F.rand().alias("r"), "event_time")
 
@@ -459,6 +462,7 @@ def test_functions_that_cannot_run_are_rejected_before_they_do(
         "no_event_time": ["no column event_time"],
         "number_event_time": ["bigint", "timestamp"],
         "twice": ["more than one column key"],
+        "case_alone": ["Key, key", "differ by case alone"],
         "random_numbers": ["Rand"],
         "clock": ["TIMESTAMP", "called again"],
         "chance": [" was ", "called again"],

@@ -72,7 +72,8 @@ FLOAT_MAX: Final = 3.4028235677973362e38
 """Largest double that still rounds to a finite 32-bit float."""
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,126}\Z")
-_FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases"}
+_FIELD_KEYS = {"name", "type", "doc", "default", "order", "aliases", "alias"}
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FIXED_BYTES_MAX: Final = 1 * limits.MIB
 """Size of a fixed: more than a record may have is a mistake of its schema."""
 _HINT: Final = (
@@ -113,6 +114,13 @@ class Field:
     logical: str = ""
     """Logical type that ``kind`` does not tell."""
     is_union: bool = False
+    alias: str = ""
+    """Name of the field in JSON; empty: that of the column."""
+
+    @property
+    def json_name(self) -> str:
+        """Name of the field in a JSON object."""
+        return self.alias or self.name
 
     @property
     def arrow(self) -> pa.Field:
@@ -212,8 +220,8 @@ class FieldParser:
             field = self._field(each, space, path, depth)
             if field is None:
                 continue
-            if any(field.name == other.name for other in found):
-                self._mistakes.append(f"field {path}{field.name} is there twice")
+            if clash := _clash(field, found):
+                self._mistakes.append(f"field {path}{field.name} {clash}")
             found.append(field)
         return found
 
@@ -233,11 +241,15 @@ class FieldParser:
         if not depth and name.lower() in RESERVED:
             self._mistakes.append(
                 f"field {name}: 'event_time' is a column that anabranch adds; give the field"
-                " another name"
+                ' another name, and "alias" with its name in JSON'
             )
-        unknown = sorted(set(raw) - _FIELD_KEYS)
-        if unknown:
+        if unknown := unknown_keys(raw, _FIELD_KEYS):
             self._mistakes.append(f"field {name}: unknown key {unknown[0]!r}")
+        alias = raw.get("alias", "")
+        if not isinstance(alias, str) or ("alias" in raw and not alias):
+            self._mistakes.append(
+                f"field {name}: alias {str(alias)[:80]!r} is no text, the field's name in JSON"
+            )
         known = len(self._mistakes)
         field = self._type(raw.get("type"), space, name, depth)
         if field is None:
@@ -260,7 +272,9 @@ class FieldParser:
             field = replace(field, default=default, has_default=True)
         if len(self._mistakes) > before:
             return None
-        return replace(field, name=raw["name"], aliases=_texts(raw.get("aliases")))
+        return replace(
+            field, name=raw["name"], aliases=_texts(raw.get("aliases")), alias=str(alias)
+        )
 
     def _type(
         self, avro: object, space: str, path: str, depth: int, *, in_union: bool = False
@@ -428,6 +442,29 @@ class FieldParser:
     def count(self) -> int:
         """Fields so far; beyond RECORD_FIELDS_MAX the rest is not looked at."""
         return self._count
+
+
+def unknown_keys(avro: dict[str, Any], known: set[str]) -> list[str]:
+    """Return the attributes of a schema that are neither ``known`` nor another program's, sorted.
+
+    Names such as ``connect.version`` or ``java-class`` belong to other programs, and are ignored.
+    """
+    return sorted(key for key in set(avro) - known if _PLAIN_KEY.fullmatch(key))
+
+
+def _clash(field: Field, others: list[Field]) -> str:
+    """Return why ``field`` cannot be next to ``others``; empty if it can."""
+    for other in others:
+        if field.name == other.name:
+            return "is there twice"
+        if field.name.lower() == other.name.lower():
+            return (
+                f"and {other.name} differ by case alone, which Spark does not distinguish: give one"
+                ' another name, and "alias" with its name in JSON'
+            )
+        if field.json_name == other.json_name:
+            return f"has the same name in JSON as {other.name}: {field.json_name!r}"
+    return ""
 
 
 def full_name(avro: dict[str, Any], space: str) -> str:

@@ -14,7 +14,9 @@ Decisions, all the strict way round unless JSON leaves no choice:
 - times, dates, decimals, UUIDs and symbols are texts (``logical_types``), exact or rejected;
 - a record is an object, an array an array, a map an object with any keys;
 - of a key that is there twice the last one counts, as with most parsers;
-- UTF-8, no byte order mark, nothing after the object but white space.
+- a field is called by its ``alias``, if it has one, and by nothing else;
+- UTF-8, no byte order mark, one object, nothing after it but white space. An array of records or
+  several lines are rejected: a record of the topic has one position and becomes one row.
 
 One decoder decides about every record: a class made from the schema, whose instances are built in
 C.
@@ -22,7 +24,9 @@ C.
 
 from __future__ import annotations
 
+import codecs
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
@@ -66,6 +70,10 @@ _NUMBERS: Final[dict[str, Any]] = {
     "double": np.float64,
 }
 _DOUBLE_MAX: Final = 1.7976931348623157e308
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""What JSON has no number for, by its text in Python: the text in outputs, that of Spark's
+``to_json`` and of Protobuf. Not null, from which readers must be able to tell it.
+"""
 _TEXT_MAX: Final = 300
 _OPENING: Final = np.frombuffer(b"[{", np.uint8)
 _CLOSING: Final = np.frombuffer(b"]}", np.uint8)
@@ -116,7 +124,7 @@ class JsonDecoder:
         self._structs[id(fields)] = msgspec.defstruct(
             "Row",
             members,
-            rename={f"f{index}": field.name for index, field in enumerate(fields)},
+            rename={f"f{index}": field.json_name for index, field in enumerate(fields)},
             forbid_unknown_fields=self._extra_fields == "reject",
             kw_only=True,
             gc=False,
@@ -213,8 +221,8 @@ class JsonDecoder:
             return RecordRejected(
                 RejectionReason.TOO_DEEP, f"nested deeper than {RECORD_DEPTH_MAX}"
             )
-        except json.JSONDecodeError:
-            return RecordRejected(RejectionReason.NOT_JSON, text)
+        except json.JSONDecodeError as other:
+            return RecordRejected(RejectionReason.NOT_JSON, _malformed(value, other) or text)
         except ValueError as other:
             is_text = isinstance(other, UnicodeDecodeError)
             return RecordRejected(
@@ -230,6 +238,11 @@ class JsonDecoder:
             )
         if not isinstance(error, msgspec.ValidationError):
             return RecordRejected(RejectionReason.NOT_JSON, text)
+        if isinstance(found, list):
+            text = (
+                f"an array of {len(found)} at the top: a record of the topic holds one object;"
+                " write each element as a record of its own"
+            )
         return RecordRejected(self._reason(found), text)
 
     def _reason(self, found: object) -> RejectionReason:
@@ -238,9 +251,22 @@ class JsonDecoder:
         return next((each for each in _FIRST if each in reasons), RejectionReason.WRONG_TYPE)
 
 
+def _malformed(value: bytes, error: json.JSONDecodeError) -> str:
+    """Return what is wrong with a value that is nearly JSON; empty: nothing in particular."""
+    if value.startswith(codecs.BOM_UTF8):
+        return "begins with a byte order mark (EF BB BF): write JSON without one"
+    if error.msg == "Extra data":
+        return (
+            f"more follows the first JSON value, at character {error.pos}: a record of the topic"
+            " holds one object; write each line as a record of its own"
+        )
+    return ""
+
+
 _FIRST: Final = (
     RejectionReason.EXTRA_FIELD,
     RejectionReason.MISSING_FIELD,
+    RejectionReason.NOT_FINITE,
     RejectionReason.OUT_OF_RANGE,
 )
 """The order in which one of several reasons is reported."""
@@ -249,12 +275,12 @@ _FIRST: Final = (
 def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionReason]:
     """What is wrong with ``value``, apart from its type."""
     if field.kind == "record" and isinstance(value, dict):
-        names = {inner.name for inner in field.inner}
+        names = {inner.json_name for inner in field.inner}
         if strict and not value.keys() <= names:
             yield RejectionReason.EXTRA_FIELD
         for inner in field.inner:
-            if inner.name in value:
-                yield from _reasons(value[inner.name], inner, strict)
+            if inner.json_name in value:
+                yield from _reasons(value[inner.json_name], inner, strict)
             elif not inner.has_default:
                 yield RejectionReason.MISSING_FIELD
     elif (field.kind == "array" and isinstance(value, list)) or (
@@ -267,6 +293,8 @@ def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionRea
             _logical(field, value)
         except UnfitError as error:
             yield error.reason
+    elif field.kind in ("float", "double") and value in _NOT_FINITE.values():
+        yield RejectionReason.NOT_FINITE
     elif _is_out_of_range(field.kind, value):
         yield RejectionReason.OUT_OF_RANGE
 
@@ -354,7 +382,9 @@ class JsonEncoder:
     """Encodes rows of an Arrow schema as compact objects, fields in the order of ``columns``.
 
     What ``JsonDecoder`` reads: times and dates in ISO 8601, decimals as texts, bytes as base64;
-    maps as objects in the order of their keys. NaN and infinity, which JSON lacks, become null.
+    maps as objects in the order of their keys. A number of single precision has the fewest digits
+    that stand for it. NaN and infinity, which JSON lacks, are the texts ``"NaN"``, ``"Infinity"``
+    and ``"-Infinity"``, which ``JsonDecoder`` rejects.
 
     Raises:
         ConfigurationError: at creation, if two columns have one name, or the keys of a map are
@@ -414,4 +444,21 @@ def _json_leaf(column: pa.Array) -> list[Any]:
         return column.cast(pa.date32()).cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_decimal(kind):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
+    if pa.types.is_floating(kind):
+        return _json_numbers(column)
     return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _json_numbers(column: pa.Array) -> list[Any]:
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
+    if pa.types.is_float32(column.type):
+        # By way of the text: the double next to it would have digits that the number does not have.
+        column = column.cast(pa.string()).cast(pa.float64())
+    values = column.to_pylist()
+    if pc.all(pc.is_finite(column), min_count=0).as_py():
+        return values  # type: ignore[no-any-return]
+    return [
+        value if value is None or math.isfinite(value) else _NOT_FINITE[str(value)]
+        for value in values
+    ]

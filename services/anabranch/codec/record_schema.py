@@ -2,9 +2,10 @@
 
 Avro is the notation whatever the format of the topic.
 
-Attributes of the record that Avro itself ignores: ``schema_id`` (integer) is the id in the
+Attributes that Avro itself ignores: ``schema_id`` (integer) of the record is the id in the
 Confluent framing of this version. Without it the id is the version, which is right where no
-registry gives ids.
+registry gives ids. ``alias`` (text) of a field, at any depth, is the field's name in JSON. Those of
+other programs, such as ``connect.name``, are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from anabranch.codec.field_types import NAME, Field, FieldParser, full_name
+from anabranch.codec.field_types import NAME, Field, FieldParser, full_name, unknown_keys
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 
@@ -80,8 +81,7 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
     mistakes: list[str] = []
     if not isinstance(avro.get("name"), str) or not NAME.match(avro["name"]):
         mistakes.append(f"its name {avro.get('name')!r} is not a name that Avro allows")
-    unknown = sorted(set(avro) - _RECORD_KEYS)
-    if unknown:
+    if unknown := unknown_keys(avro, _RECORD_KEYS):
         mistakes.append(f"unknown key {unknown[0]!r}")
     schema_id = avro.get("schema_id", version)
     if isinstance(schema_id, bool) or not isinstance(schema_id, int) or not 0 <= schema_id < 2**32:

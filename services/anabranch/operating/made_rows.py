@@ -29,7 +29,7 @@ def rows(source: Source, seed: int) -> Iterator[dict[str, object]]:
     chance = random.Random(seed)  # noqa: S311 - sample values need not be unpredictable
     fields = [field for field in source.record.fields if field.name != source.event_time.field]
     while True:
-        yield {field.name: _value(field, chance) for field in fields}
+        yield {field.json_name: _value(field, chance) for field in fields}
 
 
 def _value(field: Field, chance: random.Random) -> object:
@@ -45,7 +45,7 @@ def _value(field: Field, chance: random.Random) -> object:
         chosen = chance.choice(field.inner)
         return {chosen.name: _value(replace(chosen, nullable=False), chance)}
     if field.kind == "record":
-        return {inner.name: _value(inner, chance) for inner in field.inner}
+        return {inner.json_name: _value(inner, chance) for inner in field.inner}
     return _plain(field, chance)
 
 

@@ -112,6 +112,8 @@ def test_a_record_that_fits_becomes_a_row(value: bytes, row: dict[str, object]) 
         (raw("d", "NaN"), "not_finite"),
         (raw("d", "-Infinity"), "not_finite"),
         (raw("f", "Infinity"), "not_finite"),
+        (raw("f", '"NaN"'), "not_finite"),
+        (raw("d", '"-Infinity"'), "not_finite"),
         (b"null", "wrong_type"),
         (b"[]", "wrong_type"),
         (b"[" + text() + b"]", "wrong_type"),
@@ -207,7 +209,7 @@ def test_rows_become_compact_objects_in_the_order_of_the_columns() -> None:
     encoder = JsonEncoder(table.schema.remove(9))
     assert [value.decode() for value in encoder.encode(table)] == [
         '{"class":1,"t":"1970-01-01T00:00:01.500999Z","d":0.5,"s":"\u00e9\\n","y":"AAE=","day":"2024-02-29","n":"1.50","l":[1,2],"o":{"a":1}}',
-        '{"class":null,"t":"1969-12-31T23:59:59.999999Z","d":null,"s":"","y":null,"day":null,"n":null,"l":[],"o":null}',
+        '{"class":null,"t":"1969-12-31T23:59:59.999999Z","d":"NaN","s":"","y":null,"day":null,"n":null,"l":[],"o":null}',
     ]
     assert encoder.encode(table.slice(0, 0)) == []
 
@@ -240,3 +242,117 @@ def test_a_map_whose_keys_json_does_not_have_is_no_column_of_an_output() -> None
     with pytest.raises(ConfigurationError, match="column a has a map whose keys are double"):
         JsonEncoder(pa.schema([("a", kind)]))
     JsonEncoder(pa.schema([("a", pa.map_(pa.int32(), pa.map_(pa.string(), pa.int64())))]))
+
+
+ALIASED = from_avro(
+    {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {"name": "at", "type": "long", "alias": "@timestamp"},
+            {"name": "device", "type": "string", "alias": "device-id"},
+            {"name": "day", "type": "string", "alias": "Date Time"},
+            {"name": "size", "type": ["null", "int"], "default": None, "alias": "gr\u00f6\u00dfe"},
+            {"name": "event", "type": "string", "alias": "event_time"},
+            {"name": "id", "type": "int"},
+            {"name": "id_upper", "type": "int", "alias": "ID"},
+            {
+                "name": "inner",
+                "type": {
+                    "type": "record",
+                    "name": "i",
+                    "fields": [{"name": "a", "type": "int", "alias": "a b"}],
+                },
+            },
+        ],
+    },
+    "r",
+)
+SENT = {
+    "@timestamp": 1,
+    "device-id": "d",
+    "Date Time": "x",
+    "gr\u00f6\u00dfe": 5,
+    "event_time": "e",
+    "id": 1,
+    "ID": 2,
+    "inner": {"a b": 3},
+}
+
+
+def test_a_field_is_called_by_its_alias() -> None:
+    table, rejected = JsonDecoder(ALIASED, "reject").decode(
+        [json.dumps(SENT).encode(), json.dumps(SENT, ensure_ascii=False).encode()]
+    )
+    row = {
+        "at": 1,
+        "device": "d",
+        "day": "x",
+        "size": 5,
+        "event": "e",
+        "id": 1,
+        "id_upper": 2,
+        "inner": {"a": 3},
+    }
+    assert (table.to_pylist(), rejected) == ([row, row], [])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"at": 1}, "extra_field", "at"),
+        ({"device-id": None}, "wrong_type", "device-id"),
+        ({"@timestamp": 2**63}, "out_of_range", "@timestamp"),
+        ({"inner": {"a": 3}}, "missing_field", "a b"),
+    ],
+)
+def test_a_field_with_an_alias_is_called_by_nothing_else(
+    change: dict[str, object], reason: str, words: str
+) -> None:
+    value = json.dumps({**SENT, **change}).encode()
+    if reason == "missing_field":
+        _, [(_, error)] = JsonDecoder(ALIASED).decode([value])
+    else:
+        _, [(_, error)] = JsonDecoder(ALIASED, "reject").decode([value])
+    assert error.reason == reason
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"\xef\xbb\xbf" + text(), "begins with a byte order mark"),
+        (b"[" + text() + b"," + text() + b"]", "an array of 2 at the top"),
+        (b"[]", "an array of 0 at the top"),
+        (
+            text() + b"\n" + text() + b"\n",
+            f"more follows the first JSON value, at character {len(text()) + 1}",
+        ),
+    ],
+)
+def test_a_value_of_other_than_one_object_is_rejected_with_that_reason(
+    value: bytes, words: str
+) -> None:
+    _, [(_, error)] = JsonDecoder(RECORD).decode([value])
+    assert words in str(error)
+
+
+def test_numbers_are_written_short_and_those_that_json_lacks_as_texts() -> None:
+    numbers = [0.1, 1 / 3, 16777216.0, None, float("nan"), float("inf"), float("-inf")]
+    table = pa.table(
+        {
+            "h": pa.array([1.5, 0.25, 2.0, None, *numbers[4:]], pa.float16()),
+            "f": pa.array(numbers, pa.float32()),
+            "d": pa.array(numbers, pa.float64()),
+            "l": pa.array([[number] for number in numbers], pa.list_(pa.float32())),
+        }
+    )
+    assert [value.decode() for value in JsonEncoder(table.schema).encode(table)] == [
+        '{"h":1.5,"f":0.1,"d":0.1,"l":[0.1]}',
+        '{"h":0.25,"f":0.33333334,"d":0.3333333333333333,"l":[0.33333334]}',
+        '{"h":2.0,"f":16777216.0,"d":16777216.0,"l":[16777216.0]}',
+        '{"h":null,"f":null,"d":null,"l":[null]}',
+        '{"h":"NaN","f":"NaN","d":"NaN","l":["NaN"]}',
+        '{"h":"Infinity","f":"Infinity","d":"Infinity","l":["Infinity"]}',
+        '{"h":"-Infinity","f":"-Infinity","d":"-Infinity","l":["-Infinity"]}',
+    ]

@@ -107,6 +107,11 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(7), "'7' is not a field"),
         (text({"name": "a b", "type": "int"}), "'a b' is not a field"),
         (text(of("int"), of("int")), "field a is there twice"),
+        (text(of("int"), of("int", name="A")), "field A and a differ by case alone"),
+        (text(of(struct(of("int"), of("int", name="A")))), "field a.A and a differ by case alone"),
+        (text(of("int"), of("int", name="b", alias="a")), "field b has the same name in JSON as a"),
+        (text(of("int", alias="")), "field a: alias '' is no text"),
+        (text(of("int", alias=[])), "field a: alias '[]' is no text"),
         (
             text({"name": "event_time", "type": "long"}),
             "field event_time: 'event_time' is a column that anabranch adds",
@@ -225,3 +230,10 @@ def test_a_file_is_named_in_each_mistake(tmp_path: Path) -> None:
     assert [line.startswith(str(path)) for line in str(caught.value).splitlines()] == [True, True]
     with pytest.raises(ConfigurationError, match="cannot be read"):
         record_schema.load_file(tmp_path / "none.avsc")
+
+
+def test_attributes_of_other_programs_are_ignored() -> None:
+    connect = {"connect.name": "server.inventory.customers.Value", "connect.version": 1}
+    field = of({"type": "long", **connect, "connect.default": 0}, **{"java-class": "x"}, **connect)
+    schema = record_schema.parse(text(field, **connect), "r")
+    assert [each.kind for each in schema.fields] == ["long"]

@@ -335,9 +335,16 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
     """
     names = frame.columns
     twice = sorted({n for n in names if names.count(n) > 1})
+    lower = [name.lower() for name in names]
+    alike = sorted({n for n in names if lower.count(n.lower()) > 1})
     problem = None
     if twice:
         problem = f"the result has more than one column {', '.join(twice)}"
+    elif alike:
+        problem = (
+            f"the columns {', '.join(alike)} of the result differ by case alone, which Spark does"
+            " not distinguish: give one another name"
+        )
     elif EVENT_TIME not in names:
         problem = (
             f"the result has no column event_time (it has {', '.join(names)}); after a window:"
