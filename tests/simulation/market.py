@@ -125,14 +125,13 @@ class MarketOptions(Options):
         return (first, second) if self.is_resale else (first,)
 
     def _contract(self) -> Contract:
-        moving = contract().moving
         text = terms(
             BASE_MS,
             self.task,
             fixed_price=self.fixed_price,
             delta=self.delta,
             min_hold_ms=self.min_hold_ms,
-            moving=MoveClauses(moving.transfer, moving.payer, self.deadline_ms),
+            moving=MoveClauses(contract().moving.transfer, self.deadline_ms),
             audit=AuditClauses(METER_MS, 100_000, self.sample_ppm, SETTLE_MS),
         )
         return replace(text, quality=replace(text.quality, delay_ms_max=2_000))

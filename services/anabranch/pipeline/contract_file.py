@@ -23,7 +23,6 @@ from anabranch.protocol.federation.contracts import (
     MoveClauses,
     PenaltyClauses,
     QualityClauses,
-    Side,
     Transfer,
     defects,
 )
@@ -31,11 +30,11 @@ from anabranch.protocol.federation.contracts import (
 TextT = TypeVar("TextT")
 
 _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
-    "valid": ("from", "to", "renews"),
+    "valid": ("from", "to"),
     "price": ("fixed", "delta"),
     "unit": ("reference", "share_ppm"),
-    "moving": ("transfer", "payer", "deadline"),
-    "quality": ("delay", "availability_ppm", "precision_ppm", "confidential"),
+    "moving": ("transfer", "deadline"),
+    "quality": ("delay",),
     "ending": ("notice", "drain"),
     "penalty": ("violation", "silent_per_s"),
     "audit": ("meter", "tolerance_ppm", "sample_ppm", "settle"),
@@ -51,8 +50,8 @@ price: {fixed: 1000, delta: 200} # micro-units per unit of load and second: from
 unit: {reference: core, share_ppm: 10000}
 tasks: [north.tolls, north.volumes]
 min_hold: 10s                    # a task that has moved stays at least this long
-moving: {transfer: checkpoint, payer: buyer, deadline: 30s}
-quality: {delay: 3s, availability_ppm: 999000, precision_ppm: 1000000}
+moving: {transfer: checkpoint, deadline: 30s}
+quality: {delay: 3s}
 ending: {notice: 1d, drain: 1m}
 penalty: {violation: 5000000, silent_per_s: 2000}
 audit: {meter: 1s, tolerance_ppm: 50000, sample_ppm: 10000, settle: 1m}
@@ -154,7 +153,6 @@ class _ContractReader(Terms):
             seller=self.named(top, ("seller",), "participant"),
             valid_from_ms=self.time(valid, ("valid", "from")),
             valid_to_ms=self.time(valid, ("valid", "to")),
-            renews=self.boolean(valid.get("renews", False), ("valid", "renews")),
             fixed_price=self.amount(price, ("price", "fixed")),
             delta=self.amount(price, ("price", "delta")),
             unit=LoadUnit(
@@ -171,15 +169,9 @@ class _ContractReader(Terms):
                 Transfer(
                     self.choice(moving.get("transfer"), ("moving", "transfer"), tuple(Transfer))
                 ),
-                Side(self.choice(moving.get("payer"), ("moving", "payer"), tuple(Side))),
                 self.length(moving, ("moving", "deadline")),
             ),
-            quality=QualityClauses(
-                self.length(quality, ("quality", "delay")),
-                self.ppm(quality, ("quality", "availability_ppm")),
-                self.ppm(quality, ("quality", "precision_ppm")),
-                self.boolean(quality.get("confidential", False), ("quality", "confidential")),
-            ),
+            quality=QualityClauses(self.length(quality, ("quality", "delay"))),
             ending=EndClauses(
                 self.length(ending, ("ending", "notice")),
                 self.length(ending, ("ending", "drain")),

@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.pipeline.contract_file import EXAMPLE, load_contract
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.contracts import Side, Transfer, defects
+from anabranch.protocol.federation.contracts import Transfer, defects
 from harness.markets import CONTRACT
 
 BEGIN = "from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z"
@@ -30,7 +30,7 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
     assert (found.version, found.fixed_price, found.floor) == (1, 1_000, 800)
     assert (found.valid_from_ms, found.valid_to_ms) == (1_796_083_200_000, 1_803_859_200_000)
     assert found.tasks == ("north.tolls", "north.volumes")
-    assert (found.moving.transfer, found.moving.payer) == (Transfer.CHECKPOINT, Side.BUYER)
+    assert found.moving.transfer is Transfer.CHECKPOINT
     for clauses in ("moving", "quality", "ending", "penalty", "audit", "unit", "min_hold_ms"):
         assert getattr(found, clauses) == getattr(CONTRACT, clauses)
 
@@ -44,7 +44,7 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
         ("delta: 200", "delta: 1001", "delta: 1001, not within 0 and the fixed price"),
         ("delta: 200", "delta: 2.5", "an integer from 0"),
         ("min_hold: 10s", "min_hold: 10", "min_hold: 10 has no unit"),
-        ("payer: buyer", "payer: bank", "moving.payer: 'bank' is not known; use buyer, seller"),
+        ("transfer: checkpoint", "transfer: post", "moving.transfer: 'post' is not known"),
         (BEGIN, "from: tomorrow, to: 2027-03-01", "valid.from: 'tomorrow' is not a time"),
         (BEGIN, "from: 2027-03-01T00:00:00Z, to: 2026-12-01T00:00:00Z", "not a time that begins"),
         ("settle: 1m", "settle: 1500ms", "audit.settle_ms: 1500 is no multiple of meter_ms"),

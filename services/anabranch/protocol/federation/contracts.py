@@ -81,12 +81,9 @@ class LoadUnit:
 
 @dataclass(frozen=True, slots=True)
 class MoveClauses:
-    """What travels, who pays for it, and how long it may take from the acceptance to the
-    start at the other side.
-    """
+    """What travels, and how long it may take from the acceptance to the start at the other side."""
 
     transfer: Transfer
-    payer: Side
     deadline_ms: int
 
 
@@ -95,9 +92,6 @@ class QualityClauses:
     """What the seller promises of a task that it runs."""
 
     delay_ms_max: int
-    availability_ppm: int
-    precision_ppm: int
-    is_confidential: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +140,6 @@ class Contract:
     seller: str
     valid_from_ms: int
     valid_to_ms: int
-    renews: bool
     fixed_price: int
     delta: int
     unit: LoadUnit
@@ -248,8 +241,6 @@ def _clauses(contract: Contract) -> Iterator[str]:
         if not 0 <= value <= TIME_MS_MAX
     )
     shares = {
-        "quality.availability_ppm": contract.quality.availability_ppm,
-        "quality.precision_ppm": contract.quality.precision_ppm,
         "audit.tolerance_ppm": contract.audit.tolerance_ppm,
         "audit.sample_ppm": contract.audit.sample_ppm,
     }

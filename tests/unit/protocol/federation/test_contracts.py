@@ -70,8 +70,6 @@ def test_each_defect_is_named(changes: dict[str, Any], text: str) -> None:
     [
         ("moving", "deadline_ms", 0),
         ("quality", "delay_ms_max", -1),
-        ("quality", "availability_ppm", 1_000_001),
-        ("quality", "precision_ppm", -1),
         ("ending", "notice_ms", -1),
         ("ending", "drain_ms", -1),
         ("penalty", "violation_micro", -1),
