@@ -73,7 +73,7 @@ class SimulatedReplica(StageReplica):
         self._copied_bucket = self._looks_ms = 0
         self.died_of: Exception | None = None
         """What ``start`` or ``step`` raised."""
-        sends, self._beats._sender.send = self._beats._sender.send, self._send_noted  # type: ignore[method-assign]
+        sends, self._heartbeats._sender.send = self._heartbeats._sender.send, self._send_noted  # type: ignore[method-assign]
         self._sends = sends
 
     # ---------------------------------------------------------------- what the world asks
@@ -167,10 +167,10 @@ class SimulatedReplica(StageReplica):
             )
         self._port.crash_point(name)
 
-    def _stand_by(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
+    def _run_standby(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
         standby, self._looks_ms = standing_by.standby, self._port.now_ms
         try:
-            super()._stand_by(standing_by, prepared)
+            super()._run_standby(standing_by, prepared)
         except Unavailable as error:
             if _OLDER in str(error):
                 # what it has forgotten is needed again: that is why it ends
@@ -212,9 +212,9 @@ class SimulatedReplica(StageReplica):
         control.may_correct = may_correct  # type: ignore[method-assign]
         return control
 
-    def _partner_wrong(self, found: PartnerWrong) -> None:
+    def _report_partner_difference(self, found: PartnerWrong) -> None:
         self._port.note("partner wrong", found.stage, found.bucket, found.node)
-        super()._partner_wrong(found)
+        super()._report_partner_difference(found)
 
     def _wait_for_blocks(self, missing: str) -> None:
         self._reached("waits for a peer")
@@ -243,8 +243,8 @@ class SimulatedReplica(StageReplica):
             self._reached("tentative batch")
         super()._batch_done(query, done)
 
-    def _beat(self) -> Heartbeat | None:
-        beat, runner = super()._beat(), self._runner
+    def _heartbeat(self) -> Heartbeat | None:
+        beat, runner = super()._heartbeat(), self._runner
         if beat is None or runner is None or beat.replica_state is None:
             return beat
         self._reached(f"replica {beat.replica_state}")

@@ -1,4 +1,4 @@
-"""``python -m anabranch.processing``: one node."""
+"""Entry point of ``python -m anabranch.processing``: runs one node."""
 
 from functools import partial
 

@@ -1,9 +1,9 @@
-"""Says of a process that it is alive, from its epoch on, on a thread of its own.
+"""Heartbeats of a replica, sent from its own thread once its epoch has begun.
 
-The service's thread waits for the broker, for the disk, for Spark: while it reads logs, copies a
-checkpoint and looks through it, starts a query, or asks whether a newer process has begun. With
-much state, or a slow broker, that takes longer than a silence after which others would become the
-primary (``protocol.stage.standby``) or go on without this process.
+The replica's main thread waits for the broker, for the disk and for Spark: while it reads logs,
+copies a checkpoint and scans it, starts a query, or checks for a newer process. With much state, or
+a slow broker, such a wait is longer than the silence after which other processes become the primary
+(``protocol.stage.standby``) or continue without this one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock, EventLog, Thread, Threads
 
 _PAUSE_S: Final = 0.1
+"""Interval at which the heartbeat's content is checked for news, in seconds."""
 
 
-class Beats:
-    """Sends what ``beat`` gives, which is None until there is an epoch; from ``start`` until
-    ``end``.
+class ReplicaHeartbeats:
+    """Thread that sends the heartbeats which ``beat`` returns, from ``start`` until ``end``. None
+    is sent while ``beat`` returns None, before the epoch.
 
-    ``beat`` is called on this thread, and must wait for nothing.
+    ``beat`` is called on this thread and must not block.
     """
 
     def __init__(
@@ -41,18 +42,20 @@ class Beats:
         every_ms: int = HEARTBEAT_EVERY_MS,
         threads: Threads = OWN_THREADS,
     ) -> None:
-        """``every_ms``: between two without news. ``threads``: of the process."""
+        """Prepare the thread. ``every_ms``: interval between heartbeats without news. ``threads``:
+        source of the thread.
+        """
         self._sender = HeartbeatSender(log, topic, clock, every_ms=every_ms)
         self._beat = beat
         self._threads, self._ending = threads, threads.event()
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin the thread. Call it once."""
+        """Start the thread. Call it once."""
         self._thread = self._threads.begin("heartbeats", self._run)
 
     def _run(self) -> None:
-        """Send heartbeats until ``end``. What the broker does not take is lost."""
+        """Send heartbeats until ``end``. One that the broker does not accept is lost."""
         try:
             while not self._ending.wait(_PAUSE_S):
                 beat = self._beat()
@@ -65,8 +68,8 @@ class Beats:
             self._sender.close()
 
     def end(self) -> None:
-        """Send the last heartbeat, which says that it has ended: call this when nothing runs any
-        more. Idempotent; takes two seconds at most.
+        """Send the last heartbeat, with the state ENDED, and wait for the thread, two seconds at
+        most. Call it when no query of the replica runs any more. Idempotent.
         """
         self._ending.set()
         if self._thread is not None:

@@ -1,5 +1,5 @@
-"""The inputs of a stage that belong to other owners, and the clusters on which they are: what is
-different about them for a replica.
+"""Inputs of a stage that belong to other pipelines, or are on other clusters: how a replica waits
+for them, reads them, and receives their heartbeats.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 _LOOK_S: Final = 1.0
-"""So often for topics that are not there yet."""
+"""Interval between checks for missing topics of another pipeline, in seconds."""
 
 
 class BoundInputs:
-    """Of one replica of ``stage``."""
+    """Inputs of one replica of ``stage``, with the clusters of those that are not on the pipeline's
+    own.
+    """
 
     def __init__(self, context: ServiceContext, stage: str) -> None:
-        """Nothing is contacted yet."""
+        """Note the inputs; no broker is contacted yet."""
         self._context, self._stage = context, stage
         self._pipeline = context.pipeline
         self._reads = self._pipeline.inputs(stage)
@@ -37,18 +39,20 @@ class BoundInputs:
             for stream in self._reads
             if self._pipeline.cluster_of(stream)
         }
-        """The clusters of inputs that are not on the own one."""
+        """Cluster of each input that is not on the pipeline's own."""
 
     def await_topics(self, status: ServiceStatus) -> bool:
-        """Whether the topics of other pipelines that it reads are there; False: it must stop.
+        """Wait for the topics of other pipelines that the stage reads. Return False if told to
+        stop.
 
-        Their owners may start later, or never: the other stages of the node go on. What is on a
-        cluster that does not answer is not waited for: the stage does without it.
+        Their owners may create them later, or never; the node's other stages run meanwhile. Topics
+        on a cluster that does not answer are not waited for: the stage starts without that input.
         """
         clusters = sorted({self._pipeline.cluster_of(stream) for stream in self._reads})
         return all(self._await_on(cluster, status) for cluster in clusters)
 
     def _await_on(self, cluster: str, status: ServiceStatus) -> bool:
+        """Wait for the topics on ``cluster``; empty: the pipeline's own."""
         context, pipeline = self._context, self._pipeline
         reads = [
             stream
@@ -71,7 +75,7 @@ class BoundInputs:
                         context.logger.warning("cluster_silent", cluster=cluster, why=what)
                         break
                 if missing:
-                    # Ready as far as it can be: whether they come is not for its owner to say.
+                    # "waiting" counts as ready: this pipeline's owner cannot create these topics.
                     status.state, status.waiting_for = "waiting", what
                     context.stopping.wait(_LOOK_S)
         finally:
@@ -80,18 +84,20 @@ class BoundInputs:
         return not context.stopping.is_set()
 
     def open(self, stream: str, lock: AbstractContextManager[object]) -> StreamReader:
-        """A reader of an input, whosever it is, which holds ``lock`` while its log state changes.
+        """Open a reader of an input, which holds ``lock`` while its log state changes.
 
         Raises:
-            Unavailable: as of ``open_stream``, where it is on the own cluster.
+            Unavailable: the input is on the pipeline's own cluster, which does not answer.
         """
         there = self.elsewhere.get(stream)
         if there is not None:
             return open_elsewhere(there, self._pipeline, stream, lock=lock)
         return open_stream(self._context.log, self._pipeline, stream, lock=lock)
 
-    def hearing(self) -> JointControl:
-        """The neighbours of the replica, and who makes inputs elsewhere."""
+    def open_control(self) -> JointControl:
+        """Open a reader of the control topics of the replica's neighbours and of the writers of
+        inputs on other clusters.
+        """
         pipeline = self._pipeline
         return JointControl(
             ControlReader(self._context.log, neighbours_of(pipeline, self._stage)),
@@ -101,7 +107,9 @@ class BoundInputs:
             ],
         )
 
-    def contact(self) -> OwnContact:
-        """What asks whether the own cluster answers; whoever takes it closes it."""
+    def open_contact(self) -> OwnContact:
+        """Return a probe that checks whether the pipeline's own cluster answers. The caller closes
+        it.
+        """
         names = self._pipeline.topic_names
         return OwnContact(self._context.log, names.boundaries(self._stage), self._context.threads)

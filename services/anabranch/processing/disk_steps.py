@@ -1,7 +1,7 @@
-"""Carries out the steps of ``protocol.log.timeline`` and ``protocol.stage.standby`` that need
-nothing but the replica's disk.
+"""Execution of those steps of ``protocol.log.timeline`` and ``protocol.stage.standby`` that need
+only the replica's disk.
 
-What holds after a crash between two of them stands where the steps are.
+The modules that define the steps state what holds after a crash between two of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from anabranch.protocol.log.timeline import (
 
 
 def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
-    """What ``disk`` answers to ``step``; to one that changes something, whether it did, or None.
+    """Perform ``step`` on ``disk`` and return its answer; None for a step that only changes the
+    disk.
 
     Raises:
-        Unavailable: a directory vanished, or kept changing, while it was copied.
+        Unavailable: a directory vanished, or kept changing, during a copy.
     """
     match step:
         case FindNewest():
@@ -52,6 +53,7 @@ def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
 def _change(
     disk: Checkpoints, step: Create | Copy | CutBack | Write | Sync | Clean | Remove
 ) -> None:
+    """Perform a step that changes the disk and has no answer."""
     match step:
         case Create(name):
             disk.create(name)

@@ -1,8 +1,7 @@
-"""Remembers the ends of a node's engine over restarts, so that a stage that takes all memory can be
-named (``protocol.control.placement``).
+"""Record of the crashes of a node's engine, kept over restarts, so that the stage that exhausts the
+memory can be named (``protocol.control.placement``).
 
-What holds after a crash at any point: the file is whole or absent. Nothing but a message depends on
-it.
+After a crash at any point the file is complete or absent. Only an error message depends on it.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class EngineEnds:
-    """Of one node."""
+    """Crash record of one node's engine."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
-        """``path``: of the file, in the node's state directory."""
+        """Use the file ``path`` in the node's state directory."""
         self._path, self._clock = path, clock
 
     def describe(self, error: EngineEnded) -> EngineEnded:
-        """Remember an end. Returns it with who ran at this one and at those shortly before,
-        where that was the same each time.
+        """Record a crash. Return its error; if the same replicas were running at this and the
+        previous crashes, their names are added to the text.
         """
-        ends = remembered(self._before(), EngineEnd(self._clock.now_ms(), error.during))
+        ends = remembered(self._recorded(), EngineEnd(self._clock.now_ms(), error.during))
         text = json.dumps([[end.at_ms, list(end.during)] for end in ends])
         partial = self._path.with_suffix(".partial")
-        with contextlib.suppress(OSError):  # a full disk must not hide what the node ends of
+        with contextlib.suppress(OSError):  # a full disk must not hide the engine's own error
             self._path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_text(text, encoding="utf-8")
             partial.replace(self._path)
@@ -44,13 +43,14 @@ class EngineEnds:
             return error
         stated = (
             f"{error}; {len(ends)} times now while a batch of {names} ran: give Spark more memory"
-            " (ANABRANCH_SPARK_MEMORY), or mend the function"
+            " (ANABRANCH_SPARK_MEMORY), or correct the function"
         )
         return EngineEnded(stated, error.during)
 
-    def _before(self) -> Iterator[EngineEnd]:
+    def _recorded(self) -> Iterator[EngineEnd]:
+        """Yield the recorded crashes, oldest first."""
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
             yield from [EngineEnd(int(at_ms), tuple(map(str, during))) for at_ms, during in found]
-        except (OSError, ValueError, TypeError):  # none yet, or spoilt: then this is the first
+        except (OSError, ValueError, TypeError):  # absent or damaged: this crash is the first
             return

@@ -1,4 +1,4 @@
-"""A thread that follows the boundary log of one input."""
+"""Follower of one input's boundary log, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_reader import StreamReader
 
 _POLL_MS: Final = 100
+"""Timeout for polling the log, in ms."""
 
 
 class InputFollower:
-    """Follows one input's boundary log until closed; ``changed`` is notified at every new
-    record.
+    """Thread that follows one input's boundary log until it is closed. It notifies ``changed`` of
+    new records.
     """
 
     def __init__(
@@ -30,8 +31,8 @@ class InputFollower:
         changed: Condition,
         threads: Threads = OWN_THREADS,
     ) -> None:
-        """``reader``: of the log, with ``changed`` as its lock; it is closed with the thread.
-        ``threads``: of the process.
+        """Prepare the thread. ``reader`` reads the log with ``changed`` as its lock; the thread
+        closes it. ``threads`` is the source of the thread.
         """
         self._threads = threads
         self._thread: Thread | None = None
@@ -40,13 +41,16 @@ class InputFollower:
         self._closing = threads.event()
         self.reader = reader
         self.runner: ReplicaRunner | None = None
-        """Once there is one, it follows the log."""
+        """Replica that follows the log through this thread, once it has started; until then the
+        thread only reads.
+        """
         self.error: BaseException | None = None
+        """Error that ended the thread; None if there is none."""
         self._rounds = 0
         self._standstill = Standstill()
 
     def start(self) -> None:
-        """Begin the thread. Call it once."""
+        """Start the thread. Call it once."""
         self._thread = self._threads.begin(f"follow {self._stream}", self._run)
 
     def is_alive(self) -> bool:
@@ -59,7 +63,7 @@ class InputFollower:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        """Follow the log. An error is kept for ``raise_error``: the stage ends with it."""
+        """Follow the log. An error ends the thread and is kept for ``raise_error``."""
         try:
             while not self._closing.is_set():
                 self._rounds += 1
@@ -74,23 +78,24 @@ class InputFollower:
             self.reader.close()
 
     def raise_error(self) -> None:
-        """Raise in the caller what ended the thread."""
+        """Raise the error that ended the thread, if there is one."""
         if self.error is not None:
             raise self.error
 
     def look_after(self, now_ms: int) -> None:
-        """Raise in the caller what ended the thread, or that it is stuck. Call it every second:
-        of a longer gap only ``OBSERVED_STEP_MS`` count.
+        """Raise the error that ended the thread, or an error if the thread is stuck. Call it every
+        second: of a longer gap only ``OBSERVED_STEP_MS`` count.
 
         Raises:
-            Unavailable: a call has not returned for STUCK_MS; the text says which.
+            Unavailable: a call has not returned for STUCK_MS; the text names it.
         """
         self.raise_error()
         if self._standstill.is_stuck((self._rounds, self.reader.offset_next), now_ms):
-            message = f"{self._stream} is not followed: {self._place()} does not return"
+            message = f"the log of {self._stream} is not read: {self._place()} does not return"
             raise Unavailable(message)
 
     def _place(self) -> str:
+        """Return the place in the code at which the thread is, for the error message."""
         ident = None if self._thread is None else self._thread.ident
         frame = sys._current_frames().get(ident or 0)  # noqa: SLF001 - there is no other way
         if frame is None:
@@ -99,5 +104,5 @@ class InputFollower:
         return f"{place.name} in line {place.lineno} of {place.filename}"
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Ask the thread to end."""
         self._closing.set()

@@ -1,5 +1,5 @@
-"""What is there of a stage's inputs when a replica starts, once its followers have read as far as
-the logs go.
+"""Inputs of a starting replica: which of their buckets are complete, and which blocks are missing.
+Each question is answered once the followers have read the logs to their current ends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class StageInputs:
-    """The inputs' logs and blocks. It asks the broker without the lock: the followers, who need
-    that, go on.
+    """Inputs of one stage: their logs and blocks. It queries the broker without holding the lock,
+    so the followers, which need the lock, keep reading.
     """
 
     def __init__(
@@ -36,9 +36,11 @@ class StageInputs:
         pause: Callable[[], None],
         elsewhere: Mapping[str, EventLog] = MappingProxyType({}),
     ) -> None:
-        """``lock``: under which the log states of ``followers`` change. ``pause``: waits a
-        little, or raises to give up. ``elsewhere``: the clusters of inputs that are on others. Of
-        one that does not answer nothing is known, and nothing is reported as gone.
+        """Use the logs that ``followers`` read.
+
+        ``lock``: held while the log states of ``followers`` change. ``pause``: waits a little, or
+        raises to end the start. ``elsewhere``: clusters of inputs on other clusters. Nothing is
+        known, and nothing reported as missing, of a cluster that does not answer.
         """
         self._log, self._elsewhere = log, elsewhere
         self._names = names
@@ -49,7 +51,7 @@ class StageInputs:
         self._gone: tuple[int, dict[str, tuple[int, int]]] = (-1, {})
 
     def forget(self, upto: int) -> None:
-        """Buckets up to this one are in a checkpoint that this process has at hand."""
+        """Forget the buckets up to ``upto``, which a checkpoint of this process holds."""
         self.check_forgotten(upto)
         with self._lock:
             for follower in self._followers.values():
@@ -57,8 +59,10 @@ class StageInputs:
         self._forgot = upto
 
     def check_forgotten(self, after: int) -> None:
-        """Raises Unavailable where buckets after ``after`` are needed which this process has
-        forgotten itself.
+        """Check that the buckets after ``after`` are still known.
+
+        Raises:
+            Unavailable: this process has forgotten them.
         """
         if after < self._forgot:
             message = (
@@ -68,10 +72,10 @@ class StageInputs:
             raise Unavailable(message)
 
     def complete(self) -> int:
-        """The last bucket that is complete on all inputs by now.
+        """Return the last bucket that is complete on all inputs by now.
 
         Raises:
-            Unavailable: one is on a cluster that does not answer.
+            Unavailable: the cluster of an input does not answer.
         """
         with self._read() as readers:
             for stream in self._followers.keys() - readers.keys():
@@ -79,8 +83,8 @@ class StageInputs:
             return min(follower.reader.log_state.upto for follower in self._followers.values())
 
     def last_gone(self) -> int:
-        """The last bucket of which blocks of an input are gone, or rows are in streams that the
-        pipeline file does not name any more; 0: none is.
+        """Return the last bucket of which an input's blocks are missing, or that has rows in
+        streams which the pipeline file no longer names; 0 if there is none.
         """
         with self._read() as readers:
             return max(
@@ -100,8 +104,8 @@ class StageInputs:
             )
 
     def missing(self, after: int) -> str:
-        """What is gone of the inputs' blocks of buckets after ``after``, in words; empty:
-        they are there.
+        """Describe, for people, which blocks of the inputs' buckets after ``after`` are missing;
+        empty if none.
         """
         self.check_forgotten(after)
         gone = dict[str, tuple[int, int]]()
@@ -109,10 +113,10 @@ class StageInputs:
             for stream, reader in readers.items():
                 log_state = self._followers[stream].reader.log_state
                 if after < (forgotten := log_state.forgotten):
-                    # Nobody knows what was in them, so nobody can recompute it.
+                    # No log says what these buckets held, so no replica can recompute them.
                     return (
                         f"buckets {after + 1}..{forgotten} of {stream} are trimmed, and its log"
-                        " describes them no more"
+                        " no longer describes them"
                     )
                 found = gone_range(
                     reader, partial(self._names.blocks, stream), log_state, after, lock=self._lock
@@ -127,15 +131,15 @@ class StageInputs:
         )
 
     def gone(self) -> dict[str, tuple[int, int]]:
-        """By stream, (first, last) bucket that is gone after the start that was tried and
-        lacks least. Forgets it.
+        """Return, by stream, the (first, last) missing bucket for the attempted start that lacks
+        least, and forget it.
         """
         (_, gone), self._gone = self._gone, (-1, {})
         return gone
 
     def recomputed(self, after: int) -> bool:
-        """Whether blocks of buckets after ``after`` of an input stand elsewhere than they did, or
-        cannot be read now: what was planned to be read of them is planned anew.
+        """Whether blocks of input buckets after ``after`` have moved to other offsets, or cannot be
+        read now. Batches that were planned over them must then be planned again.
         """
         with self._read() as readers, self._lock:
             return len(readers) < len(self._followers) or any(
@@ -145,8 +149,8 @@ class StageInputs:
 
     @contextmanager
     def _read(self) -> Iterator[dict[str, LogReader]]:
-        """Wait until the inputs' logs are read up to an end requested now; a reader of each,
-        without those on clusters that do not answer.
+        """Wait until the inputs' logs are read to their current ends. Yield a log reader for each
+        input, without inputs on clusters that do not answer.
         """
         with ExitStack() as closing_them:
             own = self._log.reader(committed=False, headers=False)
@@ -170,7 +174,7 @@ class StageInputs:
     def _read_elsewhere(
         self, follower: InputFollower, reader: LogReader, at: TopicPartition
     ) -> bool:
-        """Whether that log could be read up to its end."""
+        """Whether the log of an input on another cluster was read to its end."""
         try:
             end = None
             while not follower.reader.trouble:

@@ -41,8 +41,8 @@ class HostProcess:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What the control topics tell a replica of its inputs and peers. The defaults serve a stage
-    that reads only sources and has no peers.
+    """Knowledge of a replica about its inputs and peers, from the control topics. The defaults
+    serve a stage that reads only sources and has no peers.
     """
 
     choose: Callable[[str, Mapping[str, int]], str | None] = lambda _stream, _offers: None
@@ -59,7 +59,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a replica needs for its start besides its own disk. The defaults serve a replica without
+    """Resources of a replica's start besides its own disk. The defaults serve a replica without
     peers whose inputs are never trimmed.
     """
 

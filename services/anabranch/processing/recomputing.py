@@ -1,11 +1,12 @@
-"""A replica's side of ASK (``protocol.stage.recomputation``): serves readers whose blocks
-are gone.
+"""Recomputation of deleted blocks on request: a replica's side of ASK
+(``protocol.stage.recomputation``).
 
-What is still there of a wanted bucket, in the own version of it, is named again; the rest is made
-again by a query of its own, which the engine runs beside the others.
+If this replica's own version of a requested bucket still has its blocks, its record names them
+again; a separate query recomputes the other buckets, beside the replica's own queries in the same
+engine.
 
-What holds after a crash at any point: blocks that nobody names, and a directory that the next
-process removes. The reader asks again.
+A crash at any point leaves only blocks that no record names, and a directory that the next process
+removes. The reader repeats its request.
 """
 
 from __future__ import annotations
@@ -49,18 +50,21 @@ if TYPE_CHECKING:
     from anabranch.runtime.boundary_writer import BoundaryWriter
     from anabranch.runtime.service import ServiceContext
 
-# Of the directory in which buckets are made again: no fork comes to it, and the next process
-# removes it with its epoch's.
 _TIMELINE_NUMBER: Final = 999_999
+"""Timeline number of the recomputing query's directory. No process forks that often, and the next
+process removes the directory with the others of its epoch.
+"""
 
 
 class _UnableError(Exception):
-    """Why the range cannot be made again."""
+    """Raised when this replica cannot recompute the requested range. The text is the reply's
+    reason.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a replica is, for making its buckets again."""
+class RecomputingReplica:
+    """Replica whose buckets are recomputed, with what a query for that needs."""
 
     stage: str
     replica: str
@@ -70,27 +74,27 @@ class Made:
     disk: Checkpoints
     boundary: BoundaryWriter
     log_lock: AbstractContextManager[object]
-    """Guards ``boundary``."""
+    """Lock of ``boundary``."""
     run: Callable[[RangeQuery], None]
-    """Runs a query in its directory until it is finished, RECOMPUTE_MS_MAX at most; raises what
-    it died of.
+    """Function that runs a query in its directory until it is finished, at most RECOMPUTE_MS_MAX.
+    It raises the error that ended the query.
     """
 
 
 class Recomputing:
-    """Serves requests, one at a time, in a thread of its own. ``heard`` and ``step`` belong
-    to the service's thread.
+    """Server of recompute requests, one at a time, in a thread of its own. The replica's thread
+    calls ``heard`` and ``step``.
     """
 
-    def __init__(self, context: ServiceContext, made: Made) -> None:
-        """Nothing is contacted before there is a request."""
+    def __init__(self, context: ServiceContext, own_replica: RecomputingReplica) -> None:
+        """Prepare the server; no broker is contacted before a request."""
         pipeline = context.pipeline
         self._context = context
-        self._made = made
+        self._own = own_replica
         self._pipeline = pipeline
         self._names = pipeline.topic_names
-        self._writers = pipeline.stream_writers(made.stage)
-        self._replies = RecomputeReplies(made.stage, made.replica, self._writers)
+        self._writers = pipeline.stream_writers(own_replica.stage)
+        self._replies = RecomputeReplies(own_replica.stage, own_replica.replica, self._writers)
         self._control = ControlWriter(
             context.log, self._names.control("processing", context.settings.name), context.clock
         )
@@ -99,21 +103,21 @@ class Recomputing:
 
     @property
     def busy(self) -> bool:
-        """Whether buckets are being made again."""
+        """Whether a range is being recomputed."""
         return self._thread is not None
 
     def heard(self, entry: ControlRecord) -> None:
-        """A record of the control topic."""
+        """Process a record of a control topic."""
         if isinstance(entry, (Ask, AskReply)):
             self._replies.heard(entry, self._context.clock.monotonic_ms())
 
     def step(self, *, may_begin: bool) -> None:
-        """Take a request whose turn it is, send answers. ``may_begin``: the replica has room
-        for another query.
+        """Send pending replies, and start the next request that is due. ``may_begin``: whether the
+        replica has room for another query.
         """
         if self._thread is not None:
             if self._thread.is_alive():
-                self._say_again()
+                self._repeat_taken()
                 return
             self._thread = None
             self._replies.done()
@@ -128,26 +132,31 @@ class Recomputing:
             self._thread = self._context.threads.begin(name, partial(self._work, ask))
 
     def close(self) -> None:
-        """Idempotent. The engine ends by itself when the service stops."""
+        """Wait for a running recomputation and close the control topic. Idempotent. The service's
+        stop ends its query.
+        """
         if self._thread is not None:
             self._thread.join(RECOMPUTE_MS_MAX / 1000)
         self._control.close()
 
-    def _say_again(self) -> None:
+    def _repeat_taken(self) -> None:
+        """Repeat the reply that this replica works on the request, if that is due."""
         ask = self._replies.to_say_again(self._context.clock.monotonic_ms())
         if ask is not None:
             self._control.write([self._answer(ask, AskOutcome.TAKEN)])
 
     def _answer(self, ask: Ask, outcome: AskOutcome, reason: str = "") -> AskReply:
+        """Build a reply to ``ask``."""
         now_ms = self._context.clock.now_ms()
         return AskReply(
-            self._made.stage, self._made.replica, ask.reader, ask.number, outcome, reason, now_ms
+            self._own.stage, self._own.replica, ask.reader, ask.number, outcome, reason, now_ms
         )
 
     def _work(self, ask: Ask) -> None:
+        """Serve ``ask``, as the body of the thread."""
         log = self._context.logger
         what = {
-            "stage": self._made.stage,
+            "stage": self._own.stage,
             "first": ask.bucket_first,
             "last": ask.bucket_last,
             "reader": ask.reader,
@@ -158,8 +167,8 @@ class Recomputing:
         except _UnableError as error:
             outcome, reason = AskOutcome.UNABLE, str(error)
         except Fenced:
-            return  # the service's own thread comes to know it too
-        except Exception as error:  # noqa: BLE001 - whatever the query died of: the stable one must not die of it
+            return  # the replica's own thread finds out as well and ends the replica
+        except Exception as error:  # noqa: BLE001 - an error here must not end the stable query
             outcome, reason = AskOutcome.UNABLE, f"{type(error).__name__}: {error}"
         (log.error if outcome is AskOutcome.DIFFERENT else log.info)(
             "recomputed", outcome=outcome.value, reason=reason, **what
@@ -167,23 +176,24 @@ class Recomputing:
         self._answers.append(self._answer(ask, outcome, reason))
 
     def recompute(self, ask: Ask) -> tuple[AskOutcome, str]:
-        """See to it that what is gone of the range is named in the boundary log.
+        """Restore the missing blocks of the requested range and name them in the boundary log.
+        Return the outcome and, unless all is restored, the reason.
 
         Raises:
-            _UnableError: this replica cannot make it again.
+            _UnableError: this replica cannot recompute the range.
             Fenced: this process is not the writer any more.
         """
-        made, reader = self._made, self._context.log.reader(committed=False, headers=False)
-        points = CleanPoints([made.replica])
-        own = self._follow(made.stage, points)
+        own_replica, reader = self._own, self._context.log.reader(committed=False, headers=False)
+        points = CleanPoints([own_replica.replica])
+        own = self._follow(own_replica.stage, points)
         try:
             log_state = own.log_state
             if ask.bucket_first <= log_state.forgotten:
                 raise _UnableError(
-                    f"buckets of {made.stage} up to {log_state.forgotten} are trimmed, and its log"
-                    " describes them no more"
+                    f"buckets of {own_replica.stage} up to {log_state.forgotten} are trimmed, and"
+                    " its log no longer describes them"
                 )
-            gone_blocks = GoneBlocks(reader, partial(self._names.blocks, made.stage))
+            gone_blocks = GoneBlocks(reader, partial(self._names.blocks, own_replica.stage))
             stable = (
                 log_state.stable(ask.bucket_first, min(ask.bucket_last, log_state.upto))
                 if ask.bucket_first <= log_state.upto
@@ -191,10 +201,10 @@ class Recomputing:
             )
             wanted = self._gone(gone_blocks, stable)
             if not wanted:
-                return AskOutcome.RECOMPUTED, "nothing of it is gone"
-            parts, rest = self._still_there(log_state, gone_blocks, wanted)
+                return AskOutcome.RECOMPUTED, "no blocks of the range are missing"
+            parts, rest = self._split_retained(log_state, gone_blocks, wanted)
             if rest:
-                recomputation = self._make_again(rest, points, log_state.upto)
+                recomputation = self._recompute_blocks(rest, points, log_state.upto)
                 different = recomputation.different()
                 if different is not None:
                     return (
@@ -202,17 +212,17 @@ class Recomputing:
                         f"bucket {different} has other rows now, so nothing of the range is used",
                     )
                 parts += recomputation.parts()
-            for record in recomputed_records(made.replica, made.epoch, parts):
-                with made.log_lock:
-                    made.boundary.append_other(record)
+            for record in recomputed_records(own_replica.replica, own_replica.epoch, parts):
+                with own_replica.log_lock:
+                    own_replica.boundary.append_other(record)
             return AskOutcome.RECOMPUTED, ""
         finally:
             own.close()
             reader.close()
 
     def _follow(self, stream: str, points: CleanPoints | None = None) -> BoundaryReader:
-        """All of a stream's log: what the replica follows has forgotten the buckets that it
-        has passed.
+        """Open a reader of a stream and read its whole log: the replica's own readers have
+        forgotten the buckets that they have passed.
         """
         reader = open_stream(
             self._context.log_of(stream),
@@ -230,15 +240,16 @@ class Recomputing:
         return reader
 
     def _gone(self, gone_blocks: GoneBlocks, stable: list[TakenBucket]) -> list[TakenBucket]:
-        """Those of ``stable`` whose blocks are gone. Where this replica may not look at a
-        peer's topic, the request is believed.
+        """Return the buckets of ``stable`` whose blocks are missing, at most ASK_BUCKETS_MAX. If
+        this replica may not read a peer's topic, the peer's blocks count as missing, as the request
+        says.
         """
         wanted, unseen = list[TakenBucket](), set[str]()
         for bucket, writer, parts in stable:
             try:
                 is_gone = writer in unseen or gone_blocks.is_gone(writer, parts)
             except Unavailable:
-                if writer == self._made.replica:
+                if writer == self._own.replica:
                     raise
                 unseen.add(writer)
                 is_gone = True
@@ -246,29 +257,33 @@ class Recomputing:
                 wanted.append((bucket, writer, parts))
         return wanted[:ASK_BUCKETS_MAX]
 
-    def _still_there(
+    def _split_retained(
         self, log_state: LogState, gone_blocks: GoneBlocks, wanted: list[TakenBucket]
     ) -> tuple[tuple[Part, ...], list[TakenBucket]]:
-        """(parts of the own version of wanted buckets that still is there, the other buckets)."""
+        """Split the ``wanted`` buckets: return the parts of this replica's own equal version that
+        still has its blocks, and the buckets without one.
+        """
         parts: list[Part] = []
         rest: list[TakenBucket] = []
         for bucket, writer, theirs in wanted:
-            own = dict(log_state.alike(bucket, writer, theirs)).get(self._made.replica)
-            if own is None or gone_blocks.is_gone(self._made.replica, own):
+            own = dict(log_state.alike(bucket, writer, theirs)).get(self._own.replica)
+            if own is None or gone_blocks.is_gone(self._own.replica, own):
                 rest.append((bucket, writer, theirs))
             else:
                 parts += own
         return tuple(parts), rest
 
-    def _make_again(
+    def _recompute_blocks(
         self, wanted: list[TakenBucket], points: CleanPoints, upto: int
     ) -> Recomputation:
-        """Run the query that makes ``wanted`` again."""
-        made = self._made
+        """Run the query that recomputes ``wanted``, a second time without skipping earlier input if
+        the first run yields other rows.
+        """
+        own_replica = self._own
         inputs: dict[str, BoundaryReader] = {}
         asking: dict[str, LogReader] = {}
         try:
-            for stream in self._pipeline.inputs(made.stage):
+            for stream in self._pipeline.inputs(own_replica.stage):
                 inputs[stream] = self._follow(stream)
                 log = self._context.log_of(stream)
                 asking[stream] = log.reader(committed=False, headers=False)
@@ -277,7 +292,7 @@ class Recomputing:
                 for stream, reader in asking.items()
             }
             log_states = {stream: reader.log_state for stream, reader in inputs.items()}
-            recomputation = Recomputation(wanted, log_states, made.traits)
+            recomputation = Recomputation(wanted, log_states, own_replica.traits)
             self._run(recomputation, gone_blocks, points, upto)
             without_skipping = recomputation.without_skipping()
             if without_skipping is None:
@@ -301,13 +316,13 @@ class Recomputing:
         points: CleanPoints,
         upto: int,
     ) -> None:
-        """Run a query to its end.
+        """Run the query of ``recomputation`` to its end.
 
         Raises:
-            _UnableError: it cannot begin, or does not come to its end.
+            _UnableError: the query cannot start, or did not finish in time.
         """
-        made = self._made
-        name = timeline_name(made.epoch, _TIMELINE_NUMBER)
+        own_replica = self._own
+        name = timeline_name(own_replica.epoch, _TIMELINE_NUMBER)
         try:
             self._begin(name, recomputation, gone_blocks, points, upto)
             query = RangeQuery(
@@ -317,13 +332,13 @@ class Recomputing:
                 recomputation.wanted,
                 threads=self._context.threads,
             )
-            made.run(query)
+            own_replica.run(query)
         finally:
-            made.disk.remove(name)
+            own_replica.disk.remove(name)
         if not query.finished.is_set():
             raise _UnableError(
-                f"making buckets {recomputation.first}..{recomputation.last} again took too"
-                " long, or was stopped"
+                f"recomputing buckets {recomputation.first}..{recomputation.last} took too long, or"
+                " was stopped"
             )
 
     def _begin(
@@ -334,14 +349,15 @@ class Recomputing:
         points: CleanPoints,
         upto: int,
     ) -> None:
-        """Make the directory ``name`` in which the query begins.
+        """Create the directory ``name`` from which the query starts: empty, or a checkpoint's copy.
 
         Raises:
-            _UnableError: there is none from which it could.
+            _UnableError: no checkpoint, nor the log's beginning, can be started from.
         """
-        made = self._made
+        own_replica = self._own
 
         def gone(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
+            """Return the first of ``buckets`` whose blocks are missing; None if none is."""
             return next(
                 (
                     bucket
@@ -352,17 +368,19 @@ class Recomputing:
             )
 
         def perform(step: Step) -> Answer:
+            """Perform a step of the query's start."""
             if isinstance(step, FindMissing):
-                stands = made.disk.bucket(name, step.batch) if step.batch >= 0 else None
+                stands = own_replica.disk.bucket(name, step.batch) if step.batch >= 0 else None
                 return recomputation.lacks(
                     recomputation.begins_after if stands is None else stands, gone
                 )
-            assert isinstance(step, DiskStep)  # noqa: S101 - all others of a beginning are
-            return on_disk(made.disk, step)
+            assert isinstance(step, DiskStep)  # noqa: S101 - a start has no other steps
+            return on_disk(own_replica.disk, step)
 
         missing = carry_out(
             recomputation.beginning(
-                name, lambda tip: points.base(made.replica, tip, made.fingerprint, upto)
+                name,
+                lambda tip: points.base(own_replica.replica, tip, own_replica.fingerprint, upto),
             ),
             perform,
         )

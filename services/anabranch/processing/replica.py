@@ -1,25 +1,24 @@
-"""Drives one process of one replica: logs in, decisions of ``protocol.stage.replica``, directories
-and boundary records out.
+"""Driver of one process of a replica: logs in, decisions of ``protocol.stage.replica``, checkpoint
+directories and boundary records out.
 
-Knows nothing of Spark: an engine asks ``advance`` for what a query runs next, says ``begin`` and
-``finish`` around each batch, and carries out ``orders``. The one for real is Spark
+It does not depend on Spark. An engine asks ``advance`` what a query runs next, calls ``begin`` and
+``finish`` around each batch, and carries out ``orders``. Spark is the real engine
 (``processing.stage_replica``); the simulation has a small one.
 
-Two locks; no thread has both at once. ``lock`` guards the log states of the inputs, what is known
-of neighbours, and every decision. Followers, heartbeats and timers need it, so a thread takes it
-for moments only, and never waits for a disk or a broker meanwhile.
+There are two locks, and no thread holds both at once. ``lock`` guards the log states of the inputs,
+the state of neighbours, and every decision. Followers, heartbeats and timers need it, so a thread
+holds it only for moments and never waits for a disk or a broker meanwhile.
 
-``log_lock`` guards the own boundary log. Who has it waits for the broker, and must: one record is
-under way at a time (OW2), and who read on beside its writer would take the answer away. So it is a
-turn, of one batch's records, or of one look at the log's end. It ends: the writer gives up after
-``SENDINGS_MAX`` sendings, and the process ends with it. Only who has to write there, or to know
-what is written, waits for a turn: the queries' threads, which have nothing else to do then, a
-thread that makes blocks again, and the service's own where a query has failed. No heartbeat,
-follower or timer does.
+``log_lock`` guards this replica's boundary log. Its holder waits for the broker, and must: only one
+record is in flight at a time (OW2), and a second reader would consume the acknowledgement that the
+writer waits for. So it is held for the records of one batch, or for one read to the log's end. That
+ends: the writer fails after SENDINGS_MAX sends, and the process ends with it. Only threads that
+write to the log, or need to know what it holds, wait for this lock: the queries' threads, which
+have nothing else to do then, a thread that recomputes blocks, and the replica's own thread after a
+query failed. No heartbeat, follower or timer does.
 
-What holds after a crash at any point: the newest timeline file names a directory from which the
-next process goes on; every record that was appended is either continued or cut off by its records;
-branches are gone.
+After a crash at any point the newest timeline file names a directory from which the next process
+continues; every appended record is either continued or cut off by its records; branches are lost.
 """
 
 from __future__ import annotations
@@ -69,23 +68,25 @@ from anabranch.runtime.boundary_reader import StreamReader
 from anabranch.runtime.boundary_writer import BoundaryWriter
 
 _ANSWER_WAIT_MS: Final = 2_000
-"""A question waits this long for a plan: each costs Spark a round over all inputs, which is
-most of what an idle node costs.
+"""Time that a request for a plan blocks, in ms. Each request costs Spark a round over all inputs,
+which is most of the cost of an idle node.
 """
 _LOOK_MS: Final = 50
-"""While it waits it looks so often, for what comes with the time alone: a wait that is over."""
+"""Interval of checks during that time, in ms, for changes that only time brings: a delay that is
+over.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """Start a query in this timeline's directory."""
+    """Order to start a query in the directory of ``timeline``."""
 
     timeline: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopQuery:
-    """Stop the query of this timeline, then say ``stopped``."""
+    """Order to stop the query of ``timeline`` and then call ``stopped``."""
 
     timeline: str
 
@@ -95,7 +96,7 @@ Order = StartQuery | StopQuery
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """A batch that is about to run."""
+    """Batch that is about to run."""
 
     kind: BoundaryKind
     before: QueryPosition
@@ -106,6 +107,8 @@ class BatchStart:
 
 @dataclass(slots=True)
 class _Query:
+    """Query of a timeline, with its record chain and its plans."""
+
     timeline: Timeline
     chain: RecordChain
     joint: JointPlan
@@ -113,7 +116,7 @@ class _Query:
 
 
 class ReplicaRunner:
-    """One process of one replica."""
+    """Process of one replica: its queries, their plans and their boundary records."""
 
     def __init__(
         self,
@@ -144,17 +147,18 @@ class ReplicaRunner:
         self._queries: dict[str, _Query] = {}
         self._orders: list[Order] = []
         self._successor: StartQuery | None = None
-        """Started when ``Replica.successor_due``."""
+        """Order for the successor's start, held back until ``Replica.successor_due``."""
         self._ended: BranchEnded | None = None
-        """The end of a dropped branch, which is to be appended to the log."""
+        """Record of a dropped branch's end, not yet appended."""
         self.unread: set[str] = set()
-        """Inputs that are not read on since there is no room for more of them."""
+        """Inputs whose logs are not read further, since there is no room for more of their records.
+        """
         self.missing: tuple[str, ...] = ()
-        """Of the newest tentative plan, for people."""
+        """Inputs that the newest tentative plan lacks, for people."""
 
     @property
     def state(self) -> ReplicaState:
-        """As advertised."""
+        """State that the replica advertises."""
         with self.lock:
             return (
                 ReplicaState.FAILURE
@@ -169,46 +173,46 @@ class ReplicaRunner:
 
     @property
     def synced_bucket(self) -> int:
-        """The stable timeline holds everything up to this bucket of its inputs for good; 0: not
+        """Last bucket of input that the synced checkpoint of the stable query holds; 0 if not
         known.
         """
         return 0 if self._replica is None else self._replica.synced_bucket
 
     @property
     def given_up(self) -> int:
-        """Buckets of the output up to this one are given up; 0: none."""
+        """Last bucket of the output that is given up; 0 if none."""
         return self._started().beginning.given_up
 
     @property
     def epoch(self) -> int:
-        """Of this process."""
+        """Epoch of this process."""
         return self._started().epoch
 
     @property
     def stable_query(self) -> str:
-        """The stable timeline."""
+        """Timeline of the stable query."""
         return self._started().stable_query
 
     @property
     def branch(self) -> str | None:
-        """The timeline of the branch, if there is one."""
+        """Timeline of the branch; None if there is none."""
         return self._started().branch
 
     @property
     def branch_number(self) -> int | None:
-        """Counter of the branch that runs; None: there is none."""
+        """Number of the running branch; None if there is none."""
         replica = self._started()
         return None if replica.branch is None else replica.branches
 
     def fail_over(self, recovery: Recovery | None = None) -> str:
-        """Rules 1, 6, 8: epoch, copy of the newest timeline's directory, or of a peer's, own
-        timeline file. Returns the first query's name. ``recovery``: what there is besides the own
-        disk.
+        """Begin an epoch, copy the directory of the newest timeline, or a peer's, and write this
+        process's timeline file (rules 1, 6, 8). Return the name of the first query. ``recovery``:
+        what the start needs besides this process's disk.
 
         Raises:
             Fenced: another process of this replica began after this one.
-            ConfigurationError: the function computes its state otherwise than the one that made the
-                checkpoint. The log has no epoch of this process then, but in a race with another.
+            ConfigurationError: the function's state differs in kind from that in the checkpoint.
+                The log has no epoch of this process then, except in a race with another process.
         """
         if recovery is not None:
             self._steps.recovery = recovery
@@ -221,6 +225,7 @@ class ReplicaRunner:
         )
 
         def own_chain(plan: str) -> OwnChain:
+            """Describe this replica's accepted records to the rules of the timeline."""
             return OwnChain(
                 log_state.chain(self._name).__contains__,
                 lambda ident: points.cut_off_base(ident, plan, log_state.upto),
@@ -231,6 +236,7 @@ class ReplicaRunner:
             )
 
         def may_begin(log_state: LogState) -> None:
+            # Both before the epoch: a process that cannot run must not fence one that does.
             self._may_begin(log_state)
             carry_out(check_plan_steps(own_chain("")), self._steps.carry_out)
 
@@ -250,13 +256,15 @@ class ReplicaRunner:
         return timeline.name
 
     def follow(self, name: str, wait_ms: int) -> int:
-        """One round of following the log of input ``name``. Returns the number of records read."""
+        """Run one round of following the log of input ``name``. Return the number of records that
+        were read.
+        """
         reader = self._inputs[name]
         now_ms = self._clock.monotonic_ms()
         with self.lock:
-            look = self._look(name, now_ms)
+            look = self._choose_look(name, now_ms)
             clusters = self._availability.clusters_to_ask(
-                name, look, is_opening=reader.is_opening, own_wanted=self._own_wanted(now_ms)
+                name, look, is_opening=reader.is_opening, own_wanted=self._must_probe_own(now_ms)
             )
         before, is_whole = reader.offset_next, False
         if look is Look.NOTHING:
@@ -265,11 +273,11 @@ class ReplicaRunner:
             try:
                 reader.read_to_end()
                 is_whole = True
-            except Unavailable:  # nothing is judged; what comes is read all the same
+            except Unavailable:  # no judgement without the log's end; records that arrive are read
                 reader.poll(wait_ms)
         else:
             for cluster in clusters:
-                if not self._answers(cluster, now_ms):
+                if not self._probe(cluster, now_ms):
                     break
             reader.poll(wait_ms)
         read = reader.offset_next - before
@@ -283,8 +291,8 @@ class ReplicaRunner:
                 self.lock.notify_all()
         return read
 
-    def _look(self, name: str, now_ms: int) -> Look:
-        """How the log of input ``name`` is followed now."""
+    def _choose_look(self, name: str, now_ms: int) -> Look:
+        """Decide how far the log of input ``name`` is read now."""
         parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
         look = (
             Look.READ_ON
@@ -297,14 +305,16 @@ class ReplicaRunner:
             self.unread.discard(name)
         return look
 
-    def _own_wanted(self, now_ms: int) -> bool:
-        """Whether the own cluster is to be asked now, where no input is on it."""
+    def _must_probe_own(self, now_ms: int) -> bool:
+        """Whether to probe the pipeline's own cluster now, if no input is on it."""
         return self._replica is not None and (
             self._availability.own_wanted() or self._replica.look_wanted(OWN, now_ms)
         )
 
-    def _answers(self, cluster: str, now_ms: int) -> bool:
-        """Ask the own cluster, or that of an input for the end of its log, and note the answer."""
+    def _probe(self, cluster: str, now_ms: int) -> bool:
+        """Probe the pipeline's own cluster, or ask the cluster of an input for its log's end, and
+        note the result. Return whether it answered.
+        """
         if cluster == OWN:
             if not self._own_answers():
                 return False
@@ -324,34 +334,34 @@ class ReplicaRunner:
         return True
 
     def tick(self) -> None:
-        """One round of following every input, without waiting: for engines of one thread."""
+        """Run one round of following every input, without waiting: for engines with one thread."""
         for name in self._inputs:
             self.follow(name, 0)
 
     def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
-        """Return what input ``name`` of ``query`` runs after the offset ``start``; None: nothing
-        yet. ``source``: see ``ports.QueryDriver``.
+        """Return the offset to which input ``name`` of ``query`` reads next, after ``start``; None
+        if there is nothing to read yet. ``source``: see ``ports.QueryDriver``.
 
-        Where it is time to go on without what is missing, the calling thread makes the checkpoint
-        that this takes: the query, whose thread it is, runs nothing meanwhile, and nobody else
-        waits.
+        When the wait for a missing input is over, the calling thread takes the checkpoint for the
+        fork: it is the query's own thread, so the query runs no batch meanwhile, and no other
+        thread waits.
 
         Raises:
             Fenced: this process is not the writer any more.
         """
         position = position_of(start)
         plan, forks = self._planned(query, (name, source), position)
-        self._say_ended(query)
+        self._append_branch_end(query)
         if forks:
             self._fork(query, position)
             plan, _ = self._planned(query, (name, source), position)
         return None if plan is None else offset_of(plan, name)
 
-    def _say_ended(self, query: str) -> None:
-        """A branch that was dropped ends for readers, too. After a crash before this it ends for
-        them when the next process begins.
+    def _append_branch_end(self, query: str) -> None:
+        """Append the end of a dropped branch to the log, so that readers drop it. If the process
+        crashes before, the next process's epoch ends the branch for them.
 
-        By the stable query alone: if the end cannot be appended, the process ends, as with any
+        Only the stable query's thread does this: if the append fails, the process ends, as with any
         other record.
         """
         with self.lock:
@@ -365,8 +375,8 @@ class ReplicaRunner:
     def _planned(
         self, query: str, source: tuple[str, int], position: QueryPosition
     ) -> tuple[Plan | None, bool]:
-        """Return (the plan of ``query`` after ``position``, whether it must fork first). Waits a
-        little for a plan, if it may. ``source``: (input, number) of the source that asks.
+        """Return the plan of ``query`` after ``position``, and whether the query must fork first.
+        Waits a little for a plan, if it may. ``source``: (input, number) of the source that asks.
         """
         with self.lock:
             entry = self._queries.get(query)
@@ -386,9 +396,8 @@ class ReplicaRunner:
             ):
                 if self._stopping():
                     break
-                self.lock.wait(
-                    min(left_ms, _LOOK_MS) / 1_000
-                )  # whatever comes of an input wakes it, and little of that makes a plan
+                # Any record of an input wakes this thread, but few records complete a plan.
+                self.lock.wait(min(left_ms, _LOOK_MS) / 1_000)
                 plan, forks = self._next(entry, position)
             if plan is not None:
                 entry.joint.made(plan)
@@ -397,11 +406,11 @@ class ReplicaRunner:
     def begin(
         self, query: str, offsets: list[Offset], watermark_ms: int, before: QueryPosition
     ) -> BatchStart:
-        """A batch of ``query`` is in its log and about to run; ``before``: where the batch before
-        ended.
+        """Note that a batch of ``query`` is in its offset log and about to run. ``before``: the
+        position at which the previous batch ended.
 
-        Of a dropped branch's batch nothing is checked: perhaps only some of its inputs were
-        answered before.
+        A dropped branch's batch is not checked: perhaps only some of its sources got a plan before
+        the drop.
 
         Raises:
             LocalProtocolError: the inputs do not agree, or the watermark is not the batch's
@@ -425,8 +434,8 @@ class ReplicaRunner:
         return start
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
-        """The results of the batch are written as ``parts``: append its record and see it accepted
-        (rule 2). False: a dropped branch's.
+        """Append the boundary record of a batch whose results are written as ``parts``, and wait
+        until the log shows it accepted (rule 2). Return False for a dropped branch's batch.
 
         Raises:
             Fenced: this process is not the writer any more, or the query is not in the stable
@@ -451,7 +460,7 @@ class ReplicaRunner:
                 made_from=tuple((name, start.after.bucket) for name in self._inputs),
                 written_ms=self._clock.now_ms(),
             )
-            record = named(record, self._lacks(start.before.bucket + 1, record.closed))
+            record = named(record, self._given_up_results(start.before.bucket + 1, record.closed))
         if self._steps.recovery.comparison is not None:
             for found in self._steps.recovery.comparison.check(record):
                 self._steps.recovery.tell(found)
@@ -464,7 +473,7 @@ class ReplicaRunner:
             with self.lock:
                 if query in self._queries:
                     raise
-                return False  # dropped meanwhile, and rejected since it has ended
+                return False  # the branch was dropped meanwhile: the log rejects its records
         with self.lock:
             entry.chain.appended(record)
             entry.running = None
@@ -473,20 +482,20 @@ class ReplicaRunner:
                 self._started().shown(query, record, self._clock.monotonic_ms())
         return True
 
-    def _lacks(self, first: int, last: int) -> tuple[GivenUp, ...]:
-        """Which of the results in buckets ``first..last`` lack what was given up of the inputs."""
+    def _given_up_results(self, first: int, last: int) -> tuple[GivenUp, ...]:
+        """Return what the results of buckets ``first..last`` lack because inputs were given up."""
         inputs = [reader.log_state.given_up for reader in self._inputs.values()]
         return of_results(
             inputs, first, last, self._rules.horizon_buckets, is_stateful=self._traits.is_stateful
         )
 
     def failed(self, query: str, cause: Exception) -> bool:
-        """``query`` died of ``cause``. Whether the process may go on without it: it was a branch,
-        or had been dropped before.
+        """Handle the failure of ``query`` with ``cause``. Return whether the process continues
+        without it: it was the branch, or had been dropped before.
 
-        The log decides first. A newer process of this replica takes the directories of the older
-        ones away, so whatever a query of an older one met then is the end of its epoch and nothing
-        else. A log that cannot be read says nothing, and the query's own error counts.
+        The log is read first. A newer process of this replica removes the directories of older
+        ones, so an error of an older process's query then only means that its epoch is over. If
+        the log cannot be read, the query's own error counts.
 
         Raises:
             Fenced: a newer process replaced this one.
@@ -504,11 +513,11 @@ class ReplicaRunner:
             return True
 
     def tip(self, query: str) -> BatchId | None:
-        """The record that ``query`` continues."""
+        """Return the id of the record that ``query`` continues."""
         return self._queries[query].chain.tip
 
     def orders(self) -> list[Order]:
-        """What the engine must do now, each once."""
+        """Return the orders that the engine must carry out now, each once."""
         with self.lock:
             if self._successor is not None and self._started().successor_due(
                 self._clock.monotonic_ms(), self._complete_upto()
@@ -518,13 +527,13 @@ class ReplicaRunner:
         return orders
 
     def stopped(self, query: str) -> None:
-        """The engine stopped a dropped query: its directory goes."""
+        """Remove the directory of ``query``, a dropped query that the engine has stopped."""
         self._disk.remove(query)
 
     def sync(self, store: Callable[[str], bool] = lambda _: True) -> None:
-        """Make what the stable query has committed durable: from then on nothing before it is read
-        again (rule 18). Takes as long as the disk does, and ``store``, which writes a directory to
-        where other machines reach it, and says whether it did.
+        """Make the stable query's committed state durable. Afterwards no earlier input is read
+        again (rule 18). Blocks for the disk, and for ``store``, which uploads a directory to the
+        checkpoint store and returns whether it did.
         """
         with self.lock:
             query = self._started().stable_query
@@ -535,11 +544,11 @@ class ReplicaRunner:
                 self._started().synced(query, position)
 
     def check_epoch(self) -> None:
-        """Look whether a newer process replaced this one, when there is nothing to write. While a
-        record is being appended, that does it.
+        """Check whether a newer process replaced this one. Skips the check while another thread
+        holds the log: appending a record checks it, too.
 
         Raises:
-            Fenced: one did.
+            Fenced: a newer process did.
         """
         if self.log_lock.acquire(blocking=False):
             try:
@@ -549,28 +558,31 @@ class ReplicaRunner:
                 self.log_lock.release()
 
     def complete_upto(self) -> int:
-        """The last bucket that is complete on all inputs."""
+        """Return the last bucket that is complete on all inputs."""
         with self.lock:
             return self._complete_upto()
 
     def is_capped(self) -> bool:
-        """Whether it takes nothing now of what there is (RE11)."""
+        """Whether the rate limit keeps the stage from taking the input that is available (RE11)."""
         with self.lock:
             return self._started().is_capped(self._clock.monotonic_ms())
 
     def waiting_for(self) -> str:
-        """The input that holds everything back: the one that is complete least far."""
+        """Return the input that delays the stage: the one whose complete buckets end first."""
         with self.lock:
             return min(self._inputs, key=lambda name: self._inputs[name].log_state.upto)
 
     def _complete_upto(self) -> int:
+        """Return the last bucket that is complete on all inputs. Call it with ``lock`` held."""
         return min(reader.log_state.upto for reader in self._inputs.values())
 
     def _started(self) -> Replica:
-        assert self._replica is not None, "fail_over comes first"  # noqa: S101
+        """Return the machine of the decisions, which exists after ``fail_over``."""
+        assert self._replica is not None, "fail_over must run first"  # noqa: S101
         return self._replica
 
     def _add(self, timeline: Timeline) -> _Query:
+        """Add the query of ``timeline``."""
         chain = RecordChain(
             self._name,
             self._started().epoch,
@@ -582,11 +594,13 @@ class ReplicaRunner:
         return entry
 
     def _next(self, entry: _Query, position: QueryPosition) -> tuple[Plan | None, bool]:
-        """(the next plan of a query, whether it must fork first)."""
+        """Return the next plan of a query, and whether it must fork first. Forget what all queries
+        have passed.
+        """
         replica, query = self._started(), entry.timeline.name
         decision = replica.decide(query, position, self._situation(query, position))
         if decision.drop is not None:
-            self._end(decision.drop)
+            self._end_branch(decision.drop)
         if (
             decision.plan is not None
             and decision.plan.kind is BoundaryKind.TENTATIVE
@@ -600,8 +614,8 @@ class ReplicaRunner:
         return decision.plan, decision.fork
 
     def _situation(self, query: str, position: QueryPosition) -> Situation:
-        """As ``query`` finds it. Only a branch takes tentative buckets, and only from who has
-        more than it has read.
+        """Describe the inputs and peers as ``query`` finds them. Only a branch takes tentative
+        buckets, and only from a replica that offers more than the branch has read.
         """
         upstream, chosen = self._upstream, dict[str, str | None]()
         states = {name: upstream.states(name) for name in self._inputs}
@@ -620,10 +634,10 @@ class ReplicaRunner:
         )
 
     def _fork(self, query: str, position: QueryPosition) -> None:
-        """Rule 11: snapshot, timeline file; from then on the query that runs is the branch, the
-        snapshot's query the successor.
+        """Fork (rule 11): take a snapshot and write its timeline file. From then on the running
+        query is the branch, and the snapshot's query the successor.
 
-        On the thread of ``query``, the stable one, which runs no batch until this is done: so
+        Runs on the thread of ``query``, the stable one, which runs no batch until this is done: so
         nothing that counts changes meanwhile.
         """
         with self.log_lock:
@@ -647,24 +661,26 @@ class ReplicaRunner:
             self._successor = StartQuery(successor.name)
 
     def _abandon(self, cause: Exception | None = None) -> None:
-        """RE7: go on without a branch at this hole."""
+        """Continue without a branch at this hole (RE7)."""
         branch = self._started().abandon(self._clock.monotonic_ms(), cause)
         self._release_successor()
         if branch is not None:
-            self._end(branch)
+            self._end_branch(branch)
 
-    def _end(self, branch: str) -> None:
-        """There is no branch any more."""
+    def _end_branch(self, branch: str) -> None:
+        """Drop the branch and prepare the record of its end."""
         self._drop(branch)
         self.missing = ()
         epoch, counter = self._started().number
         self._ended = BranchEnded(self._name, epoch, counter)
 
     def _release_successor(self) -> None:
+        """Order the successor's start now, if it is still held back."""
         if self._successor is not None:
             self._orders.append(self._successor)
             self._successor = None
 
     def _drop(self, query: str) -> None:
+        """Remove ``query`` and order its stop."""
         self._queries.pop(query, None)
         self._orders.append(StopQuery(query))

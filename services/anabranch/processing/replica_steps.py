@@ -1,7 +1,7 @@
-"""Carries out the steps by which one process of one replica begins and forks: on its disk, in its
-boundary log, and with what there is besides (``processing.peers.Recovery``).
+"""Execution of the steps by which a replica's process starts and forks: on its disk, in its
+boundary log, and through ``processing.peers.Recovery``.
 
-What holds after a crash between two of them stands where the steps are (``protocol.log.timeline``).
+``protocol.log.timeline`` states what holds after a crash between two steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from anabranch.runtime.boundary_writer import BoundaryWriter
 
 
 class ReplicaSteps:
-    """Those of one process."""
+    """Executor of the steps of one process of a replica."""
 
     def __init__(
         self, boundary: BoundaryWriter, disk: Checkpoints, process: HostProcess, rules: StageRules
@@ -45,14 +45,14 @@ class ReplicaSteps:
         self._horizon = rules.horizon_buckets or 0
         self._restated_after = rules.restated_after
         self.recovery = Recovery()
-        """What there is besides the own disk."""
+        """Resources of the start besides this process's disk."""
 
     def carry_out(self, step: Step) -> Answer:
-        """What ``step`` is answered.
+        """Perform ``step`` and return its answer.
 
         Raises:
             Fenced: a newer process replaced this one.
-            Unavailable: a directory vanished, or kept changing, while it was copied.
+            Unavailable: a directory vanished, or kept changing, during a copy.
         """
         if isinstance(step, FindPeers) and not self.recovery.peers:
             return ()
@@ -78,16 +78,17 @@ class ReplicaSteps:
         return None
 
     def begin(self, steps: Steps) -> tuple[Timeline, Beginning]:
-        """Carry out those of a start, the log being read through its epoch: the timeline that they
-        come to, and where the process begins.
+        """Perform the steps of a start, after the log was read through this process's epoch. Return
+        the new timeline, and the bucket and record from which it continues.
 
         Raises:
-            Fenced, Unavailable: as ``carry_out``.
+            Fenced, Unavailable: as for ``carry_out``.
         """
         boundary, comparison = self._boundary, self.recovery.comparison
         fresh = Beginning()
 
         def perform(step: Step) -> Answer:
+            """Perform ``step``; answer for the input that is retained for a fresh start."""
             nonlocal fresh
             match step:
                 case FindMissing(_, batch, is_restated) if batch < 0:
@@ -107,9 +108,15 @@ class ReplicaSteps:
         return timeline, fresh
 
     def _is_behind(self, bucket: int) -> bool:
+        """Whether a checkpoint at ``bucket`` is older than where a fresh start begins: its input is
+        not retained.
+        """
         return is_behind(bucket, self._fresh, self._ha)
 
     def _fresh(self, restated_after: int | None = None) -> Beginning:
+        """Return where a start without a checkpoint begins. ``restated_after``: the last bucket of
+        the previous function's results, if an operator lets the stage begin anew.
+        """
         return beginning(
             self._boundary.log_state,
             self._boundary.replica,
@@ -121,6 +128,7 @@ class ReplicaSteps:
         )
 
     def _on_disk(self, step: DiskStep) -> Answer:
+        """Perform ``step`` on the disk, with the crash points of tests."""
         answer = on_disk(self._disk, step)
         match step:
             case Copy():
@@ -132,6 +140,7 @@ class ReplicaSteps:
         return answer
 
     def _append_base(self, timeline: Timeline) -> None:
+        """Append the base record of ``timeline`` to the boundary log."""
         now_ms = self._process.clock.now_ms()
         record = base_record(self._boundary.replica, self._boundary.epoch, timeline, now_ms)
         with self._process.log_lock:

@@ -1,9 +1,10 @@
-"""One replica of one stage, from its start to its end, on a node.
+"""Replica of one stage on a node, from its start to its end.
 
-One thread calls ``start``, ``step`` and ``stop`` (``processing.hosting``). Beside it: the followers
-of the inputs, the heartbeats, a copy of a checkpoint, its ``fsync``, and the engine's that ask what
-runs next and run it. ``processing.replica`` states the order of the locks; what stands here is read
-by the others, and changed by the one thread.
+One thread calls ``start``, ``step`` and ``stop`` (``processing.hosting``). Other threads run beside
+it: the followers of the inputs, the heartbeats, a checkpoint copy, its ``fsync``, and the engine's
+threads, which ask what to run next and run it. ``processing.replica`` states the order of the
+locks. The other threads only read the attributes of this module's class; the replica's own thread
+changes them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets, quiet_ms
 from anabranch.ports import QueryOutput
-from anabranch.processing.beats import Beats
+from anabranch.processing.beats import ReplicaHeartbeats
 from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
-from anabranch.processing.recomputing import Made, Recomputing
+from anabranch.processing.recomputing import Recomputing, RecomputingReplica
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
@@ -77,28 +78,33 @@ if TYPE_CHECKING:
     from anabranch.runtime.stream_signers import PublishedSigners
 
 SUCCESSOR_AFTER_MS: Final = 2_000
-"""After the first tentative rows of a branch its successor is not started for so long: starting a
-query takes the cores for a second or two, which the stages after this one need for their first
+"""Delay of a successor's start after the first tentative rows of its branch, in ms. Starting a
+query occupies the cores for a second or two, which the downstream stages need for their first
 tentative results.
 """
 
 _STEP_MS: Final = 100
-_BOUND_LOOK_S: Final = 1.0
-"""So often for topics of another pipeline that are not there yet."""
+"""Timeout for waiting on the queries in one round, in ms."""
+_SIGNER_CHECK_S: Final = 1.0
+"""Interval between checks whether this replica's signatures are accepted yet, in seconds."""
 _EPOCH_CHECK_MS: Final = 1_000
+"""Interval between checks for a newer process of this replica, in ms."""
 _START_PAUSE_MS: Final = 50
+"""Pause between two looks at what the start waits for, in ms."""
 _PEER_STEPS: Final = 20
+"""Number of such pauses between two attempts to start from a checkpoint."""
 _PARTNER_WRONG_MAX: Final = 20
-"""Of the buckets that a partner made otherwise so many are named in the status."""
+"""Maximum number of buckets with differing partner results that ``status`` lists."""
 
 
 class _StoppingError(Exception):
-    """A signal came while the start waited."""
+    """Raised when a shutdown signal arrives during startup."""
 
 
 class StageReplica:
-    """Runs one replica's query. A crash at any point loses nothing: the next one goes on from
-    the newest timeline (rule 8).
+    """Replica of one stage: opens its disk and inputs, takes over the writing or stands by, runs
+    its queries and reports its state. A crash at any point loses nothing: the next process
+    continues from the newest timeline (rule 8).
     """
 
     def __init__(
@@ -111,10 +117,16 @@ class StageReplica:
         may_run_elsewhere: bool = False,
         has_place: bool = True,
     ) -> None:
-        """``context``: of this replica, whose name is ``STAGE.REPLICA``. Nothing is contacted yet.
+        """Prepare the replica; ``start`` contacts the broker.
 
-        ``node``: on which it runs. ``may_run_elsewhere``: on another one, too: it was moved, or has
-            run before. ``has_place``: on this node.
+        Args:
+            context: The context of this replica, whose name is ``STAGE.REPLICA``.
+            engine: The node's engine.
+            disks: The checkpoints of the node's replicas.
+            node: The node on which this process runs.
+            may_run_elsewhere: Whether another node may be running the replica: it was moved, or has
+                run before.
+            has_place: Whether the replica's place is this node.
         """
         self._node = node
         self._may_run_elsewhere = may_run_elsewhere
@@ -135,9 +147,12 @@ class StageReplica:
         self._peers = [other for other in writers if other != self._replica]
         self._disks = disks
         self._disk: ReplicaDisk
-        """Opened by ``start``, in the life that the stage's log has then; ``_sync`` too."""
+        """Checkpoints of this replica, opened by ``start`` for the current life of the stage's log,
+        like ``_sync``.
+        """
         self._sync: CheckpointSync
         self._life = ""
+        """Life of the stage's log: changes when the topic is deleted and created anew."""
         self._changed = context.threads.condition()
         self._followers: dict[str, InputFollower] = {}
         self._runner: ReplicaRunner | None = None
@@ -151,16 +166,16 @@ class StageReplica:
         )
         self._gate = CorrectionGate(stage, self._replica, self._detector)
         self._fences = FenceWatch(context.log, self._pipeline, stage, self._replica)
-        self._beats = Beats(
+        self._heartbeats = ReplicaHeartbeats(
             context.log,
             self._names.control("processing", settings.name),
             context.clock,
-            self._beat,
+            self._heartbeat,
             every_ms=PASSIVE_BEAT_MS if self._stage.ha == "passive" else HEARTBEAT_EVERY_MS,
             threads=context.threads,
         )
         self._bound = BoundInputs(context, stage)
-        self._contact = self._bound.contact()
+        self._contact = self._bound.open_contact()
         self._inputs = StageInputs(
             context.log,
             self._names,
@@ -175,17 +190,18 @@ class StageReplica:
         )
         self._recomputing: Recomputing | None = None
         self._standing_by: StandingBy | None = None
-        self._sign = signer(pipeline, stage, self._runs_it)
+        self._sign = signer(pipeline, stage, self._node_owner)
         self._signers: PublishedSigners | None = None
         self._ended = False
         self._state_metrics = StateMetrics(context.registry, pipeline.name, stage, replica)
         self.status = ServiceStatus(detail={"stage": stage, "replica": replica, "batches": 0})
 
     def start(self) -> None:
-        """Build the query, take the epoch, go on from the newest checkpoint; ready when a
-        first batch has run, or when it stands by.
+        """Build the query; then begin an epoch and continue from the newest checkpoint, or stand
+        by.
+        The replica is ready when its first batch has run, or when it stands by.
         """
-        if not self._bound.await_topics(self.status) or not self._await_word():
+        if not self._bound.await_topics(self.status) or not self._await_accepted_key():
             return
         self._open_disk()
         for stream in self._reads:
@@ -194,7 +210,7 @@ class StageReplica:
                 stream, reader, self._changed, self._context.threads
             )
             follower.start()
-        self._beats.start()
+        self._heartbeats.start()
         schemas: dict[str, pa.Schema] = {}
         for name in self._stage.reads:
             schema = self._input_schema(name)
@@ -224,11 +240,11 @@ class StageReplica:
         self._fail_over(prepared)
 
     def _prepare(self, schemas: Mapping[str, pa.Schema]) -> PreparedStage:
-        """Return the stage's query, built and judged.
+        """Build the stage's query and judge its plan.
 
         Raises:
-            ConfigurationError: it cannot be built. No row is involved yet, so it would be the same
-                at the next start: a mistake in the pipeline, in the words of ``anabranch check``.
+            ConfigurationError: the query cannot be built. No row is involved yet, so every start
+                would fail alike: a mistake in the pipeline, in the words of ``anabranch check``.
         """
         try:
             return self._engine.prepare(self._settings.name, self._stage_name, schemas)
@@ -236,10 +252,10 @@ class StageReplica:
             raise ConfigurationError(f"stage {self._stage_name}: {error}") from error
 
     def _open_disk(self) -> None:
-        """Open the disk in the life that the stage's log has now.
+        """Open the checkpoints that belong to the current life of the stage's log.
 
         Raises:
-            Unavailable: the log does not exist, or there is no answer.
+            Unavailable: the log does not exist, or the broker does not answer.
         """
         self._life = life_of(self._context.log, self._names.boundaries(self._stage_name))
         self._disk = self._disks.of(
@@ -247,14 +263,14 @@ class StageReplica:
             self._process,
             [other for other in self._stage.process_ids() if other != self._process],
             life=self._life,
-            # A stage that has its state back from its input has no use for an older checkpoint.
+            # A stage that rebuilds its state from its input does not need stored checkpoints.
             is_stored=self._stage.backup_horizon_ms is None,
         )
         self._sync = CheckpointSync(self._context, self.status, self._disk.store)
 
-    def _await_word(self) -> bool:
-        """Whether what is signed here counts for readers of other owners, who would pass over what
-        comes before, and over all that follows it; False: it must stop.
+    def _await_accepted_key(self) -> bool:
+        """Wait until readers of other owners accept this node's signatures. They would ignore
+        records signed before, and every record that continues those. Return False if told to stop.
         """
         federation, sign = self._pipeline.federation, self._sign
         if federation is None or sign is None:
@@ -280,14 +296,14 @@ class StageReplica:
             reported = why
             self.status.state = "waiting"
             self.status.waiting_for = (
-                f"{self._runs_it} to publish its key (anabranch keys publish), and"
+                f"{self._node_owner} to publish its key (anabranch keys publish), and"
                 f" {federation.participant} to name it (anabranch keys signers): {why}"
             )
-            self._context.stopping.wait(_BOUND_LOOK_S)
+            self._context.stopping.wait(_SIGNER_CHECK_S)
         return False
 
-    def _stand_by(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
-        """One round of it; then the failover, if it is due."""
+    def _run_standby(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
+        """Run one round of the standby, then the failover if it is due."""
         if standing_by.round():
             self.status.state, self.status.waiting_for = "starting", None
             self._fail_over(prepared)
@@ -298,17 +314,19 @@ class StageReplica:
         self.status.detail |= {"checkpoint_bucket": standby.bucket}
 
     def _fail_over(self, prepared: PreparedStage) -> None:
-        """Rules 1 and 8: epoch, copy of the newest timeline's directory, own timeline file;
-        then the query.
+        """Begin an epoch and continue in a copy of the newest timeline's directory (rules 1 and 8);
+        then start the query.
         """
         context = self._context
         passed = (lambda _: None) if self._standing_by is None else self._standing_by.passed
 
         def may_begin(log_state: LogState) -> None:
+            """Check that the replica may begin an epoch here."""
             self._check_place(log_state)
             passed("log")
 
         def epoch_begun() -> None:
+            """Check that the log is still the one that the checkpoints belong to."""
             check_life(context.log, self._names.boundaries(self._stage_name), self._life)
             passed("epoch")
 
@@ -355,7 +373,7 @@ class StageReplica:
         for follower in self._followers.values():
             follower.runner = runner
         self._recompute_client.there()
-        made = Made(
+        own_replica = RecomputingReplica(
             self._stage_name,
             self._replica,
             prepared.traits,
@@ -366,23 +384,27 @@ class StageReplica:
             runner.log_lock,
             self._run_range,
         )
-        self._recomputing = Recomputing(context, made)
+        self._recomputing = Recomputing(context, own_replica)
         self._start_query(stable_query)
 
     def _replica_control(self) -> ReplicaControl:
-        """Open what hears the neighbours of the replica."""
+        """Open the reader of the neighbours' control topics."""
         return ReplicaControl(
-            self._bound.hearing(),
+            self._bound.open_control(),
             self._context.clock,
             self._gate,
             self._detector,
-            self._hear,
+            self._on_control_record,
             self._changed,
         )
 
     def _check_place(self, log_state: LogState) -> None:
-        """Raises Fenced where another node has begun the replica meanwhile. Who must stop begins
-        nothing: it would end the one that runs, and run nothing itself.
+        """Check that this process may still begin an epoch. A process that is about to stop must
+        not: it would end the process that runs, and run nothing itself.
+
+        Raises:
+            Fenced: another node has begun the replica meanwhile.
+            _StoppingError: this process was told to stop.
         """
         if self._context.stopping.is_set():
             raise _StoppingError
@@ -390,7 +412,7 @@ class StageReplica:
             raise Fenced(f"{self._settings.name} runs on another node by now")
 
     def _rules(self, prepared: PreparedStage) -> StageRules:
-        """What its decisions follow."""
+        """Collect the rules that the replica's decisions follow."""
         pipeline = self._pipeline
         stage = self._stage
         name = self._stage_name
@@ -412,11 +434,11 @@ class StageReplica:
         )
 
     def _restated_after(self, prepared: PreparedStage) -> int | None:
-        """Return the bucket after which an operator lets this version begin anew; None: nobody
-        does, or it has no state that could be of another function (RS2).
+        """Return the bucket after which an operator lets this version of the stage begin anew; None
+        if none does, or if it has no state that another function could have built (RS2).
 
         Raises:
-            Unavailable: the log of moves does not exist, or there is no answer.
+            Unavailable: the log of moves does not exist, or the broker does not answer.
         """
         name, version = self._stage_name, self._stage.version
         if (
@@ -432,7 +454,7 @@ class StageReplica:
             return reader.restatements.after(name, version)
 
     def _recovery(self) -> Recovery:
-        """What it begins from where its own disk is not enough."""
+        """Collect what the start needs where this process's disk is not enough."""
         return Recovery(
             tuple(self._peers),
             self._inputs.missing,
@@ -440,14 +462,16 @@ class StageReplica:
             gone=self._inputs.last_gone,
             complete=self._inputs.complete,
             comparison=self._comparison(),
-            tell=self._partner_wrong,
+            tell=self._report_partner_difference,
             fenced=self._fences.fenced,
             recomputed=self._inputs.recomputed,
-            points=None if self._follows_log is None else self._follows_log.points,
+            points=None if self._log_reader_so_far is None else self._log_reader_so_far.points,
         )
 
     def _comparison(self) -> Comparison | None:
-        """Of a stage whose input's blocks are its backup."""
+        """Return the comparison of recomputed results with those in the log, for a stage with
+        ``upstream_backup``; else None.
+        """
         if self._stage.ha != "upstream_backup":
             return None
         pipeline, name = self._pipeline, self._stage_name
@@ -456,38 +480,44 @@ class StageReplica:
         )
 
     @property
-    def _follows_log(self) -> Standby | None:
-        """Who has read the stage's log so far; None: it is to be read anew, by one who judges
-        signatures, or compares what it makes with what stands there, which is forgotten.
+    def _log_reader_so_far(self) -> Standby | None:
+        """Standby that has read the stage's log so far and whose reader the new primary keeps. None
+        if the log must be read anew: to verify signatures, or to compare recomputed results with
+        old entries, which the standby has forgotten.
         """
         if self._standing_by is None or self._stage.ha != "passive" or self._sign is not None:
             return None
         return self._standing_by.standby
 
-    def _partner_wrong(self, found: PartnerWrong) -> None:
-        """What the partner made stands; log the difference, and show it in the status."""
+    def _report_partner_difference(self, found: PartnerWrong) -> None:
+        """Log a bucket that a partner computed differently, and list it in the status. The
+        partner's result stays valid.
+        """
         self._state_metrics.partner_wrong()
         self._context.logger.error(
             "partner_wrong",
             stage=found.stage,
             bucket=found.bucket,
             node=found.node,
-            text=f"bucket {found.bucket}, made on {found.node}, is not what {found.stage} makes of"
-            " the same input at home; it stands. An audit can prove it (docs/federation.md)",
+            text=f"bucket {found.bucket}, computed on {found.node}, differs from what {found.stage}"
+            " computes from the same input here; it stays valid. An audit can prove the difference"
+            " (docs/federation.md)",
         )
         wrong = self.status.detail.setdefault("partner_wrong", [])
         if isinstance(wrong, list) and len(wrong) < _PARTNER_WRONG_MAX:
             wrong.append({"bucket": found.bucket, "node": found.node})
 
     def _boundary_writer(self, prepared: PreparedStage) -> BoundaryWriter:
-        """Of its stream; signs what other pipelines read, if there is a key."""
+        """Open the writer of the stage's boundary log. It signs records that other pipelines read,
+        if there is a key.
+        """
         context = self._context
         return BoundaryWriter(
             context.log,
             self._names.boundaries(self._stage_name),
             self._pipeline.stream_writers(self._stage_name)
-            if self._follows_log is None
-            else self._follows_log.boundary,
+            if self._log_reader_so_far is None
+            else self._log_reader_so_far.boundary,
             EpochStarted(
                 self._replica,
                 prepared.fingerprint,
@@ -503,20 +533,20 @@ class StageReplica:
         )
 
     @property
-    def _runs_it(self) -> str:
-        """The participant whose node this is."""
+    def _node_owner(self) -> str:
+        """Participant that runs this node."""
         return self._pipeline.places().owner_of(self._node)
 
     def _wait_for_blocks(self, missing: str) -> None:
-        """There is nothing to start from: say so, ask for the blocks that are gone, and look
-        again in a while.
+        """Report that there is nothing to start from, request the missing blocks, and wait until
+        the next attempt.
         """
         if self.status.state != "waiting":
             self._context.logger.warning(
                 "waiting_for_peer", stage=self._settings.name, missing=missing
             )
         if self._standing_by is not None:
-            # Another process of the stage may have become reachable.
+            # The disk of another process of the stage may be reachable by now.
             self._standing_by.standby.copy()
         reported = self._recompute_client.ask(self._inputs.gone())
         self.status.state = "waiting"
@@ -528,6 +558,7 @@ class StageReplica:
             self._pause_start()
 
     def _pause_start(self) -> None:
+        """Pause the start briefly. Raises _StoppingError if told to stop."""
         if self._context.stopping.is_set():
             raise _StoppingError
         self._context.clock.sleep_ms(_START_PAUSE_MS)
@@ -546,8 +577,8 @@ class StageReplica:
         )
 
     def _run_range(self, query: RangeQuery) -> None:
-        """Make buckets again for a reader (``processing.recomputing``), beside the queries of this
-        replica, RECOMPUTE_MS_MAX at most; raises what it died of.
+        """Run a query that recomputes buckets for a reader (``processing.recomputing``), beside
+        this replica's queries, at most RECOMPUTE_MS_MAX. Raises the error that ended it.
         """
         assert self._prepared is not None, "prepared"  # noqa: S101
         assert self._boundary is not None, "connected"  # noqa: S101
@@ -565,14 +596,17 @@ class StageReplica:
         finally:
             running.stop()
 
-    def _hear(self, entry: ControlRecord) -> None:
+    def _on_control_record(self, entry: ControlRecord) -> None:
+        """Pass a record of a control topic to those who need it: fences and requests to
+        recompute.
+        """
         self._fences.hear(entry)
         if self._recomputing is not None:
             self._recomputing.heard(entry)
 
     def _input_schema(self, name: str) -> pa.Schema | None:
-        """Columns of an input; of another stage's stream they are in its log: wait for its
-        first process. None: it must stop.
+        """Return the columns of input ``name``. Those of another stage's stream are in its log:
+        wait until its first process has written them. Return None if told to stop.
         """
         stream = self._pipeline.input_streams(name)[0]
         if stream not in self._pipeline.stages:
@@ -589,10 +623,11 @@ class StageReplica:
             return None
         schema, made_by = schema_from_text(text), self._pipeline.stages[stream]
         if made_by.offered is not None and (wrong := not_as_offered(made_by, schema)):
-            raise ConfigurationError(f"{stream}, {made_by.functions[0]}: {wrong}")
+            raise ConfigurationError(f"stage {stream}, function {made_by.functions[0]}: {wrong}")
         return schema
 
     def _batch_done(self, query: str, done: BatchDone) -> None:
+        """Update status and metrics after a batch of ``query``."""
         now = self._context.clock.now_ms()
         width = self._pipeline.bucket_ms
         closed = done.start.after.bucket
@@ -614,11 +649,13 @@ class StageReplica:
         self._context.metrics.count_out(done.rows_out, 0)
 
     def step(self) -> None:
-        """Look after the queries; raises what ended one."""
+        """Run one round: poll the control topics, start and stop queries, and report. Raises the
+        error that ended the stable query or a follower.
+        """
         for follower in self._followers.values():
             follower.look_after(self._context.clock.monotonic_ms())
         if self._runner is None and self._standing_by is not None and self._prepared is not None:
-            self._stand_by(self._standing_by, self._prepared)
+            self._run_standby(self._standing_by, self._prepared)
         if self._runner is None or self._neighbours is None:
             return
         self._neighbours.poll()
@@ -640,7 +677,9 @@ class StageReplica:
                 )
             else:
                 if ended and not self._context.stopping.is_set():
-                    message = "the query ended by itself"
+                    message = (
+                        f"the query of {timeline} ended without an error; Spark's log may say why"
+                    )
                     raise AnabranchError(message)
         if self._recomputing is not None:
             self._recomputing.step(
@@ -649,6 +688,7 @@ class StageReplica:
         self._report(self._runner)
 
     def _carry_out_orders(self, runner: ReplicaRunner) -> None:
+        """Start and stop queries as ``runner`` orders."""
         orders = runner.orders()
         stopped = [order.timeline for order in orders if isinstance(order, StopQuery)]
         for order in orders:
@@ -673,19 +713,22 @@ class StageReplica:
     def _end_branch(
         self, runner: ReplicaRunner, timeline: str, branch: RunningQuery | None
     ) -> None:
-        """Stop a dropped branch. Whatever it is at is void: an error of it says nothing."""
+        """Stop the query of a dropped branch and remove its directory. Errors of the branch no
+        longer matter.
+        """
         if branch is not None:
             branch.stop()
         runner.stopped(timeline)
 
     def _report(self, runner: ReplicaRunner) -> None:
+        """Update the status, metrics and standby report, start a due sync, and check the epoch."""
         now = self._context.clock.now_ms()
         if self.status.state in ("running", "waiting"):
             position = (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms
             idle = runner.complete_upto() <= position
             self.status.state = "waiting" if idle else "running"
             cap = f"its cap, {self._stage.rows_per_s} rows/s" if runner.is_capped() else None
-            self.status.waiting_for = self._missing_most(runner) if idle else cap
+            self.status.waiting_for = self._slowest_input(runner) if idle else cap
             if self.status.last_bucket_ms is not None:
                 self.status.lag_ms = now - self.status.last_bucket_ms
         self.status.detail |= {
@@ -707,15 +750,15 @@ class StageReplica:
             self._epoch_checked_ms = monotonic_ms
             runner.check_epoch()
 
-    def _missing_most(self, runner: ReplicaRunner) -> str:
-        """What holds everything back, with what is wrong with the way there."""
+    def _slowest_input(self, runner: ReplicaRunner) -> str:
+        """Return the input that delays the stage, with the trouble of reading it, if any."""
         name = runner.waiting_for()
         trouble = self._followers[name].reader.trouble
         return f"{name}: {trouble}" if trouble else name
 
-    def _beat(self) -> Heartbeat | None:
-        """What to say of this process now. While it starts it names no checkpoint: nothing is
-        trimmed before it has read it.
+    def _heartbeat(self) -> Heartbeat | None:
+        """Build the current heartbeat; None before this process's epoch. Until the start is over it
+        names no checkpoint, so that nothing is trimmed before the checkpoint was read.
         """
         boundary = self._boundary
         gate = self._gate
@@ -745,12 +788,12 @@ class StageReplica:
         )
 
     def _unneeded_upto(self, runner: ReplicaRunner) -> int:
-        """The inputs up to this bucket are never read again (rule 18)."""
+        """Return the last bucket of input that is never read again (rule 18)."""
         closed = 0 if self._boundary is None else self._boundary.log_state.closed(self._replica)
         return unneeded_upto(closed, runner.synced_bucket, self._horizon_buckets, self._stage.ha)
 
     def stop(self) -> None:
-        """Let the batch that runs end, then stop. Idempotent."""
+        """Let running batches end, then release all resources. Idempotent."""
         if self._ended:
             return
         self._ended = True
@@ -759,7 +802,7 @@ class StageReplica:
             running.stop()
         if self._standing_by is not None:
             self._standing_by.cool_down()
-        self._beats.end()
+        self._heartbeats.end()
         if self._recomputing is not None:
             self._recomputing.close()
         for follower in self._followers.values():

@@ -146,8 +146,8 @@ class Standby:
 
     @property
     def waiting_for(self) -> str | None:
-        """What a moving replica needs before it becomes the primary, for people; None for a standby
-        of a passive stage, which waits for its primary to fall silent.
+        """Condition, for people, under which a moving replica becomes the primary; None for a
+        standby of a passive stage, which waits for its primary to fall silent.
         """
         if not self._is_moved:
             return None

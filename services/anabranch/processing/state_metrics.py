@@ -1,4 +1,6 @@
-"""What a replica is in, as metrics: its state, and the inputs that it works without."""
+"""Metrics of a replica's state: the state itself, the inputs that it works without, its batches'
+durations.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,12 @@ from anabranch.protocol.control.records import ReplicaState
 
 _LABELS: Final = ("pipeline", "stage", "replica")
 _SECONDS: Final = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
+"""Upper bounds of the histogram of batch durations, in seconds."""
 
 
 class StateMetrics:
-    """One series per state, 1 for that which holds; one per input that was ever missing, 1
-    while it is.
+    """Metrics of one replica. One series per state, 1 for the current state; one per input that was
+    ever missing, 1 while it is missing.
     """
 
     def __init__(
@@ -51,15 +54,15 @@ class StateMetrics:
         self._were_missing: set[str] = set()
 
     def batch(self, seconds: float) -> None:
-        """A stable batch took so long."""
+        """Observe the duration of a stable batch."""
         self._batches.labels(*self._own).observe(seconds)
 
     def partner_wrong(self) -> None:
-        """One more bucket."""
+        """Count a bucket whose partner result differs."""
         self._partner_wrong.labels(*self._own).inc()
 
     def show(self, state: ReplicaState, missing: Collection[str]) -> None:
-        """The state of now, and what is missing now."""
+        """Set the current state and the currently missing inputs."""
         for each in ReplicaState:
             self._state.labels(*self._own, each.value).set(each is state)
         self._were_missing |= set(missing)

@@ -39,7 +39,7 @@ PROCESSES: Final = (
     Mutant(
         "lets_go_at_once",
         "processing.node:Node._leave",
-        "if self._goes_on(label, places):",
+        "if self._stays(label, places):",
         "if False:",
         "PC5",
         scenario="moved",

@@ -6,7 +6,7 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.processing.beats import Beats
+from anabranch.processing.beats import ReplicaHeartbeats
 from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import PASSIVE_BEAT_MS
@@ -28,7 +28,7 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     log = LocalEventLog(clock)
     log.admin().create([TopicSettings(TOPIC, 1)])
     epoch = -1
-    made = Beats(
+    made = ReplicaHeartbeats(
         log,
         TOPIC,
         clock,

@@ -121,10 +121,10 @@ def test_each_input_is_read_where_it_is() -> None:
     assert list(world.bound.elsewhere.items()) == [("speeds", world.east)]
     readers = [world.bound.open(stream, lock) for stream in (own, "speeds")]
     assert [type(reader) for reader in readers] == [BoundaryReader, DistantReader]
-    hearing = world.bound.hearing()
+    hearing = world.bound.open_control()
     assert hearing.poll() == []
     wait_until(lambda: world.east.requests > 0, 10, "it is asked for there")
-    contact = world.bound.contact()
+    contact = world.bound.open_contact()
     assert contact.answers()
     for reader in readers:
         reader.close()

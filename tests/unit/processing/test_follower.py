@@ -205,7 +205,7 @@ def test_a_call_that_never_returns_ends_the_stage_and_is_named() -> None:
     follower.look_after(now_ms := now_ms + 1_000)
     for _ in range(STUCK_MS // 1_000 - 1):
         follower.look_after(now_ms := now_ms + 1_000)
-    with pytest.raises(Unavailable, match=r"a is not followed: .* does not return"):
+    with pytest.raises(Unavailable, match=r"the log of a is not read: .* does not return"):
         follower.look_after(now_ms + 1_000)
     returns.set()
     follower.close()

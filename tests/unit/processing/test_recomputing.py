@@ -23,7 +23,7 @@ from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.codec.signed_records import Sign
 from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
-from anabranch.processing.recomputing import Made, Recomputing
+from anabranch.processing.recomputing import Recomputing, RecomputingReplica
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
@@ -174,9 +174,9 @@ class World:
         self.change: Callable[[pa.Table], pa.Table] = lambda table: table
         self.stop_after = 100
 
-    def made(self, replica: str = "0") -> Made:
+    def made(self, replica: str = "0") -> RecomputingReplica:
         writer = self.first if replica == "0" else self.second
-        return Made(
+        return RecomputingReplica(
             STAGE,
             replica,
             self.traits,
@@ -331,10 +331,13 @@ def test_while_it_works_it_says_so_again(world: World) -> None:
 
 
 def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
-    assert world.settle(with_request(world))[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
+    assert world.settle(with_request(world))[-1] == (
+        AskOutcome.RECOMPUTED,
+        "no blocks of the range are missing",
+    )
     assert world.settle(with_request(world, world.ask(50, 60)))[-1] == (
         AskOutcome.RECOMPUTED,
-        "nothing of it is gone",
+        "no blocks of the range are missing",
     )
     assert world.begun == []
 
@@ -344,7 +347,10 @@ def test_a_second_reader_finds_it_there(world: World) -> None:
     recomputing = with_request(world)
     recomputing.heard(replace(world.ask(), reader="processing.next.0"))
     world.settle(recomputing)
-    assert world.settle(recomputing)[-1] == (AskOutcome.RECOMPUTED, "nothing of it is gone")
+    assert world.settle(recomputing)[-1] == (
+        AskOutcome.RECOMPUTED,
+        "no blocks of the range are missing",
+    )
     assert world.begun == [-1]
 
 
@@ -453,7 +459,7 @@ def test_a_query_that_does_not_come_to_its_end_is_given_up(stateful: World) -> N
     outcome, reason = stateful.settle(with_request(stateful))[-1]
     assert (outcome, reason) == (
         AskOutcome.UNABLE,
-        "making buckets 1..7 again took too long, or was stopped",
+        "recomputing buckets 1..7 took too long, or was stopped",
     )
     assert stateful.disk.directories == {}
 
@@ -481,7 +487,7 @@ def test_a_process_that_is_fenced_says_nothing(world: World) -> None:
 def test_of_buckets_that_are_not_described_any_more_nothing_can_be_made(world: World) -> None:
     world.delete(STAGE, "0", 5)
     world.trim_below_snapshot(STAGE, 2)
-    reason = "buckets of totals up to 2 are trimmed, and its log describes them no more"
+    reason = "buckets of totals up to 2 are trimmed, and its log no longer describes them"
     assert world.settle(with_request(world, world.ask(2)))[-1] == (AskOutcome.UNABLE, reason)
     assert world.settle(with_request(world, world.ask(3, number=2)))[-1] == (
         AskOutcome.RECOMPUTED,
