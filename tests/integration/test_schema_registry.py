@@ -49,9 +49,9 @@ def test_the_same_schema_has_the_same_id_and_is_found_by_it(server: ApicurioRegi
     known = registry.register("same-value", json.dumps(INT))
     assert registry.register("same-value", json.dumps(INT)) == known
     assert ConfluentRegistry(server.url).register("same-value", json.dumps(INT)) == known
-    assert json.loads(registry.schema(known)) == INT
+    assert json.loads(registry.schema(known, "AVRO").parts[-1].content) == INT
     with pytest.raises(ConfigurationError, match="schema registry"):
-        registry.schema(987_654)
+        registry.schema(987_654, "AVRO")
 
 
 def test_a_schema_that_its_rule_rejects_is_a_mistake(
@@ -70,8 +70,8 @@ def test_a_schema_of_another_kind_is_none(
 ) -> None:
     text = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "t", "type": "object"}
     known = client.register_schema("kind-value", Schema(json.dumps(text), "JSON"))
-    with pytest.raises(ConfigurationError, match="as JSON, not as Avro"):
-        ConfluentRegistry(server.url).schema(known)
+    with pytest.raises(ConfigurationError, match="as JSON, not as AVRO"):
+        ConfluentRegistry(server.url).schema(known, "AVRO")
 
 
 def test_what_a_producer_registers_is_read_and_what_is_not_there_is_a_dead_letter(

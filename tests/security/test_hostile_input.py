@@ -39,7 +39,7 @@ from anabranch.codec.blocks import (
 )
 from anabranch.codec.catalog import catalog
 from anabranch.codec.edge import Decoder
-from anabranch.codec.formats import SchemaOf
+from anabranch.codec.framing import SchemaOf
 from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.part_lists import parts_from_json
 from anabranch.pipeline import file as pipeline_file
@@ -56,6 +56,7 @@ from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB
 from harness import boundary_logs, catalogs, sources
 from harness.markets import CONTRACT, signature
+from harness.registries import alone
 
 HERE = Path(__file__).parent
 RECORD = record_schema.from_avro(json.loads((HERE / "report.avsc").read_text()), "report")
@@ -184,7 +185,7 @@ READINGS = {
         RECORD_BYTES_MAX,
     ),
     "avro of another writer": Reading(
-        edge("avro", lambda _: json.dumps(ANY_WRITER)),
+        edge("avro", lambda _: alone(json.dumps(ANY_WRITER))),
         RecordRejected,
         bytes.fromhex("0000000001")
         + bytes.fromhex("0200" + "0400" + "02026102027800")

@@ -12,7 +12,8 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.codec.formats import FORMATS, Register, SchemaOf
+from anabranch.codec.formats import FORMATS, Register
+from anabranch.codec.framing import SchemaOf
 from anabranch.codec.guards import Rejected
 from anabranch.codec.json_records import ExtraFields, JsonDecoder
 from anabranch.codec.record_schema import RecordSchema
@@ -76,6 +77,7 @@ class CsvCodec:
 
 class CsvFormat:
     has_extra_fields = False
+    schema_kind = None
 
     def decoder(
         self, record: RecordSchema, _: ExtraFields, _schema_of: SchemaOf | None, /

@@ -14,7 +14,14 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from anabranch.adapters.secret_files import readable_files, secret_of
+from anabranch.adapters.secret_files import from_environment, kept_secret, readable_files, secret_of
+from anabranch.codec.writer_schema import (
+    REFERENCES_MAX,
+    Part,
+    SchemaKey,
+    SchemaKind,
+    WriterSchema,
+)
 from anabranch.pipeline.addresses import without_password
 from anabranch.protocol.errors import ConfigurationError, Unavailable, UnknownSchema
 
@@ -29,15 +36,23 @@ _WAIT_MS: Final = 500
 """Between two requests, where the first failed."""
 _MESSAGE_CHARACTERS_MAX: Final = 400
 """Of what the registry says, in an error of ours."""
+_ID_MAX: Final = 2**31 - 1
+"""Largest id that registries give. About a larger one none is asked: their answer to it does not
+differ from that of a server which is no registry.
+"""
 _DENIED: Final = (401, 403)
 _NOT_FOUND: Final = 404
+_UNKNOWN_CODES: Final = range(40_401, 40_500)
+"""Codes of a registry that lacks a subject, a version or a schema. Another server answers 404
+without one of them.
+"""
 _TOO_MANY: Final = 429
 # From this status on the registry itself is in trouble.
 _BROKEN: Final = 500
 
 
 class RegistrySecurity(BaseSettings):
-    """User and TLS, from the environment."""
+    """User or token, and TLS, from the environment."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True
@@ -46,28 +61,86 @@ class RegistrySecurity(BaseSettings):
     username: str | None = None
     password: SecretStr | None = None
     password_file: Path | None = None
+    token: SecretStr | None = None
+    token_file: Path | None = None
+    """File of a bearer token. It is read for each request: whoever renews it replaces the file."""
+    logical_cluster: str = ""
+    """Name of the cluster that a hosted registry wants beside a token."""
     tls_ca: Path | None = None
     """PEM file of the authorities that may vouch for the server; None: those of the system."""
+    tls_certificate: Path | None = None
+    """PEM file of the client's certificate, for a server that requires one."""
+    tls_key: Path | None = None
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether requests carry a password or a token."""
+        return self.username is not None or self._has_token
+
+    @property
+    def _has_token(self) -> bool:
+        return self.token is not None or self.token_file is not None
 
     def options(self) -> dict[str, Any]:
         """Settings of the client; files of secrets are read now.
 
         Raises:
             ConfigurationError: a file cannot be read, a secret is given twice or empty, or one of
-                user and password is missing.
+                two settings that belong together is missing.
         """
-        readable_files({f"{PREFIX}TLS_CA": self.tls_ca})
+        files = {
+            f"{PREFIX}{name.upper()}": getattr(self, name)
+            for name in ("tls_ca", "tls_certificate", "tls_key")
+        }
+        readable_files(files)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ConfigurationError(
+                f"{PREFIX}TLS_CERTIFICATE and {PREFIX}TLS_KEY belong together: give both or none"
+            )
+        if self.tls_key is not None:
+            kept_secret(self.tls_key, f"{PREFIX}TLS_KEY")
+        names = {
+            "ssl.ca.location": self.tls_ca,
+            "ssl.certificate.location": self.tls_certificate,
+            "ssl.key.location": self.tls_key,
+        }
+        found = {name: str(path) for name, path in names.items() if path is not None}
+        return found | self._user() | self._bearer()
+
+    def _user(self) -> dict[str, Any]:
         password = secret_of(self.password, self.password_file, f"{PREFIX}PASSWORD")
         if (self.username is None) != (password is None):
             raise ConfigurationError(
                 f"{PREFIX}USERNAME and {PREFIX}PASSWORD_FILE belong together: give both or none"
             )
-        found: dict[str, Any] = {}
+        return {} if self.username is None else {_USER: f"{self.username}:{password}"}
+
+    def _bearer(self) -> dict[str, Any]:
+        if not self._has_token:
+            return {}
         if self.username is not None:
-            found[_USER] = f"{self.username}:{password}"
-        if self.tls_ca is not None:
-            found["ssl.ca.location"] = str(self.tls_ca)
-        return found
+            raise ConfigurationError(
+                f"{PREFIX}USERNAME and {PREFIX}TOKEN_FILE are both set: give one of them"
+            )
+        secret_of(self.token, self.token_file, f"{PREFIX}TOKEN")
+        return {
+            "bearer.auth.credentials.source": "CUSTOM",
+            "bearer.auth.custom.provider.function": self._fields,
+            "bearer.auth.custom.provider.config": {},
+        }
+
+    def _fields(self, _: object) -> dict[str, str]:
+        """Return what the client sends with a request."""
+        try:
+            token = secret_of(self.token, self.token_file, f"{PREFIX}TOKEN")
+        except ConfigurationError as error:
+            # It could be read at the start: whoever renews it may be about to write it. The records
+            # must wait, and not be rejected for it.
+            raise Unavailable(str(error)) from error
+        return {
+            "bearer.auth.token": str(token),
+            "bearer.auth.logical.cluster": self.logical_cluster,
+        }
 
 
 class ConfluentRegistry:
@@ -80,11 +153,13 @@ class ConfluentRegistry:
             ConfigurationError: a setting of its security is wrong.
         """
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request
-        self._shown, options = without_password(url), RegistrySecurity().options()
+        security = from_environment(RegistrySecurity)
+        self._shown, options = without_password(url), security.options()
         address = urlsplit(url)
-        if _USER in options and address.scheme != "https" and address.hostname not in _LOOPBACK:
+        if security.has_secret and address.scheme != "https" and address.hostname not in _LOOPBACK:
+            what = "PASSWORD" if security.username is not None else "TOKEN"
             raise ConfigurationError(
-                f"schema registry {self._shown}: {PREFIX}PASSWORD would be sent without TLS; write"
+                f"schema registry {self._shown}: {PREFIX}{what} would be sent without TLS; write"
                 " https://"
             )
         try:
@@ -100,40 +175,102 @@ class ConfluentRegistry:
         except (ValueError, TypeError, OSError) as error:
             raise ConfigurationError(f"schema registry {self._shown}: {error}") from error
 
-    def schema(self, schema_id: int) -> str:
+    def schema(self, key: SchemaKey, kind: SchemaKind) -> WriterSchema:
         """See the port."""
-        found: Schema = self._answer(lambda: self._client.get_schema(schema_id))
-        if found.schema_type not in (None, "AVRO"):
-            raise ConfigurationError(f"the registry has it as {found.schema_type}, not as Avro")
-        if found.references:
-            raise ConfigurationError(
-                "it refers to other schemas of the registry, which is not supported"
-            )
-        return found.schema_str or ""
+        form = "serialized" if kind == "PROTOBUF" else None
+        if isinstance(key, str):
+            ask = lambda: self._client.get_schema_by_guid(key, form)  # noqa: E731
+        elif key > _ID_MAX:
+            raise UnknownSchema(f"ids of registries end at {_ID_MAX}")
+        else:
+            ask = lambda: self._client.get_schema(key, fmt=form)  # noqa: E731
+        found: Schema = self._answer(ask, is_lookup_by_guid=isinstance(key, str))
+        written = found.schema_type or "AVRO"
+        if written != kind:
+            raise ConfigurationError(f"the registry has it as {written}, not as {kind}")
+        parts: dict[str, Part] = {}
+        self._add_references(found, kind, parts, set())
+        whole = self._part("", found, kind, parts)
+        if kind == "PROTOBUF":
+            from anabranch.adapters.protobuf_files import with_built_in
+
+            return WriterSchema(with_built_in([*parts.values(), whole]))
+        return WriterSchema((*parts.values(), whole))
 
     def register(self, subject: str, schema: str) -> int:
         """See the port."""
         wanted = Schema(schema, "AVRO")
         return int(self._answer(lambda: self._client.register_schema(subject, wanted)))
 
-    def _answer(self, ask: Callable[[], T]) -> T:
+    def _add_references(
+        self, of: Schema, kind: SchemaKind, parts: dict[str, Part], asked: set[str]
+    ) -> None:
+        """Add to ``parts`` what ``of`` refers to, each after what it refers to itself. ``asked``
+        are the names that were asked for: no registry lets schemas refer to each other in a circle,
+        but a server might.
+        """
+        form = "serialized" if kind == "PROTOBUF" else None
+        for each in of.references or ():
+            if each.name in asked:
+                continue
+            asked.add(each.name)
+            if len(asked) > REFERENCES_MAX:
+                raise ConfigurationError(f"it refers to more than {REFERENCES_MAX} schemas")
+            # Deleted ones too: records that were written with them are still there.
+            ask = lambda: self._client.get_version(each.subject, each.version, True, form)  # noqa: B023, E731
+            try:
+                found = self._answer(ask).schema
+            except UnknownSchema as error:
+                raise UnknownSchema(
+                    f"it refers to version {each.version} of {each.subject}: {error}"
+                ) from error
+            self._add_references(found, kind, parts, asked)
+            parts[each.name] = self._part(each.name, found, kind, parts)
+
+    def _part(self, name: str, of: Schema, kind: SchemaKind, before: dict[str, Part]) -> Part:
+        text = of.schema_str or ""
+        if kind != "PROTOBUF":
+            return Part(name, text.encode())
+        from anabranch.adapters.protobuf_files import file_of
+
+        try:
+            return file_of(name or "schema.proto", text, before.values())
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{name}: {error}" if name else str(error)) from error
+
+    def _answer(self, ask: Callable[[], T], *, is_lookup_by_guid: bool = False) -> T:
         try:
             return ask()
         except SchemaRegistryError as error:
-            status, reason = error.http_status_code, str(error.error_message)
-            text = f"schema registry {self._shown}: {reason[:_MESSAGE_CHARACTERS_MAX]}"
-            if status >= _BROKEN or status == _TOO_MANY:
-                raise Unavailable(text) from error
-            if status in _DENIED:
-                raise Unavailable(
-                    f"{text} ({status}): it needs {PREFIX}USERNAME and {PREFIX}PASSWORD_FILE of a"
-                    " user who may do this"
-                ) from error
-            if status == _NOT_FOUND:
-                raise UnknownSchema(text) from error
-            raise ConfigurationError(text) from error
+            raise self._mistake(error, is_lookup_by_guid) from error
         except httpx2.HTTPError as error:
             raise Unavailable(
                 f"schema registry {self._shown}: no answer"
                 f" ({type(error).__name__}: {str(error)[:_MESSAGE_CHARACTERS_MAX]})"
             ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            # The client takes the answer apart without looking.
+            raise Unavailable(
+                f"schema registry {self._shown}: its answer is not one of a registry"
+                f" ({type(error).__name__}); is the URL right?"
+            ) from error
+
+    def _mistake(
+        self, error: SchemaRegistryError, is_lookup_by_guid: bool
+    ) -> ConfigurationError | Unavailable:
+        """Return what a registry's error means."""
+        status, reason = error.http_status_code, str(error.error_message)
+        text = f"schema registry {self._shown}: {reason[:_MESSAGE_CHARACTERS_MAX]}"
+        if status >= _BROKEN or status == _TOO_MANY:
+            return Unavailable(text)
+        if status in _DENIED:
+            return Unavailable(
+                f"{text} ({status}): it needs {PREFIX}USERNAME and {PREFIX}PASSWORD_FILE, or"
+                f" {PREFIX}TOKEN_FILE, of a user who may do this"
+            )
+        if status != _NOT_FOUND:
+            return ConfigurationError(text)
+        # Registries without GUIDs do not know the path, and say so like any server.
+        if is_lookup_by_guid or error.error_code in _UNKNOWN_CODES:
+            return UnknownSchema(text)
+        return Unavailable(f"{text} (404): nothing is there that is a registry; is the URL right?")

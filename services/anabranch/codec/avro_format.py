@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from anabranch.codec.avro_encoding import AvroEncoder
     from anabranch.codec.avro_records import AvroDecoder
-    from anabranch.codec.formats import Register, SchemaOf
+    from anabranch.codec.formats import Register
+    from anabranch.codec.framing import SchemaOf
     from anabranch.codec.json_records import ExtraFields
     from anabranch.codec.record_schema import RecordSchema
 
@@ -23,6 +24,7 @@ class AvroFormat:
     """
 
     has_extra_fields: Final = False
+    schema_kind: Final = "AVRO"
 
     def decoder(
         self, record: RecordSchema, _: ExtraFields, schema_of: SchemaOf | None, /

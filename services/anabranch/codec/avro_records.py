@@ -10,7 +10,7 @@ are rejected, as in JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,22 +23,23 @@ from anabranch.codec.avro_guard import MalformedError, TooDeepError, TooManyItem
 from anabranch.codec.avro_resolution import MismatchError, resolve, sources_of
 from anabranch.codec.columns import column_of
 from anabranch.codec.field_types import names_of
+from anabranch.codec.framing import (
+    GUID_BYTES,
+    ID_BYTES,
+    LearnedSchemas,
+    SchemaOf,
+    framing_of,
+    key_of,
+)
 from anabranch.codec.guards import Rejected
 from anabranch.codec.record_schema import RecordSchema
-from anabranch.protocol.errors import (
-    ConfigurationError,
-    RecordRejected,
-    RejectionReason,
-    UnknownSchema,
-)
+from anabranch.codec.writer_schema import SchemaKey, WriterSchema, shown_key
+from anabranch.protocol.errors import ConfigurationError, RecordRejected, RejectionReason
 from anabranch.protocol.limits import RECORD_ITEMS_MAX
 
-SCHEMA_IDS_MAX: Final = 1_000
-"""Different ids of a registry in the records of one source, those that it does not have included:
-more than the versions of any record. Whoever may write the topic can make up no end of them.
-"""
-_CONFLUENT_BYTES: Final = 5
 _SINGLE_OBJECT_BYTES: Final = 10
+_FRAMING_BYTES: Final = {b"\0": ID_BYTES, b"\1": GUID_BYTES, b"\xc3": _SINGLE_OBJECT_BYTES}
+"""Bytes in front of a record, by the first of them."""
 
 
 def fingerprint_of(record: RecordSchema) -> str:
@@ -53,20 +54,17 @@ class _Version:
 
     Attributes:
         label: The schema, for messages.
-        schema_id: Its id in Confluent framing.
-        confluent: First bytes of a value in Confluent framing; None: another schema has the id.
-        single_object: The same of a single object; None: its fingerprint is not known.
+        schema_id: Its id without a registry.
+        framings: First bytes of a value that was written with it.
         read: Reads one record.
         sources: For each field of the newest version, its index here; None: the default.
         bulk: How to read many at once; None: one by one.
     """
 
     def __init__(
-        self, label: str, schema_id: int, writer: avro_schema.Type, wanted: RecordSchema
+        self, label: str, writer: avro_schema.Type, wanted: RecordSchema, framings: list[bytes]
     ) -> None:
-        self.label, self.schema_id = label, schema_id
-        self.confluent: bytes | None = b"\0" + schema_id.to_bytes(4, "big")
-        self.single_object: bytes | None = None
+        self.label, self.framings = label, framings
         try:
             self.read = resolve(writer, names_of(wanted.avro), wanted.fields)
         except MismatchError as error:
@@ -82,69 +80,51 @@ def _of_file(written: RecordSchema, wanted: RecordSchema, *, is_numbered: bool) 
     framing.
     """
     writer = avro_schema.of_notation(written.avro)
-    made = _Version(f"{written.name} v{written.version}", written.schema_id, writer, wanted)
-    made.single_object = b"\xc3\x01" + bytes.fromhex(fingerprint_of(written))
-    if not is_numbered:
-        made.confluent = None
-    return made
-
-
-def _of_registry(text: str, schema_id: int, wanted: RecordSchema) -> _Version:
-    label = f"{wanted.name} with schema id {schema_id}"
-    try:
-        writer = avro_schema.parse(text)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{label}: {error}") from None
-    return _Version(label, schema_id, writer, wanted)
+    framings = [b"\xc3\x01" + bytes.fromhex(fingerprint_of(written))]
+    if is_numbered:
+        framings.append(b"\0" + written.schema_id.to_bytes(4, "big"))
+    return _Version(f"{written.name} v{written.version}", writer, wanted, framings)
 
 
 class AvroDecoder:
     """Decodes the records of one schema and its older versions."""
 
-    def __init__(self, record: RecordSchema, schema_of: Callable[[int], str] | None = None) -> None:
+    def __init__(self, record: RecordSchema, schema_of: SchemaOf | None = None) -> None:
         """``schema_of``: the ids in Confluent framing are those of a registry, which it asks."""
         self._record = record
         self._schema = record.arrow_schema()
-        self._schema_of = schema_of
-        self._versions = [
-            _of_file(written, record, is_numbered=schema_of is None)
-            for written in (record, *record.older)
-        ]
-        self._unusable: dict[bytes, str] = {}
-        """Confluent framing -> why records with it are rejected. For good: a schema never
-        changes.
-        """
-        self._not_there: dict[bytes, str] = {}
-        """The same of those whose schema the registry did not have when it was asked last."""
-        self._usual: tuple[bytes | None, int] = (self._versions[0].confluent, 0)
-        """The framing that most records have, and the number of its version."""
+        self._learned = None if schema_of is None else LearnedSchemas(schema_of, self._of_registry)
+        self._versions: list[_Version] = []
+        self._numbers: dict[bytes, int] = {}
+        """Number of the version that a framing names."""
+        for written in (record, *record.older):
+            self._add(_of_file(written, record, is_numbered=schema_of is None))
+        self._usual = self._versions[0].framings[-1]
+        """The framing that most records have."""
 
-    def _learn(self, values: Sequence[bytes], schema_of: Callable[[int], str]) -> None:
-        """Get the schemas of ``values`` that are not known yet. That there is none, or one that
-        cannot be read as the record, is no error: records that were written with it are rejected.
-        One that the registry does not have is asked for again with every batch; whoever gives
-        ``schema_of`` decides how often the registry is.
-        """
-        known = {version.confluent for version in self._versions} | self._unusable.keys()
-        framings = {value[:_CONFLUENT_BYTES] for value in values if not value[0]} - known
-        found = sorted(framing for framing in framings if len(framing) == _CONFLUENT_BYTES)
-        new = [framing for framing in found if framing not in self._not_there]
-        asked = len(known) + len(self._not_there)
-        left = max(0, SCHEMA_IDS_MAX + len(self._record.older) + 1 - asked)
-        # The registry may have learned those that it did not have.
-        for framing in [*(each for each in found if each in self._not_there), *new[:left]]:
-            schema_id = int.from_bytes(framing[1:], "big")
-            try:
-                version = _of_registry(schema_of(schema_id), schema_id, self._record)
-            except UnknownSchema as error:
-                self._not_there[framing] = "; ".join(str(error).splitlines())
-                continue
-            except ConfigurationError as error:
-                self._unusable[framing] = "; ".join(str(error).splitlines())
-            else:
-                self._usual = (framing, len(self._versions))
-                self._versions.append(version)
-            self._not_there.pop(framing, None)
+    def _add(self, version: _Version) -> None:
+        for framing in version.framings:
+            # Of two versions that say the same the newer one reads.
+            self._numbers.setdefault(framing, len(self._versions))
+        self._versions.append(version)
+
+    def _of_registry(self, key: SchemaKey, schema: WriterSchema) -> _Version:
+        """Return the version that ``schema`` is. Raises ConfigurationError if it is of no use."""
+        label = f"{self._record.name} with {shown_key(key)}"
+        try:
+            writer = avro_schema.of_parts(schema)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{label}: {error}") from None
+        return _Version(label, writer, self._record, [])
+
+    def _learn(self, values: Sequence[bytes], learned: LearnedSchemas[_Version]) -> None:
+        """Get the schemas of ``values`` that are not known yet."""
+        framings = {framing_of(value) for value in values} - {b""}
+        for framing in learned.learn(framings):
+            version = learned.usable[framing]
+            version.framings.append(framing)
+            self._usual = framing
+            self._add(version)
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
         """The records of ``values``, in order, without those that are rejected. Values passed
@@ -153,8 +133,8 @@ class AvroDecoder:
         Raises:
             AnabranchError: as ``schema_of``, for want of an answer; then nothing is decoded.
         """
-        if self._schema_of is not None:
-            self._learn(values, self._schema_of)
+        if self._learned is not None:
+            self._learn(values, self._learned)
         which, headers = self._framing(values)
         tables: list[pa.Table] = []
         places: list[Any] = []
@@ -226,13 +206,18 @@ class AvroDecoder:
         return RecordRejected(RejectionReason.NOT_AVRO, "the bytes do not fit the schema")
 
     def _header(self, value: bytes) -> tuple[_Version, int]:
-        for version in self._versions:
-            if version.confluent is not None and value.startswith(version.confluent):
-                return version, _CONFLUENT_BYTES
-            if version.single_object is not None and value.startswith(version.single_object):
-                return version, _SINGLE_OBJECT_BYTES
-        if value[:1] == b"\0" and len(value) >= _CONFLUENT_BYTES:
-            raise RecordRejected(RejectionReason.UNKNOWN_SCHEMA, self._unknown(value))
+        framing = value[: _FRAMING_BYTES.get(value[:1], 0)]
+        number = self._numbers.get(framing)
+        if number is not None:
+            return self._versions[number], len(framing)
+        if self._is_bare(value):
+            raise RecordRejected(
+                RejectionReason.NOT_AVRO,
+                f"the bytes are {self._versions[0].label} without framing; the producer must write"
+                " Confluent framing (00 and the schema id first), or single objects (C3 01)",
+            )
+        if framing_of(value):
+            raise RecordRejected(RejectionReason.UNKNOWN_SCHEMA, self._unknown(framing))
         if value[:2] == b"\xc3\x01" and len(value) >= _SINGLE_OBJECT_BYTES:
             raise RecordRejected(
                 RejectionReason.UNKNOWN_SCHEMA,
@@ -242,45 +227,39 @@ class AvroDecoder:
             RejectionReason.NOT_AVRO, "neither Confluent framing (00) nor a single object (C3 01)"
         )
 
-    def _unknown(self, value: bytes) -> str:
-        """Why the schema id of ``value`` is of no use."""
-        schema_id = int.from_bytes(value[1:5], "big")
-        if self._schema_of is None:
-            known = ", ".join(str(version.schema_id) for version in self._versions)
-            return f"schema id {schema_id} is not known; {self._record.name} has {known}"
-        why = {**self._unusable, **self._not_there}.get(
-            value[:_CONFLUENT_BYTES],
-            f"there were {SCHEMA_IDS_MAX} others, more than this source looks up",
-        )
-        return f"schema id {schema_id}: {why}"
+    def _is_bare(self, value: bytes) -> bool:
+        """Return whether all of ``value`` is one record, without framing. A record may begin with
+        any byte: one of no use as a framing says nothing.
+        """
+        try:
+            _read(self._versions[0], value, 0)
+        except RecordRejected:
+            return False
+        return True
+
+    def _unknown(self, framing: bytes) -> str:
+        """Why the schema that ``framing`` names is of no use."""
+        if self._learned is not None:
+            return self._learned.why_not(framing)
+        known = ", ".join(str(each.schema_id) for each in (self._record, *self._record.older))
+        return f"{shown_key(key_of(framing))} is not known; {self._record.name} has {known}"
 
     def _framing(self, values: Sequence[bytes]) -> tuple[Any, Any]:
         """(number of the version or -1, bytes of framing) of each value."""
-        usual, number = self._usual
+        usual = self._usual
         # A list is faster, and nearly always all of it is needed.
-        if usual is not None and all([value.startswith(usual) for value in values]):  # noqa: C419
+        if all([value.startswith(usual) for value in values]):  # noqa: C419
             return (
-                np.full(len(values), number, dtype=np.int16),
-                np.full(len(values), _CONFLUENT_BYTES),
+                np.full(len(values), self._numbers[usual], dtype=np.int16),
+                np.full(len(values), len(usual)),
             )
         which = np.full(len(values), -1, dtype=np.int16)
         headers = np.zeros(len(values), dtype=np.int64)
-        marks = {
-            version.confluent: (number, _CONFLUENT_BYTES)
-            for number, version in reversed(list(enumerate(self._versions)))
-            if version.confluent is not None
-        }
-        marks |= {
-            version.single_object: (number, _SINGLE_OBJECT_BYTES)
-            for number, version in reversed(list(enumerate(self._versions)))
-            if version.single_object is not None
-        }
         for index, value in enumerate(values):
-            found = marks.get(
-                value[: _CONFLUENT_BYTES if value[:1] == b"\0" else _SINGLE_OBJECT_BYTES]
-            )
-            if found is not None:
-                which[index], headers[index] = found
+            size = _FRAMING_BYTES.get(value[:1], 0)
+            number = self._numbers.get(value[:size])
+            if number is not None:
+                which[index], headers[index] = number, size
         return which, headers
 
     def _resolve(self, version: _Version, columns: list[pa.Array | None], count: int) -> pa.Table:

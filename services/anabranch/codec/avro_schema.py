@@ -24,6 +24,7 @@ from anabranch.codec.field_types import (
     UUID_BYTES,
     full_name,
 )
+from anabranch.codec.writer_schema import WriterSchema
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MIB
 
@@ -83,19 +84,29 @@ class Type:
         return self.logical or self.kind
 
 
-def parse(text: str) -> Type:
-    """Return the type that a schema's text describes.
+def of_parts(schema: WriterSchema) -> Type:
+    """Return the type of a registry's schema. Named types of the schemas that it refers to are
+    known in it.
 
     Raises:
-        ConfigurationError: The text is no schema, or exceeds a limit.
+        ConfigurationError: A text is no schema, or exceeds a limit.
     """
-    if len(text) > WRITER_SCHEMA_BYTES_MAX:
+    if schema.size_bytes > WRITER_SCHEMA_BYTES_MAX:
         raise ConfigurationError(f"it is larger than {WRITER_SCHEMA_BYTES_MAX} bytes")
+    parser = _Parser()
+    for part in schema.parts[:-1]:
+        try:
+            parser.type(_notation(part.content), "", 0)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{part.name}, which it refers to: {error}") from error
+    return parser.type(_notation(schema.parts[-1].content), "", 0)
+
+
+def _notation(text: bytes) -> object:
     try:
-        avro = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"it is not JSON: {error}") from error
-    return of_notation(avro)
 
 
 def of_notation(avro: object) -> Type:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from anabranch.codec.formats import FORMATS, Register, SchemaOf
+from anabranch.codec.formats import FORMATS, Register
+from anabranch.codec.framing import SchemaOf, framed
 from anabranch.codec.guards import Rejected, admit
 from anabranch.codec.json_records import ExtraFields, JsonEncoder
 from anabranch.codec.record_schema import RecordSchema
@@ -55,12 +56,29 @@ class Decoder:
         schema_of: SchemaOf | None = None,
     ) -> None:
         self._inner = FORMATS[format].decoder(record, extra_fields, schema_of)
+        self._takes_schema_ids = FORMATS[format].schema_kind is not None
 
-    def decode(self, values: Sequence[bytes | None]) -> Decoded:
-        """Every value becomes a row or a rejection. Whatever the values are, nothing is raised but
-        what ``schema_of`` raises for want of an answer.
+    def decode(
+        self, values: Sequence[bytes | None], schema_ids: Sequence[bytes | None] | None = None
+    ) -> Decoded:
+        """Make a row or a rejection of every value.
+
+        Args:
+            values: Values of records.
+            schema_ids: Header of each record that names its schema (``framing``); None: there is
+                none.
+
+        Raises:
+            AnabranchError: as ``schema_of``, for want of an answer. Nothing else, whatever the
+                values are.
         """
         admitted, places, not_admitted, size_bytes = admit(values)
+        if schema_ids is not None and self._takes_schema_ids:
+            places = list(range(len(values))) if places is None else places
+            admitted, wrong = framed(admitted, [schema_ids[place] for place in places])
+            not_admitted = [*not_admitted, *((places[index], error) for index, error in wrong)]
+            wrongs = {index for index, _ in wrong}
+            places = [place for index, place in enumerate(places) if index not in wrongs]
         table, rejected = self._inner.decode(admitted)
         if places is None and not rejected:
             return Decoded(table, None, [], size_bytes)

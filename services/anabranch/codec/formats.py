@@ -16,15 +16,12 @@ from anabranch.codec.json_format import JsonFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from anabranch.codec.framing import SchemaOf
     from anabranch.codec.guards import Rejected
     from anabranch.codec.json_records import ExtraFields
     from anabranch.codec.record_schema import RecordSchema
+    from anabranch.codec.writer_schema import SchemaKind
 
-SchemaOf = Callable[[int], str]
-"""The Avro schema that a registry has under an id (``ports.SchemaRegistry.schema``). Its
-``ConfigurationError`` rejects the records of that id, for good unless it is an ``UnknownSchema``;
-whatever else it raises passes through.
-"""
 Register = Callable[[str], int]
 """The id that a registry gives to an Avro schema, under the subject of whoever made this."""
 
@@ -53,6 +50,10 @@ class Format(Protocol):
     @property
     def has_extra_fields(self) -> bool:
         """Whether a value may have fields that its record has not."""
+
+    @property
+    def schema_kind(self) -> SchemaKind | None:
+        """Kind of the schemas of a registry that its values name; None: they name none."""
 
     def decoder(
         self, record: RecordSchema, extra_fields: ExtraFields, schema_of: SchemaOf | None, /

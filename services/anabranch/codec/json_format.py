@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch.codec.formats import Register, SchemaOf
+    from anabranch.codec.formats import Register
+    from anabranch.codec.framing import SchemaOf
     from anabranch.codec.json_records import ExtraFields, JsonDecoder, JsonEncoder
     from anabranch.codec.record_schema import RecordSchema
 
@@ -18,6 +19,7 @@ class JsonFormat:
     """Objects, which name their fields. There is nothing to register."""
 
     has_extra_fields: Final = True
+    schema_kind: Final = None
 
     def decoder(
         self, record: RecordSchema, extra_fields: ExtraFields, _: SchemaOf | None, /

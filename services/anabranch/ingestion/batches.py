@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Decoded
+from anabranch.codec.framing import VALUE_SCHEMA_ID
 from anabranch.ingestion import event_time
 from anabranch.protocol.edge.ingestion import ChunkFacts, EventTimeLimits
 from anabranch.protocol.errors import RecordRejected, RejectionReason
@@ -78,6 +79,23 @@ class Batch:
         for number in reversed(self.heartbeats):
             del values[number]
         return values
+
+    def schema_ids(self) -> list[bytes | None] | None:
+        """Return the header that names the schema of each of ``values``, or None if no record has
+        it. Of several the first counts, as for Confluent's deserializers.
+        """
+        found: list[bytes | None] = []
+        for chunk in self.chunks:
+            if any(chunk.headers):
+                found += [
+                    next((value for key, value in headers if key == VALUE_SCHEMA_ID), None)
+                    for headers in chunk.headers
+                ]
+            else:
+                found += [None] * len(chunk.offsets)
+        for number in reversed(self.heartbeats):
+            del found[number]
+        return found if any(header is not None for header in found) else None
 
     def numbers(self, decoded: Decoded) -> event_time.Times | None:
         """Return the record number of each decoded row, or None if row i is record i."""

@@ -31,6 +31,8 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.edge import Decoded, Decoder
+from anabranch.codec.formats import FORMATS
+from anabranch.codec.writer_schema import shown_key
 from anabranch.ingestion.awaited_input import AwaitedInput
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
@@ -78,6 +80,7 @@ from anabranch.runtime.stream_logs import open_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from anabranch.codec.writer_schema import SchemaKey, SchemaKind, WriterSchema
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin, LogReader, SchemaRegistry
     from anabranch.protocol.edge.handover import EndedStream
@@ -202,7 +205,9 @@ class IngestionService:
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
         self._awaited_input = AwaitedInput(context.log, self._pipeline, source, stream)
         self._lookups = SchemaLookups()
-        schema_of = None if registry is None else partial(self._schema_of, registry)
+        kind, schema_of = FORMATS[source.format].schema_kind, None
+        if registry is not None and kind is not None:
+            schema_of = partial(self._schema_of, registry, kind)
         self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS
         self._record_bytes = _RECORD_BYTES_AT_FIRST
@@ -475,7 +480,7 @@ class IngestionService:
                 break
             piece = Batch.of([chunk for chunk in chunks if chunk.offsets])
             if piece.records:
-                pieces.append((piece, self._decoder.decode(piece.values())))
+                pieces.append((piece, self._decode(piece)))
                 size_bytes += pieces[-1][1].size_bytes
                 self._record_bytes = max(1, pieces[-1][1].size_bytes // piece.records)
             taken, wanted = taken + piece.records, wanted + at_most
@@ -486,8 +491,13 @@ class IngestionService:
         if not self._backlog:
             self._finish()
 
-    def _schema_of(self, registry: SchemaRegistry, schema_id: int) -> str:
-        """Return the schema that ``registry`` holds under ``schema_id``.
+    def _decode(self, batch: Batch) -> Decoded:
+        return self._decoder.decode(batch.values(), batch.schema_ids())
+
+    def _schema_of(
+        self, registry: SchemaRegistry, kind: SchemaKind, key: SchemaKey, /
+    ) -> WriterSchema:
+        """Return the schema of ``kind`` that ``registry`` holds under ``key``.
 
         Raises:
             UnknownSchema: it has none, or had none a moment ago
@@ -496,21 +506,19 @@ class IngestionService:
                 records again.
         """
         now_ms, logger = self._context.clock.monotonic_ms(), self._context.logger
-        if why := self._lookups.answered_lately(schema_id, now_ms):
+        if why := self._lookups.answered_lately(key, now_ms):
             raise UnknownSchema(why)
         try:
-            schema = registry.schema(schema_id)
+            schema = registry.schema(key, kind)
         except UnknownSchema as error:
-            pause_ms = self._lookups.unknown(schema_id, str(error), now_ms)
+            pause_ms = self._lookups.unknown(key, str(error), now_ms)
             logger.warning(
-                "the registry does not have a schema id: its records become dead letters",
-                schema_id=schema_id,
+                "the registry does not have a schema: its records become dead letters",
+                schema=shown_key(key),
                 asked_again_after_ms=pause_ms,
             )
             raise
-        logger.info(
-            "schema_looked_up", schema_id=schema_id, was_unknown=self._lookups.found(schema_id)
-        )
+        logger.info("schema_looked_up", schema=shown_key(key), was_unknown=self._lookups.found(key))
         return schema
 
     def stop(self) -> None:
@@ -543,7 +551,7 @@ class IngestionService:
         ):
             self._records_max = max(1_000, batch.records // 2)
             for half in batch.halves():
-                self._process(half, self._decoder.decode(half.values()))
+                self._process(half, self._decode(half))
             return
         crash_point("ingestion.decoded")
         for number, why in judged.rejected:

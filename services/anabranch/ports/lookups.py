@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from anabranch.codec.writer_schema import SchemaKey, SchemaKind, WriterSchema
+
 
 class Index(Protocol):
     """Fast lookups, never the truth: every method may find nothing, and every caller must do
@@ -41,14 +43,15 @@ class Index(Protocol):
 
 
 class SchemaRegistry(Protocol):
-    """Registry of record schemas by id, kept by others. The schema of an id never changes."""
+    """Registry of record schemas by id and GUID, kept by others. A schema never changes."""
 
-    def schema(self, schema_id: int) -> str:
-        """Return the Avro schema of ``schema_id``, as text.
+    def schema(self, key: SchemaKey, kind: SchemaKind) -> WriterSchema:
+        """Return the schema under ``key``, with all that it refers to.
 
         Raises:
-            UnknownSchema: the registry has none at present.
-            ConfigurationError: the schema refers to others, or is not Avro; the text says which.
+            UnknownSchema: the registry has none at present, or lacks one that it refers to.
+            ConfigurationError: the schema is not of ``kind``, or exceeds a limit; the text says
+                what it is.
             Unavailable: no answer.
         """
 

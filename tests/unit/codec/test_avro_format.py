@@ -8,7 +8,9 @@ import pytest
 
 from anabranch.codec.avro_format import AvroFormat
 from anabranch.codec.record_schema import from_avro
+from anabranch.codec.writer_schema import SchemaKey, WriterSchema
 from anabranch.protocol.errors import Unavailable
+from harness.registries import alone
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -32,15 +34,15 @@ class Registry:
     def __init__(self, schema_id: int) -> None:
         self.schema_id = schema_id
         self.registered: list[dict[str, Any]] = []
-        self.lookups: list[int] = []
+        self.lookups: list[SchemaKey] = []
 
     def register(self, schema: str) -> int:
         self.registered.append(json.loads(schema))
         return self.schema_id
 
-    def schema_of(self, schema_id: int) -> str:
-        self.lookups.append(schema_id)
-        return json.dumps(self.registered[0])
+    def schema_of(self, key: SchemaKey, /) -> WriterSchema:
+        self.lookups.append(key)
+        return alone(json.dumps(self.registered[0]))
 
 
 def test_records_in_json_become_values_that_the_decoder_reads() -> None:
@@ -72,7 +74,7 @@ def test_an_outputs_schema_is_registered_without_an_id_of_ours() -> None:
 def test_a_registry_that_does_not_answer_is_not_taken_for_an_answer() -> None:
     lookups = []
 
-    def away(schema_id: int) -> str:
+    def away(schema_id: SchemaKey, /) -> WriterSchema:
         lookups.append(schema_id)
         raise Unavailable("away")
 

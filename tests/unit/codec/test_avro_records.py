@@ -10,15 +10,18 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec.avro_encoding import AvroEncoder
-from anabranch.codec.avro_records import SCHEMA_IDS_MAX, AvroDecoder
+from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.avro_schema import WRITER_SCHEMA_BYTES_MAX
+from anabranch.codec.framing import SCHEMA_IDS_MAX
 from anabranch.codec.record_schema import RecordSchema, from_avro
+from anabranch.codec.writer_schema import SchemaKey, WriterSchema
 from anabranch.protocol.errors import (
     ConfigurationError,
     RecordRejected,
     RejectionReason,
     UnknownSchema,
 )
+from harness.registries import alone
 
 AVRO: dict[str, Any] = {
     "type": "record",
@@ -315,17 +318,19 @@ class Registry:
     """Schemas, as text, by id."""
 
     def __init__(self, **schemas: str) -> None:
-        self._schemas = {int(name[1:]): text for name, text in schemas.items()}
-        self.lookups: list[int] = []
+        self._schemas: dict[SchemaKey, str] = {
+            int(name[1:]): text for name, text in schemas.items()
+        }
+        self.lookups: list[SchemaKey] = []
 
     def learn(self, schema_id: int, text: str) -> None:
         self._schemas[schema_id] = text
 
-    def schema_of(self, schema_id: int) -> str:
-        self.lookups.append(schema_id)
-        if schema_id not in self._schemas:
+    def schema_of(self, key: SchemaKey, /) -> WriterSchema:
+        self.lookups.append(key)
+        if key not in self._schemas:
             raise UnknownSchema("not\nthere")
-        return self._schemas[schema_id]
+        return alone(self._schemas[key])
 
 
 class TestRegistry:
@@ -354,7 +359,7 @@ class TestRegistry:
         row = {"a": 1, "b": 2}
         values = [framed(row, SMALL, 70), framed(row, SMALL, 7), framed(row, SMALL, 70)]
         for lookups in ([7, 70], [7, 70, 70]):
-            table, rejected = decoder.decode([*values, b"\0\0", single(row, SMALL)])
+            table, rejected = decoder.decode([*values, b"\0\0\0", single(row, SMALL)])
             assert registry.lookups == lookups
             assert table.to_pylist() == [row, row]
             assert [(index, error.reason.value, str(error)) for index, error in rejected] == [
@@ -427,6 +432,26 @@ class TestRegistry:
         assert error.reason is RejectionReason.UNKNOWN_SCHEMA
         assert re.search(says, str(error))
 
+    def test_a_guid_names_a_schema_like_an_id(self) -> None:
+        asked: list[SchemaKey] = []
+
+        def schema_of(key: SchemaKey, /) -> WriterSchema:
+            asked.append(key)
+            return alone(json.dumps(SMALL))
+
+        decoder = AvroDecoder(record(SMALL), schema_of)
+        row = {"a": 1, "b": 2}
+        body = framed(row, SMALL, 7)[5:]
+        guid = b"\1" + bytes(range(16))
+        for values in ([guid + body], [guid + body, framed(row, SMALL, 7)]):
+            table, rejected = decoder.decode(values)
+            assert (table.to_pylist(), rejected) == ([row] * len(values), [])
+        assert asked == ["00010203-0405-0607-0809-0a0b0c0d0e0f", 7]
+        ((_, error),) = AvroDecoder(record(SMALL)).decode([guid + body])[1]
+        assert str(error).startswith(
+            "schema GUID 00010203-0405-0607-0809-0a0b0c0d0e0f is not known"
+        )
+
     def test_ids_without_end_are_not_looked_up(self) -> None:
         registry = Registry()
         decoder = AvroDecoder(record(SMALL), registry.schema_of)
@@ -438,3 +463,28 @@ class TestRegistry:
             f"schema id {SCHEMA_IDS_MAX + 49}: there were {SCHEMA_IDS_MAX} others, more than this"
             " source looks up"
         )
+
+
+class TestBare:
+    """Records without framing."""
+
+    @pytest.mark.parametrize("row", [{"a": 0, "b": 2}, {"a": -1, "b": 0}, {"a": 7, "b": None}])
+    @pytest.mark.parametrize("has_registry", [False, True])
+    def test_the_reason_says_that_there_is_no_framing(
+        self, row: dict[str, Any], has_registry: bool
+    ) -> None:
+        """Whatever its first byte is: 0 and 1 begin framings, too."""
+        texts = {
+            "type": "record",
+            "name": "r",
+            "fields": [
+                {"name": "a", "type": "long"},
+                {"name": "b", "type": ["null", "long"], "default": None},
+                {"name": "c", "type": "string"},
+            ],
+        }
+        value = framed({**row, "c": "text of some length"}, texts, 1)[5:]
+        decoder = AvroDecoder(record(texts), Registry().schema_of if has_registry else None)
+        ((_, error),) = decoder.decode([value])[1]
+        assert error.reason is RejectionReason.NOT_AVRO
+        assert "v1 without framing; the producer must write Confluent framing" in str(error)

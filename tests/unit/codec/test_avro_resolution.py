@@ -18,6 +18,7 @@ from anabranch.codec.avro_schema import of_notation
 from anabranch.codec.field_types import names_of
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import RejectionReason
+from harness.registries import alone
 
 AT = {"name": "at", "type": "long"}
 V = {"name": "v", "type": "double"}
@@ -68,7 +69,7 @@ def read(reader: dict[str, Any], writer: dict[str, Any], *rows: dict[str, Any]) 
     """Return the rows, and (reason, text) of those that are rejected, each way of reading giving
     the same.
     """
-    decoder = AvroDecoder(from_avro(reader, "r"), lambda _: json.dumps(writer))
+    decoder = AvroDecoder(from_avro(reader, "r"), lambda _: alone(json.dumps(writer)))
     values = [bytes_of(writer, row) for row in rows]
     found = []
     for _ in range(2):
@@ -215,7 +216,7 @@ def test_a_recursive_record_is_read_without_the_part_that_recurs() -> None:
 
 def test_a_value_of_a_recursive_type_that_is_too_deep_is_rejected() -> None:
     writer = record(AT, V, {"name": "n", "type": CHAIN})
-    decoder = AvroDecoder(from_avro(READER, "r"), lambda _: json.dumps(writer))
+    decoder = AvroDecoder(from_avro(READER, "r"), lambda _: alone(json.dumps(writer)))
     body = b"\0\0\0\0\7" + b"\2" + b"\0" * 8
     for levels, reasons in ((15, []), (16, [RejectionReason.TOO_DEEP]), (10**5, ["too_deep"])):
         value = body + b"\2\2" * levels + b"\2\0"

@@ -16,6 +16,7 @@ from anabranch.codec.field_types import BRANCH, Field
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import RejectionReason
 from harness.examples import examples
+from harness.registries import alone
 
 EXAMPLES = examples(100)
 PLAIN: dict[str, Any] = {
@@ -185,7 +186,7 @@ def plainly(value: Any, field: Field) -> Any:
 
 def decoder_of(writer: dict[str, Any], reader: dict[str, Any]) -> AvroDecoder:
     """Return what reads records of ``writer`` with the id 7 as ``reader``."""
-    return AvroDecoder(from_avro(reader, "r"), lambda _: json.dumps(writer))
+    return AvroDecoder(from_avro(reader, "r"), lambda _: alone(json.dumps(writer)))
 
 
 def rows_of(decoder: AvroDecoder, record: RecordSchema, bodies: list[bytes]) -> list[Any]:

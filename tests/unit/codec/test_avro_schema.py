@@ -13,10 +13,12 @@ from anabranch.codec.avro_schema import (
     WRITER_SCHEMA_BYTES_MAX,
     WRITER_TYPES_MAX,
     of_notation,
-    parse,
+    of_parts,
     wire,
 )
+from anabranch.codec.writer_schema import Part, WriterSchema
 from anabranch.protocol.errors import ConfigurationError
+from harness.registries import alone
 
 INT = {"name": "a", "type": "int"}
 
@@ -111,7 +113,7 @@ def test_what_is_no_schema_says_why(avro: object, says: str) -> None:
 )
 def test_texts_that_are_no_schema_say_why(text: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        parse(text)
+        of_parts(alone(text))
 
 
 def test_the_same_bytes_are_described_in_plain_terms() -> None:
@@ -126,7 +128,7 @@ def test_the_same_bytes_are_described_in_plain_terms() -> None:
             {"name": "l", "type": {"type": "array", "items": "f"}},
         )
     )
-    found = wire(parse(text))
+    found = wire(of_parts(alone(text)))
     assert [each["type"] for each in found["fields"]] == [
         "int",
         "int",
@@ -141,3 +143,26 @@ def test_the_same_bytes_are_described_in_plain_terms() -> None:
         {"type": "array", "items": "t4"},
     ]
     assert fastavro.parse_schema(found)["name"] == "t1"
+
+
+def test_named_types_of_the_schemas_that_it_refers_to_are_known() -> None:
+    inner = {"type": "enum", "name": "Kind", "namespace": "com.acme", "symbols": ["A", "B"]}
+    middle = record({"name": "kind", "type": "com.acme.Kind"}, name="Middle", namespace="com.acme")
+    outer = record({"name": "middle", "type": "com.acme.Middle"}, INT)
+    texts = [("com.acme.Kind", inner), ("com.acme.Middle", middle), ("", outer)]
+    parts = tuple(Part(name, json.dumps(avro).encode()) for name, avro in texts)
+    found = of_parts(WriterSchema(parts))
+    assert found.fields == ["middle", "a"]
+    assert found.inner[0].inner[0].symbols == ("A", "B")
+    with pytest.raises(ConfigurationError, match=r"'com\.acme\.Middle' is not a type"):
+        of_parts(WriterSchema(parts[-1:]))
+    broken = WriterSchema((Part("com.acme.Kind", b"{"), parts[-1]))
+    with pytest.raises(ConfigurationError, match=r"com\.acme\.Kind, which it refers to: .* JSON"):
+        of_parts(broken)
+
+
+def test_all_parts_of_a_schema_count_for_its_size() -> None:
+    half = Part("half", b'"int"' + b" " * (WRITER_SCHEMA_BYTES_MAX // 2))
+    assert of_parts(WriterSchema((half,))).kind == "int"
+    with pytest.raises(ConfigurationError, match="larger than"):
+        of_parts(WriterSchema((half, half)))

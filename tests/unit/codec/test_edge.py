@@ -9,6 +9,7 @@ from anabranch.codec.edge import Decoder, Encoder
 from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
+from harness.registries import alone
 
 RECORD = from_avro(
     {
@@ -74,7 +75,10 @@ def test_a_registry_has_part_in_avro() -> None:
     values = Encoder(TABLE.schema, "avro", name="r", register=register).values(TABLE)
     assert values[0][:5] == b"\0\0\0\0\x09"
     assert Decoder(RECORD, "avro").decode(values).table.num_rows == 0
-    assert Decoder(RECORD, "avro", schema_of=schemas.__getitem__).decode(values).table == TABLE
+    assert (
+        Decoder(RECORD, "avro", schema_of=lambda key: alone(schemas[int(key)])).decode(values).table
+        == TABLE
+    )
     assert json.loads(schemas[9])["name"] == "r"
 
 
@@ -83,3 +87,29 @@ def test_a_key_column_that_is_not_there_is_rejected() -> None:
         ConfigurationError, match="key column b is not a column of the output; there are a, s"
     ):
         Encoder(TABLE.schema, "json", ["a", "b"])
+
+
+def test_the_schema_id_may_stand_in_a_header_and_others_are_not_disturbed() -> None:
+    schemas: dict[int, str] = {}
+
+    def register(schema: str) -> int:
+        schemas[9] = schema
+        return 9
+
+    first, second, third = Encoder(TABLE.schema, "avro", name="r", register=register).values(
+        pa.concat_tables([TABLE, TABLE.slice(0, 1)]).slice(0, 3)
+    )
+    decoder = Decoder(RECORD, "avro", schema_of=lambda key: alone(schemas[int(key)]))
+    values = [first, None, second[5:], b"", third[5:], third]
+    ids = [None, b"\0\0\0\0\x09", second[:5], None, b"x", None]
+    decoded = decoder.decode(values, ids)
+    assert decoded.rows == [0, 2, 5]
+    assert decoded.size_bytes == sum(len(value or b"") for value in values)
+    assert [(index, why.reason.value) for index, why in decoded.rejected] == [
+        (1, "null_value"),
+        (3, "empty_value"),
+        (4, "unknown_schema"),
+    ]
+    all_good = decoder.decode([first[5:], second[5:]], [first[:5], second[:5]])
+    assert (all_good.table.num_rows, all_good.rejected) == (2, [])
+    assert Decoder(RECORD, "json").decode([b'{"a":1,"s":"x"}'], [b"\0\0\0\0\x09"]).rows is None

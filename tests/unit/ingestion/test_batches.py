@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch.codec.edge import Decoder
+from anabranch.codec.framing import VALUE_SCHEMA_ID
 from anabranch.ingestion.batches import HEARTBEAT, Batch, Judged, joined, judge
 from anabranch.pipeline.model import EventTime
 from anabranch.ports import Chunk, Headers, TopicPartition
@@ -306,3 +307,13 @@ class TestJoined:
         numbers = [number for number, _ in found.rejected]
         values = [v for c in batch.chunks for v in c.values]
         assert {values[number] for number in numbers} <= {b"no", b"", b"{"}
+
+
+def test_the_header_of_the_schema_goes_with_its_value() -> None:
+    """Heartbeats have no value that is decoded; of several headers the first counts."""
+    named = chunk(0, b"a", (BEAT, b"1000"), b"b")
+    headers = [[(VALUE_SCHEMA_ID, b"1"), (VALUE_SCHEMA_ID, b"2")], named.headers[1], ()]
+    batch = Batch.of([chunk(1, b"c"), replace(named, headers=headers)])
+    assert batch.values() == [b"c", b"a", b"b"]
+    assert batch.schema_ids() == [None, b"1", None]
+    assert Batch.of([chunk(1, b"c"), named]).schema_ids() is None

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import fastavro
 import pytest
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from anabranch.adapters.connect import schema_registry
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -161,3 +170,33 @@ def test_an_unknown_id_waits_while_the_registry_is_away(
         world.run(process)
     process.stop()
     assert len(world.dead()) == 1
+
+
+def test_the_schema_may_be_named_in_a_header_and_refer_to_others(world: World) -> None:
+    """What Confluent's serializer writes that puts the GUID into a header; and a record without
+    framing beside it.
+    """
+    road = {"type": "record", "name": "Road", "fields": [{"name": "name", "type": "string"}]}
+    world.server.add(road, "road")
+    fields = [*REPORT.avro["fields"], {"name": "along", "type": "Road"}]
+    text = json.dumps({**REPORT.avro, "fields": fields})
+    client = SchemaRegistryClient({"url": world.server.url})
+    serialize = AvroSerializer(
+        client,
+        Schema(text, "AVRO", references=[SchemaReference("Road", "road", 1)]),
+        conf={"schema.id.serializer": header_schema_id_serializer},
+    )
+    writer, at = world.log.writer(), TopicPartition("p.reports", 0)
+    for car in (1, 2):
+        context = SerializationContext(at.topic, MessageField.VALUE, headers=[])
+        value = serialize({**REPORTED, "car": car, "along": {"name": "I-95"}}, context)
+        writer.send(at, value, key=b"key", headers=context.headers)
+        if car == 1:
+            writer.send(at, value, key=b"key")
+    writer.flush()
+    process = world.process()
+    world.run(process)
+    assert world.view.cars() == [1, 2]
+    (bare,) = world.dead()
+    assert "framing" in bare
+    process.stop()

@@ -36,17 +36,19 @@ class _Unknown:
 
 
 class SchemaLookups:
-    """Unknown ids of one registry. Times are of a monotonic clock, in ms. Not thread-safe."""
+    """Unknown ids of one registry, numbers or GUIDs. Times are of a monotonic clock, in ms. Not
+    thread-safe.
+    """
 
     def __init__(self) -> None:
-        self._unknown: dict[int, _Unknown] = {}
+        self._unknown: dict[int | str, _Unknown] = {}
 
-    def answered_lately(self, schema_id: int, now_ms: int) -> str:
+    def answered_lately(self, schema_id: int | str, now_ms: int) -> str:
         """Return why ``schema_id`` is unknown; empty: it is to be asked for now."""
         known = self._unknown.get(schema_id)
         return "" if known is None or now_ms >= known.ask_ms else known.why
 
-    def unknown(self, schema_id: int, why: str, now_ms: int) -> int:
+    def unknown(self, schema_id: int | str, why: str, now_ms: int) -> int:
         """Remember that the registry does not have ``schema_id``; the pause until it is asked
         again.
         """
@@ -57,6 +59,6 @@ class SchemaLookups:
         self._unknown[schema_id] = _Unknown(why, pause_ms, now_ms + pause_ms)
         return pause_ms
 
-    def found(self, schema_id: int) -> bool:
+    def found(self, schema_id: int | str) -> bool:
         """Forget that ``schema_id`` was unknown; whether it was."""
         return self._unknown.pop(schema_id, None) is not None

@@ -1,0 +1,145 @@
+"""Confluent framing: how a value names the schema of a registry that it was written with.
+
+The framing is a prefix of the value: 0 and four bytes of id, or 1 and sixteen bytes of GUID. Newer
+serializers put the same bytes into a header of the record and leave the value as it is; the bytes
+of the header before those of the value are a framed value again, which is all that decoders know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from anabranch.codec.guards import Rejected
+from anabranch.codec.writer_schema import SchemaKey, WriterSchema, shown_key
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    RecordRejected,
+    RejectionReason,
+    UnknownSchema,
+)
+
+VALUE_SCHEMA_ID: Final = "__value_schema_id"
+"""Header with the framing of a record's value."""
+ID_BYTES: Final = 5
+GUID_BYTES: Final = 17
+HEADER_BYTES_MAX: Final = 128
+"""Size of the header, in bytes: the framing, and for Protobuf the path of the message's type, of
+which this allows a nesting of dozens.
+"""
+SCHEMA_IDS_MAX: Final = 1_000
+"""Different ids of a registry in the records of one source, those that it does not have included:
+more than the versions of any record. Whoever may write the topic can make up no end of them.
+"""
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class SchemaOf(Protocol):
+    """Lookup of the schema that a registry has under a key.
+
+    Its ``ConfigurationError`` rejects the records with that key, for good unless it is an
+    ``UnknownSchema``; whatever else it raises passes through.
+    """
+
+    def __call__(self, key: SchemaKey, /) -> WriterSchema:
+        """Return the schema."""
+
+
+class Use(Protocol[V_co]):
+    """Compilation of a writer's schema into what reads its records. ConfigurationError: it cannot
+    be read.
+    """
+
+    def __call__(self, key: SchemaKey, schema: WriterSchema, /) -> V_co:
+        """Return what reads records of ``schema``."""
+
+
+def framing_of(value: bytes) -> bytes:
+    """Return the framing of ``value``; empty: it has none."""
+    size = {b"\0": ID_BYTES, b"\1": GUID_BYTES}.get(value[:1], 0)
+    return value[:size] if len(value) >= size else b""
+
+
+def key_of(framing: bytes) -> SchemaKey:
+    """Return the key that ``framing`` names."""
+    if framing[0] == 0:
+        return int.from_bytes(framing[1:], "big")
+    digits = framing[1:].hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def framed(
+    values: Sequence[bytes], headers: Sequence[bytes | None]
+) -> tuple[list[bytes], Rejected]:
+    """Return ``values`` with the framing of their headers in front, and (index, why) of each whose
+    header is no framing. None: the value has no such header.
+    """
+    found: list[bytes] = []
+    rejected: Rejected = []
+    for index, (value, header) in enumerate(zip(values, headers, strict=True)):
+        if header is None:
+            found.append(value)
+        elif framing_of(header) and len(header) <= HEADER_BYTES_MAX:
+            found.append(header + value)
+        else:
+            why = (
+                f"header {VALUE_SCHEMA_ID} has {len(header)} bytes and begins with"
+                f" {header[:1].hex() or 'none'}; it must be 00 and an id of 4 bytes, or 01 and a"
+                " GUID of 16"
+            )
+            rejected.append((index, RecordRejected(RejectionReason.UNKNOWN_SCHEMA, why)))
+    return found, rejected
+
+
+class LearnedSchemas(Generic[V]):
+    """Schemas of a registry by the framings that name them, each asked for once and compiled once.
+
+    That there is none, or one that cannot be read as the record, is no error: records that were
+    written with it are rejected. One that the registry does not have is asked for again with every
+    batch; whoever gives ``schema_of`` decides how often the registry is.
+    """
+
+    def __init__(self, schema_of: SchemaOf, use: Use[V]) -> None:
+        """Keep the arguments. ``use`` makes of a schema what reads its records."""
+        self._schema_of, self._use = schema_of, use
+        self.usable: dict[bytes, V] = {}
+        self._unusable: dict[bytes, str] = {}
+        """Framing -> why records with it are rejected. For good: a schema never changes."""
+        self._missing: dict[bytes, str] = {}
+        """The same of those whose schema the registry did not have when it was asked last."""
+
+    def learn(self, framings: Iterable[bytes]) -> list[bytes]:
+        """Ask for the schemas of ``framings`` that are not known yet; return those that are usable
+        from now on.
+
+        Raises:
+            AnabranchError: as ``schema_of``, for want of an answer.
+        """
+        found = sorted(set(framings) - self.usable.keys() - self._unusable.keys())
+        again = [framing for framing in found if framing in self._missing]
+        asked = len(self.usable) + len(self._unusable) + len(self._missing)
+        new = [framing for framing in found if framing not in self._missing]
+        learned = []
+        # The registry may have learned those that it did not have.
+        for framing in [*again, *new[: max(0, SCHEMA_IDS_MAX - asked)]]:
+            key = key_of(framing)
+            try:
+                self.usable[framing] = self._use(key, self._schema_of(key))
+            except UnknownSchema as error:
+                self._missing[framing] = "; ".join(str(error).splitlines())
+                continue
+            except ConfigurationError as error:
+                self._unusable[framing] = "; ".join(str(error).splitlines())
+            else:
+                learned.append(framing)
+            self._missing.pop(framing, None)
+        return learned
+
+    def why_not(self, framing: bytes) -> str:
+        """Return why records with ``framing``, which is not usable, are rejected."""
+        why = {**self._unusable, **self._missing}.get(
+            framing, f"there were {SCHEMA_IDS_MAX} others, more than this source looks up"
+        )
+        return f"{shown_key(key_of(framing))}: {why}"
