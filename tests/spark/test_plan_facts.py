@@ -274,7 +274,7 @@ def test_zeros_of_a_column_are_one_unless_the_function_can_make_another(
         is_own=True,
         ordered=False,
     )
-    given = input_frame(session, "a", options, is_looked_at=True)
+    given = input_frame(session, "a", options, is_marked=True)
     made = given.selectExpr("*", "x AS renamed", "-x AS y", "x AS z")
     other = given.selectExpr("*", "x AS renamed", "-x AS y", "key * -1.0D AS z")
     windows = functions.window("event_time", "1 second")

@@ -28,7 +28,7 @@ from anabranch.adapters.spark.query import (
     check_result,
     functions_of,
     input_columns,
-    own_share,
+    rows_of_shard,
 )
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
@@ -213,7 +213,7 @@ def _rows_of(
     inputs = {}
     for name, argument in zip(stage.reads, stage.arguments, strict=True):
         rows = run.frame(tables[name].select(schemas[name].names), EVENT_TIME)
-        inputs[argument] = own_share(rows, name, stage)
+        inputs[argument] = rows_of_shard(rows, name, stage)
     frame = apply_functions(functions_of(stage, pipeline), stage, inputs)
     check_result(frame, stage)
     try:

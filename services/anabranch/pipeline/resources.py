@@ -45,7 +45,7 @@ def read_resources(file: Document, value: object, at: Place, keys: tuple[str, ..
     if master is not None and (not isinstance(master, str) or not re.match(MASTER, master)):
         file.mistake(
             (*at, "master"),
-            f"{shown(master)} is no master that a node can have; {MASTER_FORMS}",
+            f"{shown(master)} is not a master that a node can use; {MASTER_FORMS}",
         )
         master = None
     elif isinstance(master, str) and cores is not None and master.startswith("local"):

@@ -113,7 +113,7 @@ def test_the_definer_knows_all_but_the_code(both: Both) -> None:
     assert (slow.version, slow.parameters, slow.arguments) == (3, {"below": 30}, ["cars"])
     assert (slow.transform, slow.sql, slow.functions) == ([], None, ["south/counts"])
     assert slow.rows_per_s == 500
-    with pytest.raises(ConfigurationError, match="south's alone"):
+    with pytest.raises(ConfigurationError, match="only at participant south"):
         functions_of(slow, found)
 
 

@@ -57,11 +57,11 @@ def test_a_node_may_have_resources_of_its_own(folder: Path) -> None:
         (
             "{local.0: {master: yarn}}",
             (
-                "7: resources.local.0.master: 'yarn' is no master that a node can have; write"
+                "7: resources.local.0.master: 'yarn' is not a master that a node can use; write"
                 " local[2], or"
             ),
         ),
-        ("{local.0: {master: 7}}", "7: resources.local.0.master: 7 is no master"),
+        ("{local.0: {master: 7}}", "7: resources.local.0.master: 7 is not a master"),
         (
             "{local.0: {master: 'local[3]', cores: 2}}",
             "7: resources.local.0.cores: master local[3] sets the cores already",

@@ -1,7 +1,7 @@
-"""Spark Structured Streaming as the engine of a stage: exact, replayable batches in, blocks and
-boundaries out.
+"""Spark Structured Streaming as the engine of a stage: it runs exact, replayable batches and writes
+blocks and boundary records.
 
-``source`` is a Python data source that runs the plans of ``processing``'s planner, ``sink`` writes
-a batch's results, ``plan_facts`` reads what a query consists of, ``session`` holds the settings
-that are not optional. Nothing here decides about buckets: that is ``protocol.stage.planner``.
+``source`` is a Python data source that reads what the planner plans, ``sink`` writes a batch's
+results, ``plan_facts`` reads what a query consists of, and ``session`` holds the settings that are
+not optional. Decisions about buckets are made in ``protocol.stage.planner``, not here.
 """

@@ -1,10 +1,11 @@
-"""Hadoop's local file system as Java itself does it: Spark writes its checkpoints by it.
+"""Jar with a local file system for Hadoop in plain Java, through which Spark writes its
+checkpoints.
 
-Without its native library, which is in no wheel, Hadoop's own forks a ``chmod`` for each file that
-it makes, and for the file with its sums: 4 to 6 for each batch. The jar that sets permissions by
-Java is small and from Maven Central; ``anabranch classes`` puts it into the cache. It writes the
-same files, the sums too, by which damage is found (``checkpoint_files``). Where it is missing,
-Spark takes Hadoop's own, and costs a tenth more.
+Without its native library, which no wheel contains, Hadoop's own implementation forks a ``chmod``
+for each file and for the file of its checksums: 4 to 6 per batch. The jar, from Maven Central, sets
+permissions from Java; ``anabranch classes`` puts it into the cache. It writes the same files,
+including the checksums by which damage is found (``checkpoint_files``). Without the jar Spark uses
+Hadoop's own implementation, at a tenth more processor time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CLASS: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 
 def jar() -> Path | None:
-    """The jar in the cache; None: it is not there, or is another."""
+    """Return the jar in the cache; None if it is missing or its checksum differs."""
     path = _path()
     return (
         path if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == _SHA256 else None
@@ -34,7 +35,7 @@ def jar() -> Path | None:
 
 
 def settings() -> dict[str, str]:
-    """The settings with which Spark uses it; none where there is no jar."""
+    """Return the settings by which Spark uses the jar; none if there is no jar."""
     found = jar()
     return (
         {}
@@ -44,11 +45,12 @@ def settings() -> dict[str, str]:
 
 
 def fetch() -> None:
-    """Put the jar into the cache, unless it is there. A crash leaves it out or whole.
+    """Download the jar into the cache, unless it is there. After a crash the jar is complete or
+    absent.
 
     Raises:
-        ConfigurationError: it could not be had, or is not the one that was checked; Spark starts
-            without.
+        ConfigurationError: the download failed, or its checksum is wrong. Spark starts without
+            the jar.
     """
     with locked(cache_dir() / "download.lock"):
         if jar() is not None:

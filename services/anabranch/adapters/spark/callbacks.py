@@ -1,8 +1,10 @@
-"""Who may call this process back: its own Java, and nobody else on the machine.
+"""Guard of the port at which Spark's Java calls this process: rejects connections of other
+processes.
 
-``foreachBatch`` runs in this process. Java calls it by a port of the loopback address, at which
-PySpark, in the mode with a Java thread for each thread of Python, asks for no token, and Java's
-half could not send one. So this module asks the kernel whose the other end of each connection is.
+``foreachBatch`` runs in this process. Java calls it through a port of the loopback address at which
+PySpark, in the mode with a Java thread for each Python thread, requires no token, and Java's half
+could not send one. So this module asks the kernel which process owns the other end of each
+connection.
 """
 
 from __future__ import annotations
@@ -14,30 +16,34 @@ from typing import Any, Final
 
 _logger = logging.getLogger("anabranch.spark")
 _PROC: Final = Path("/proc")
+# Columns of /proc/net/tcp.
 _LOCAL = 1
 _REMOTE = 2
-# Columns of the kernel's tables of connections.
 _INODE = 9
 
 
 def guard(gateway: Any) -> None:
-    """Let the callback server of ``gateway``, which is not started yet, reject whatever does
-    not come from its Java. Without /proc nothing is rejected.
+    """Make the callback server of ``gateway``, which must not be started yet, reject connections
+    that do not come from its Java. Without /proc nothing is rejected.
     """
     if (_PROC / "self" / "fd").exists():
         gateway.callback_server_parameters.ssl_context = OnlyFrom(gateway.proc.pid)
 
 
 class OnlyFrom:
-    """Py4J takes it for an SSL context: it is handed each connection before a byte is read."""
+    """Filter of connections, given to Py4J in place of an SSL context: Py4J passes it each
+    connection before it reads a byte.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     def wrap_socket(self, connection: socket.socket, *, server_side: bool) -> socket.socket:  # noqa: ARG002 - Py4J's words
-        """The connection, or in place of one from elsewhere one that is at its end.
+        """Return ``connection`` if the process owns its other end; else close it and return a
+        connection that is at its end.
 
-        An exception would end the server, and what has come already can be read after a shutdown.
+        An exception would end the server, and after a mere shutdown data that has arrived could
+        still be read.
         """
         if _is_of(self._pid, connection):
             return connection
@@ -51,17 +57,19 @@ class OnlyFrom:
 
 
 def _is_of(pid: int, connection: socket.socket) -> bool:
-    """Whether the other end of a connection within this machine belongs to the process."""
+    """Return whether the other end of ``connection``, within this machine, belongs to process
+    ``pid``.
+    """
     try:
         ends = (connection.getpeername()[1], connection.getsockname()[1])
         opened = {_link(entry) for entry in (_PROC / str(pid) / "fd").iterdir()}
-    except OSError:  # the connection or the process is gone
+    except OSError:  # the connection is closed or the process has ended
         return False
     return any(f"socket:[{inode}]" in opened for inode in _inodes(ends))
 
 
 def _link(entry: Path) -> str:
-    """Where it leads; nowhere, if it was closed meanwhile."""
+    """Return the target of a link; empty if the link vanished meanwhile."""
     try:
         return str(entry.readlink())
     except OSError:
@@ -69,7 +77,7 @@ def _link(entry: Path) -> str:
 
 
 def _inodes(ends: tuple[int, int]) -> list[str]:
-    """Of the connections between two ports, seen from the first of them."""
+    """Return the inodes of connections from the first to the second of the ports ``ends``."""
     found = []
     for table in ("tcp", "tcp6"):
         for line in (_PROC / "net" / table).read_text().splitlines()[1:]:

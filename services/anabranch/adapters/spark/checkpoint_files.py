@@ -1,4 +1,5 @@
-"""Spark's files in a checkpoint directory: which batches are whole, and how to go back to one.
+"""Spark's files in a checkpoint directory: which batches are complete, and how to cut the directory
+back to one.
 
 ::
 
@@ -11,13 +12,13 @@
     state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.changelog
                                     changes of one batch
     state/<operator>/<partition>/[<store>/]<batch + 1>_<id>.zip
-                                    all of the state, in some versions; names files in SSTs/
-    .<file>.crc                     Hadoop's sums, one per 512 bytes
+                                    snapshot of the state, in some versions; names files in SSTs/
+    .<file>.crc                     Hadoop's checksums, one per 512 bytes
 
-Spark syncs none of it, so after a loss of power the newest files may be empty, cut short or gone,
-though younger ones are there. Spark would find that out when it reads them, in the middle of its
-start or later; here it is found before. State is of format 2: files of a timeline that was
-abandoned have other ids and disturb nobody.
+Spark syncs none of these, so after a power loss the newest files may be empty, truncated or missing
+although younger ones exist. Spark would find that out only when it reads them, during its start or
+later; this module finds it before. State has format 2: files of an abandoned timeline have other
+ids and are never read.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ _WRONG: Final = (
     AttributeError,
     zipfile.BadZipFile,
 )
-"""What reading a file raises that is not as it must be."""
+"""Exceptions raised by reading a damaged file."""
 
 
 def numbered(folder: Path) -> list[int]:
-    """The batches that have a file in ``folder``, ascending, whole or not."""
+    """Return the batches that have a file in ``folder``, ascending, whether complete or not."""
     try:
         return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
     except FileNotFoundError:
@@ -58,8 +59,8 @@ def numbered(folder: Path) -> list[int]:
 
 
 def committed_batches(checkpoint: Path) -> list[int]:
-    """The batches that have a commit, whole or not, newest first; [-1]: none ever had; []:
-    the commits are gone.
+    """Return the batches that have a commit file, complete or not, newest first. [-1]: none was
+    ever committed; []: the commits are lost.
     """
     commits = numbered(checkpoint / "commits")
     if not commits:
@@ -68,11 +69,11 @@ def committed_batches(checkpoint: Path) -> list[int]:
 
 
 def first_whole(checkpoint: Path, batches: Iterable[int]) -> int | None:
-    """The first of ``batches`` from which Spark can go on: -1, or one that has its logs and its
-    state.
+    """Return the first of ``batches`` from which Spark can continue: -1, or one with complete logs
+    and state.
 
-    Of a snapshot of the state that is damaged nothing is left, if the changes since the one before
-    are there: Spark would take the newest.
+    Removes damaged state snapshots if the changelogs since the previous snapshot are there: Spark
+    would read the newest snapshot.
     """
     state = _State(checkpoint)
     fixed = [
@@ -91,13 +92,15 @@ def first_whole(checkpoint: Path, batches: Iterable[int]) -> int | None:
 
 
 def last_bucket(checkpoint: Path, batch: int) -> int:
-    """The query has read its inputs up to this bucket with ``batch``, which is whole; 0 for -1."""
+    """Return the last bucket of input that the query has read with ``batch``, which is complete; 0
+    for -1.
+    """
     return 0 if batch < 0 else position_of(LoggedBatch(checkpoint, batch).offsets[0]).bucket
 
 
 def last_bucket_now(checkpoint: Path) -> int:
-    """The same of the last batch that is committed, while a query runs there; 0: of none, or
-    it cannot be read.
+    """Return the last bucket of input that the last committed batch has read, while a query runs in
+    the directory; 0 if there is none or it cannot be read.
     """
     try:
         return last_bucket(checkpoint, max(numbered(checkpoint / "commits"), default=-1))
@@ -106,11 +109,10 @@ def last_bucket_now(checkpoint: Path) -> int:
 
 
 def cut_back(checkpoint: Path, batch: int, *, keep_plan: bool) -> None:
-    """Remove the logs of every batch after ``batch``; ``keep_plan``: but for the plan of the next
-    one, if it is whole.
+    """Remove the logs of every batch after ``batch``, with ``keep_plan`` except the plan of the
+    next one, if it is complete.
 
-    Where no plan is left, the state goes too: Spark plans no first batch where there is
-    any.
+    If no plan is left, remove the state, too: Spark plans no first batch over existing state.
     """
     plan = batch + 1 if keep_plan and _is_logged(checkpoint, batch + 1, committed=False) else batch
     for folder, last in (("commits", batch), ("offsets", plan)):
@@ -122,7 +124,7 @@ def cut_back(checkpoint: Path, batch: int, *, keep_plan: bool) -> None:
 
 
 def _is_logged(checkpoint: Path, batch: int, *, committed: bool = True) -> bool:
-    """Whether the plan of ``batch`` can be read, and its commit."""
+    """Return whether the plan of ``batch`` can be read, and its commit, if ``committed``."""
     try:
         offsets = LoggedBatch(checkpoint, batch).offsets
         for offset in offsets:
@@ -132,14 +134,16 @@ def _is_logged(checkpoint: Path, batch: int, *, committed: bool = True) -> bool:
             _state_ids(checkpoint, batch)
             whole = whole and _is_whole(checkpoint / "commits" / str(batch))
     except ConfigurationError:
-        raise  # it is whole, and of no use: people must learn of that
+        raise  # complete but unusable: a person must act
     except _WRONG:
         return False
     return whole
 
 
 def _state_ids(checkpoint: Path, batch: int) -> dict[tuple[str, int], list[str]]:
-    """(operator, partition) -> ids of its stores, as the commit of ``batch`` names them."""
+    """Return the ids of the stores by (operator, partition), as the commit of ``batch``
+    names them.
+    """
     version, fields, *_ = (
         (checkpoint / "commits" / str(batch)).read_text(encoding="utf-8").splitlines()
     )
@@ -155,7 +159,7 @@ def _state_ids(checkpoint: Path, batch: int) -> dict[tuple[str, int], list[str]]
 
 
 class _State:
-    """The state files of one directory."""
+    """State files of one directory."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._checkpoint = checkpoint
@@ -163,7 +167,9 @@ class _State:
         self._known: dict[tuple[Path, int, str], bool] = {}
 
     def is_whole(self, batch: int) -> bool:
-        """Whether everything is there that the state after ``batch`` is made of."""
+        """Return whether all files that make up the state after ``batch`` are there and
+        complete.
+        """
         stores = _state_ids(self._checkpoint, batch)
         return all(
             self._store(operator, partition, batch + 1, ids)
@@ -171,14 +177,15 @@ class _State:
         )
 
     def _store(self, operator: str, partition: int, version: int, ids: list[str]) -> bool:
+        """Return whether all stores of a partition are complete at ``version``."""
         return all(
             self._version(operator, partition, index, version, ident)
             for index, ident in enumerate(ids)
         )
 
     def _version(self, operator: str, partition: int, index: int, version: int, ident: str) -> bool:
-        """Whether a snapshot of ``version`` is whole, or its changes and those since an
-        earlier one.
+        """Return whether a snapshot of ``version`` is complete, or its changelog and those back to
+        an earlier snapshot.
         """
         folder = self._checkpoint / "state" / operator / str(partition)
         steps: list[tuple[Path, int, str]] = []
@@ -203,6 +210,7 @@ class _State:
         return whole
 
     def _changes(self, folder: Path, version: int, ident: str) -> list[Path]:
+        """Return the complete changelogs of a version."""
         found = [
             *folder.glob(f"{version}_{ident}.changelog"),
             *folder.glob(f"*/{version}_{ident}.changelog"),
@@ -210,6 +218,9 @@ class _State:
         return [path for path in found if self._file_is_whole(path)]
 
     def _snapshot(self, folder: Path, version: int, ident: str, *, may_go: bool) -> bool:
+        """Return whether a complete snapshot of a version exists. Remove damaged ones if
+        ``may_go``.
+        """
         for path in [
             *folder.glob(f"{version}_{ident}.zip"),
             *folder.glob(f"*/{version}_{ident}.zip"),
@@ -221,6 +232,7 @@ class _State:
         return False
 
     def _has_its_files(self, snapshot: Path) -> bool:
+        """Return whether the files that ``snapshot`` names are there and complete."""
         try:
             with zipfile.ZipFile(snapshot) as archive:
                 fields = json.loads(archive.read("metadata").split(b"\n", 1)[1])
@@ -235,8 +247,8 @@ class _State:
             return False
 
     def _ident_of(self, operator: str, partition: int, index: int, version: int) -> str | None:
-        """Id of an earlier version of the same store: the commit log has it; where that was
-        purged, the only file of the version.
+        """Return the id of an earlier version of the same store, from the commit log; if that was
+        purged, from the only file of the version; None if it is not known.
         """
         try:
             return _state_ids(self._checkpoint, version - 1)[operator, partition][index]
@@ -251,7 +263,7 @@ class _State:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the file is there, not empty, and as its sums say, if it has any."""
+    """Return whether the file is there, not empty, and matches its checksums, if it has any."""
     try:
         content = path.read_bytes()
         if not content:
@@ -265,7 +277,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _agrees(content: bytes, sums: bytes) -> bool:
-    """Whether Hadoop's sums are those of ``content``."""
+    """Return whether ``sums``, in Hadoop's format, are the checksums of ``content``."""
     if len(sums) < len(_SUM_MAGIC) + 4 or not sums.startswith(_SUM_MAGIC):
         return False
     (size,) = struct.unpack_from(">i", sums, len(_SUM_MAGIC))
@@ -277,11 +289,14 @@ def _agrees(content: bytes, sums: bytes) -> bool:
 
 
 def _sums(view: memoryview, size: int) -> Iterator[bytes]:
+    """Yield the checksum of every ``size`` bytes."""
     for start in range(0, len(view), size):
         yield zlib.crc32(view[start : start + size]).to_bytes(4, "big")
 
 
 def _remove(path: Path) -> None:
-    """A file and its sums. It may be a hard link: the other name keeps the content."""
+    """Remove a file and its checksums. The file may be a hard link: its other name keeps the
+    content.
+    """
     path.unlink(missing_ok=True)
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

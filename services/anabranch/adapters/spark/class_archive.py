@@ -1,14 +1,14 @@
-"""An archive of Spark's classes, as Java has loaded and checked them once: a stage starts with it
-in about half of the processor time.
+"""Archive of Spark's classes as Java has loaded and verified them: with it a stage starts in about
+half of the processor time.
 
-``anabranch classes`` makes it, once for each version of Java and Spark on a machine: it runs a
-small query of the kinds that stages run, and lets Java write down what it has loaded at its end
-(``-XX:ArchiveClassesAtExit``). Half a minute and 170 MB, in the cache. A stage that finds no
-archive starts without; Java itself rejects one that does not fit, and goes on without. It changes
-no result.
+``anabranch classes`` creates it, once for each version of Java and Spark on a machine: it runs a
+small query of the kinds that stages run and lets Java dump the loaded classes at its end
+(``-XX:ArchiveClassesAtExit``). That takes half a minute, and 170 MB in the cache. A stage without
+an archive starts more slowly; Java itself ignores an archive that does not match. The archive
+changes no result.
 
-Java compares the class path of the archive with its own, so the folder that Spark runs from is in
-the cache, too, and always the same.
+Java compares the archive's class path with its own, so the folder that Spark runs from is in the
+cache, too, at a fixed path.
 """
 
 from __future__ import annotations
@@ -34,16 +34,20 @@ from anabranch.adapters.system.progress import Progress, step_of, unwatched, wit
 from anabranch.protocol.errors import ConfigurationError
 
 _TIMEOUT_S: Final = 300
+"""Timeout of the query that loads the classes, in seconds."""
 _TEXT_MAX: Final = 2_000
+"""Maximum length of the query's error output in a message, in characters."""
 _JAVA_LINK: Final = "java"
+"""Name of the link to the Java that an archive was created with."""
 
 
 def _installed() -> Path:
-    """PySpark's folder, found without loading it: `up` asks too, and needs none of it.
-    Resolved: an environment reached by a link is the same one.
+    """Return PySpark's folder without importing PySpark: ``up`` calls this and does not need
+    PySpark. The path is resolved, so that an environment that is reached through a link counts as
+    the same one.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: PySpark is not installed.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -56,26 +60,27 @@ _PYSPARK: Final = _installed()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an archive is, or would be."""
+    """Location of an archive, whether it exists or not."""
 
     folder: Path
 
     @property
     def home(self) -> Path:
-        """The folder that Spark runs from (``link_home``)."""
+        """Folder that Spark runs from (``link_home``)."""
         return self.folder / "home"
 
     @property
     def archive(self) -> Path:
-        """The archive itself."""
+        """Archive file."""
         return self.folder / "classes.jsa"
 
 
 def place() -> Place:
-    """The one for this Java and this Spark, where they are installed now: each has an archive of
-    its own.
+    """Return the location of the archive for the currently installed Java and Spark. Each
+    installation has its own.
 
-    Times in whole seconds, as Java compares them: an image that is moved may lose the rest.
+    Modification times count in whole seconds, as Java compares them: an image may lose the
+    fractions when it is moved.
     """
     jars = sorted(
         (entry.name, entry.stat().st_size, int(entry.stat().st_mtime))
@@ -85,8 +90,8 @@ def place() -> Place:
         _java(),
         str(_PYSPARK),
         jars,
-        str(bare_files.jar()),  # Java compares where the jars are, and this one may come and go
-        Path(java_launch.__file__).read_bytes(),  # it makes the class path
+        str(bare_files.jar()),  # it is on the class path when it is there
+        Path(java_launch.__file__).read_bytes(),  # it computes the class path
     )
     return Place(
         cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}"
@@ -110,8 +115,8 @@ def _java() -> tuple[str, int, int]:
 
 
 def home_and_options(scratch: Path) -> tuple[Path, str]:
-    """(folder for Spark to run from, options of Java): those of the archive if there is one,
-    else in ``scratch`` and none.
+    """Return the folder for Spark to run from and the options of Java: those of the archive if
+    there is one, else a folder in ``scratch`` and no options.
     """
     where = place()
     if not where.archive.exists():
@@ -145,14 +150,14 @@ def link_home(home: Path) -> Path:
 
 
 def make(progress: Progress = unwatched) -> bool:
-    """Make the archive of this machine, unless it is there. Returns whether it had to be made.
-    ``progress`` gets the steps on the way to it.
+    """Create the archive for this machine, unless it exists. Return whether it was created.
+    ``progress`` is called with each step.
 
     Raises:
-        ConfigurationError: there is no Java; the query did not run, or Java wrote no archive:
-            stages start without one.
+        ConfigurationError: there is no Java, the query failed, or Java wrote no archive. Stages
+            start without one.
     """
-    from anabranch.adapters.spark import class_training  # it needs this module
+    from anabranch.adapters.spark import class_training  # which imports this module
 
     find_java()
     where = place()
@@ -162,9 +167,8 @@ def make(progress: Progress = unwatched) -> bool:
         link_home(where.home)
         (where.folder / _JAVA_LINK).unlink(missing_ok=True)
         (where.folder / _JAVA_LINK).symlink_to(_java()[0])
-        for left in where.folder.glob(
-            "unfinished-*"
-        ):  # of a process that was killed: who has the lock is alone
+        # Left by a killed process: the holder of the lock is the only one that creates these.
+        for left in where.folder.glob("unfinished-*"):
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=where.folder, prefix="unfinished-") as folder:
             unfinished = Path(folder) / "classes.jsa"
@@ -188,11 +192,11 @@ def make(progress: Progress = unwatched) -> bool:
 def run_counted(
     command: Sequence[str], errors: Path, progress: Progress, *, timeout_s: float = _TIMEOUT_S
 ) -> tuple[int, str]:
-    """Run ``command``: its exit code, and what it wrote to its standard error, which is kept in
-    the file ``errors`` meanwhile. ``progress`` gets the steps that it prints.
+    """Run ``command``. Return its exit code and its standard error, which goes to the file
+    ``errors`` meanwhile. ``progress`` is called with the steps that it prints.
 
     Raises:
-        ConfigurationError: it did not end in time; it is killed.
+        ConfigurationError: the command did not end in time, and was killed.
     """
     late = threading.Event()
     with (
@@ -208,6 +212,7 @@ def run_counted(
     ):
 
         def end() -> None:
+            """Kill the process and note that it was late."""
             late.set()
             process.kill()
 
@@ -220,7 +225,7 @@ def run_counted(
             code = process.wait()
         finally:
             timer.cancel()
-            process.kill()  # nothing, where it has ended
+            process.kill()  # does nothing if it has ended
     if late.is_set():
         message = f"the query that loads Spark's classes did not end within {timeout_s:g} s"
         raise ConfigurationError(message)
@@ -228,10 +233,8 @@ def run_counted(
 
 
 def _remove_useless(newest: Place) -> None:
-    """Remove the archives of Sparks and Javas that are gone, or that were installed anew where
-    those of ``newest`` are.
-
-    Stages that run keep what they have opened.
+    """Remove archives of Sparks and Javas that no longer exist, or that were replaced by those of
+    ``newest``. Running stages keep what they have opened.
     """
     ours = _made_for(newest.folder)
     for folder in cache_dir().glob("spark-*"):
@@ -245,7 +248,7 @@ def _remove_useless(newest: Place) -> None:
 
 
 def _made_for(folder: Path) -> list[Path]:
-    """Where the Spark and the Java of an archive are, or were."""
+    """Return the Spark and the Java that an archive was created with; they may be gone."""
     return [
         link.readlink()
         for link in (folder / "home" / "jars", folder / _JAVA_LINK)

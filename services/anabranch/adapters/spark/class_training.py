@@ -1,8 +1,8 @@
-"""The query that is run so that Java loads what stages need: see ``class_archive``, which starts
-this as a process of its own.
+"""Query that makes Java load the classes that stages need. ``class_archive`` starts this module as
+a process of its own.
 
-Python source, watermark, window with state in RocksDB, and both ways out of a batch: through the
-driver, and through tasks.
+It uses a Python source, a watermark, a window with state in RocksDB, and both ways of writing a
+batch's results: by the driver and by tasks.
 """
 
 from __future__ import annotations
@@ -25,60 +25,67 @@ from anabranch.adapters.system.scratch import Scratch
 
 _FORMAT: Final = "anabranch-training"
 _BATCHES: Final = 4
-"""The number of a query's last batch; the first is 0."""
+"""Number of a query's last batch; the first is 0."""
 _STEPS: Final = 2 * (_BATCHES + 1) + 2
-"""Spark's start, the batches of two queries, what Java writes."""
+"""Steps reported to the user: Spark's start, the batches of two queries, and the dump of the
+archive.
+"""
 _EXIT_S: Final = 120
+"""Timeout for Java's exit, in seconds: it writes the archive then."""
 
 
 class TrainingSource(DataSource):
-    """Two rows in each of two splits, for ever."""
+    """Data source of two rows in each of two splits, without end."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return _FORMAT
 
     def schema(self) -> str:
-        """Of its rows."""
+        """Return the columns of the rows."""
         return "key int, note string, event_time timestamp"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
-        """The reader."""
+        """Return the reader."""
         return TrainingReader()
 
 
 class TrainingReader(DataSourceStreamReader):
-    """Offsets are numbers of batches."""
+    """Reader of the source. Its offsets are numbers of batches."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where it begins."""
+        """Return the first offset."""
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's names
-        """One batch more."""
+        """Return the offset of the next batch."""
         return {"batch": start["batch"] + 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's names
-        """Two splits."""
+        """Return two splits."""
         return [InputPartition(end["batch"]), InputPartition(end["batch"])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Two rows."""
+        """Yield two rows."""
         event_times = pa.array([partition.value * 10_000_000] * 2, pa.timestamp("us", tz="UTC"))
         arrays = [pa.array([1, 2], pa.int32()), pa.array(["a", None]), event_times]
         yield pa.RecordBatch.from_arrays(arrays, names=["key", "note", "event_time"])
 
 
-def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield ``batches`` unchanged: the query then passes rows through Python."""
     yield from batches
 
 
 def train(home: str, archive: str, scratch_folder: str) -> int:
-    """Run Spark from ``home`` and let it write ``archive`` at its end."""
+    """Run the query with Spark in ``home``, and let Java write ``archive`` when it exits. Return
+    Java's exit code.
+    """
     progress, done = printed(), count()
 
     def step() -> None:
+        """Report one more step."""
         progress("steps", next(done), _STEPS)
 
     step()
@@ -108,7 +115,8 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
         enough = threading.Event()
 
         def run(batch: DataFrame, number: int, enough: threading.Event = enough) -> None:
-            (batch if number % 2 else batch.mapInArrow(_as_they_are, batch.schema)).toArrow()
+            """Collect a batch by the driver, every second one through tasks."""
+            (batch if number % 2 else batch.mapInArrow(_unchanged, batch.schema)).toArrow()
             if number <= _BATCHES:
                 step()
             if number >= _BATCHES:
@@ -120,9 +128,8 @@ def train(home: str, archive: str, scratch_folder: str) -> int:
             .option("checkpointLocation", str(scratch.path / name))
         )
         running = writer.start()
-        while not enough.is_set() and not running.awaitTermination(
-            1
-        ):  # raises what a query died of
+        # ``awaitTermination`` raises the error of a failed query.
+        while not enough.is_set() and not running.awaitTermination(1):
             pass
         running.stop()
     java = session._sc._gateway.proc  # noqa: SLF001 - no other way to see its end

@@ -1,9 +1,9 @@
-"""What is different where a node's Spark runs its tasks on a cluster.
+"""Settings and checks for a node whose Spark runs its tasks on a cluster.
 
 The node stays one process with one Java, the driver: it plans, appends boundary records and writes
 small results. Tasks run in executors, on the machines of Spark's workers. They read blocks from
-Kafka there, and write large results from there. What they must find there:
-``docs/operations.md``.
+Kafka there, and write large results from there. ``docs/operations.md`` lists what must be installed
+on those machines.
 """
 
 from __future__ import annotations
@@ -26,26 +26,30 @@ if TYPE_CHECKING:
 
 _STANDALONE: Final = "spark://"
 _REACH_S: Final = 5.0
+"""Timeout for connecting to a master, in seconds."""
 _DEFAULTS: Final = "spark-defaults.conf"
 _LOOK_EVERY_MS: Final = 1_000
-"""Between two questions to Spark how many executors there are."""
+"""Interval between queries for Spark's number of executors, in ms."""
 _SILENT_S: Final = 30
-"""After so long the system asks a silent master's machine whether it is there, then every
-``_SILENT_AGAIN_S``."""
+"""Time, in seconds, after which the kernel probes the machine of an idle master, then every
+``_SILENT_AGAIN_S``.
+"""
 _SILENT_AGAIN_S: Final = 10
+"""Interval between those probes, in seconds."""
 
 
 def is_cluster(master: str) -> bool:
-    """Whether tasks run outside of the node's process."""
+    """Return whether tasks run outside of the node's process."""
     return master.startswith(_STANDALONE)
 
 
-def reached(master: str) -> str:
-    """The address of this machine by which one of the masters in ``master`` was reached: executors
-    connect to it.
+def reach_master(master: str) -> str:
+    """Connect to one of the masters in ``master`` and return the address of this machine on that
+    connection: executors connect to it.
 
     Raises:
-        Unavailable: nobody answers. Spark itself would say so after a minute, in a stack trace.
+        Unavailable: no master answers. Spark itself would report it after a minute, in a stack
+            trace.
     """
     failures = []
     for address, place in _addresses(master):
@@ -61,23 +65,24 @@ def reached(master: str) -> str:
 
 
 def _addresses(master: str) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield each address in ``master``, as text and as (host, port)."""
     for address in master.removeprefix(_STANDALONE).split(","):
         host, _, port = address.rpartition(":")
         yield address, (host, int(port))
 
 
-class ExecutorsHad:
-    """Watches that a node has executors (``protocol.control.executors``).
+class ExecutorMonitor:
+    """Monitor of a node's executors (``protocol.control.executors``).
 
-    Spark does not say that a master has gone. So a connection to each stays open, on which nobody
-    speaks: it ends with its master.
+    Spark does not report that a master has died. So this class keeps an idle connection to each
+    master open: it ends with the master.
     """
 
     def __init__(
         self, master: str, memory: str, clock: Clock, executors: Callable[[], int]
     ) -> None:
-        """The node has just registered with one of the masters in ``master``. ``memory``: of each
-        executor. ``executors``: how many there are.
+        """Start to monitor a node that has just registered with one of the masters in ``master``.
+        ``memory``: heap of each executor. ``executors``: returns their current number.
         """
         self._master, self._memory = master, memory
         self._clock, self._executors = clock, executors
@@ -89,7 +94,7 @@ class ExecutorsHad:
             try:
                 connection = socket.create_connection(place, timeout=_REACH_S)
             except OSError:
-                continue  # of several masters those that are not there need not be
+                continue  # the node needs only one of several masters
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_S)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENT_AGAIN_S)
@@ -97,10 +102,10 @@ class ExecutorsHad:
             self._connections.append(connection)
 
     def look(self) -> str | None:
-        """What the node waits for, for people; None: nothing.
+        """Return what the node waits for, for people; None if nothing.
 
         Raises:
-            EngineEnded: it has no executor, and the master that knew it has gone.
+            EngineEnded: the node has no executor, and the master that it registered with has died.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_ms:
@@ -125,18 +130,18 @@ class ExecutorsHad:
         return self._waiting_for
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connections. Idempotent."""
         for connection in self._connections:
             connection.close()
 
 
 def check_shared(checkpoint: Path) -> None:
-    """Check that the node sees the state that the executors keep in ``checkpoint``, after the first
-    batch of a query and before its results count. Without it each machine would keep a share of the
-    state to itself: nothing would be wrong until the next start, and then all would be lost.
+    """Check that the node sees the state that the executors keep in ``checkpoint``. Called after
+    the first batch of a query and before its results count. If each machine kept its share of the
+    state to itself, nothing would fail until the next start, and then all state would be lost.
 
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: the node does not see the state.
     """
     for operator in sorted((checkpoint / "state").glob("*")):
         unseen = [
@@ -153,7 +158,9 @@ def check_shared(checkpoint: Path) -> None:
 
 
 def _partitions_of(operator: Path) -> int:
-    """As Spark wrote on this machine: ``v1``, then JSON; 0: it says nothing."""
+    """Return the number of state partitions of ``operator``, from the metadata that Spark wrote on
+    this machine: ``v1``, then JSON. 0 if it states none.
+    """
     found = 0
     for path in (operator / "_metadata").rglob("*"):
         if path.is_file() and not path.name.startswith("."):
@@ -164,7 +171,9 @@ def _partitions_of(operator: Path) -> int:
 
 
 def _has_state(partition: Path) -> bool:
-    """Other than its schema, which Spark writes on this machine."""
+    """Return whether ``partition`` has files besides its schema, which Spark writes on the driver's
+    machine.
+    """
     return any(
         path.is_file() and "_metadata" not in path.relative_to(partition).parts
         for path in partition.rglob("*")
@@ -172,6 +181,7 @@ def _has_state(partition: Path) -> bool:
 
 
 def _has_ended(connection: socket.socket) -> bool:
+    """Return whether the other end closed ``connection``."""
     try:
         return connection.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
@@ -191,32 +201,32 @@ def settings(
     folder: Path,
     kafka_clusters: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The settings that Spark needs beside those of every node.
+    """Return the additional settings of a Spark on a cluster.
 
-    Puts ``secret`` into a file in ``folder``, where Spark's Java, which starts next, finds it:
-    among the settings it would be an argument of Java, which everybody on the machine can read.
+    Writes ``secret`` into a file in ``folder``, where Spark's Java, which starts next, finds it. As
+    a setting it would be an argument of Java, which every user of the machine can read.
 
     Args:
-        master: Of the cluster.
+        master: The cluster's masters.
         memory: Heap of each executor.
-        cores: That all executors together take; None: all that the cluster has.
-        secret: Of the cluster; None: it has none.
-        paths: Of Python modules, the same on every machine.
-        java_options: Of the executors.
-        folder: Of the node alone; it exists.
-        kafka_clusters: Those of other owners that its stages read, by name.
+        cores: Number of cores of all executors together; None for all of the cluster.
+        secret: The cluster's secret; None if it has none.
+        paths: Folders of Python modules, the same on every machine.
+        java_options: Options of the executors' Java.
+        folder: An existing folder that belongs to this node alone.
+        kafka_clusters: Names of other owners' Kafka clusters that the node's stages read.
 
     Raises:
-        Unavailable: as ``reached``.
-        ConfigurationError: it is on other machines, and there is no secret: whoever reaches the
-            node's ports could run what he likes. Or the environment holds a secret of Kafka's
-            itself and not the file of one: settings are arguments of Java.
+        Unavailable: no master answers.
+        ConfigurationError: the cluster is on other machines and there is no secret: any process
+            that reaches the node's ports could run code. Or the environment holds a Kafka secret
+            itself instead of its file's name: settings are arguments of Java.
     """
     environment: dict[str, str] = {}
     for kafka_cluster in ("", *kafka_clusters):
         environment |= security_from_environment(kafka_cluster).shown_environment()
     environment |= {"PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC", EXECUTOR: "1"}
-    driver = reached(master)
+    driver = reach_master(master)
     if secret is not None:
         file = folder / _DEFAULTS
         file.touch(mode=0o600)
@@ -237,7 +247,7 @@ def settings(
         **({} if cores is None else {"spark.cores.max": str(cores)}),
         "spark.authenticate": "false" if secret is None else "true",
         "spark.network.crypto.enabled": "false" if secret is None else "true",
-        # the folder of the sockets is on the machine of the node
+        # The sockets' folder is on the node's machine: executors elsewhere cannot reach it.
         "spark.python.unix.domain.socket.enabled": "false",
         **{f"spark.executorEnv.{name}": value for name, value in environment.items()},
     }

@@ -1,11 +1,11 @@
-"""``ports.Engine`` by Spark: one Java, one plan server, a session for each prepared stage, a
-streaming query for each that is started.
+"""Implementation of ``ports.Engine`` by Spark: one Java, one plan server, a session for each
+prepared stage, and a streaming query for each that is started.
 
-Sessions share everything that costs time and memory. What the stages' functions name in them -
-views, functions, settings - they do not share.
+Sessions share everything that costs time and memory. They do not share what the stages' functions
+define in them: views, functions, settings.
 
-What holds after a crash at any point: a query's checkpoint has the plan of the batch that ran, so a
-query that is started in the same place runs that plan again. Nothing else of it is needed again.
+After a crash at any point a query's checkpoint has the plan of the batch that ran, so a query that
+is started in the same place runs that plan again. It needs nothing else of the crashed process.
 """
 
 from __future__ import annotations
@@ -47,37 +47,38 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("anabranch.spark")
 _STOP_MS: Final = 4_000
-"""A batch that runs has so long to end."""
+"""Time for a running batch to end before its query is stopped, in ms."""
 _LOOK_MS: Final = 20
+"""Interval at which a stop checks whether the batch has ended, in ms."""
 _BETWEEN: Final = " "
-"""Between a replica's label and a query in the name that Spark knows the query by: neither
-has one.
+"""Separator of a replica's label and a query in the name that Spark knows the query by. Neither
+contains it.
 """
 
 
 class _Served(NamedTuple):
-    """What a query that Spark runs needs of this process."""
+    """Objects of this process that a query in Spark calls."""
 
     driver: QueryDriver
     session: SparkSession
     sink: StageSink
     sources: dict[object, int]
-    """Number of each of its sources, by the connection that it asks over, in the order of their
-    first questions. Spark asks in the same order in every round, so numbers of two runs agree.
+    """Number of each of the query's sources, by the connection that it uses, in the order of their
+    first requests. Spark asks in the same order in every round, so the numbers of two runs agree.
     """
 
 
 class SparkEngine:
-    """Thread-safe."""
+    """Engine of one node. Thread-safe."""
 
     def __init__(
         self, context: ServiceContext, settings: SparkSettings, spark: StartingSpark
     ) -> None:
-        """Wait until ``spark`` has started. ``context``: of the node. ``settings``: with which it
-        starts.
+        """Wait until ``spark`` has started. ``context``: the node's. ``settings``: those with which
+        Spark starts.
 
         Raises:
-            ConfigurationError: there is no Java that Spark runs on.
+            ConfigurationError: there is no Java that can run Spark.
             Unavailable: the cluster's master does not answer.
         """
         self.rows_max, self.pace_ms = settings.batch_rows_max, settings.pace_ms
@@ -85,24 +86,28 @@ class SparkEngine:
         self._context = context
         self._settings = settings
         self._first = spark.session()
-        self._had = (
-            cluster.ExecutorsHad(settings.master, settings.memory, context.clock, self._executors)
+        self._executor_monitor = (
+            cluster.ExecutorMonitor(
+                settings.master, settings.memory, context.clock, self._executors
+            )
             if cluster.is_cluster(settings.master)
             else None
         )
         self.check_state: Callable[[Path], None] = (
-            cluster.check_shared if self._had is not None else lambda _: None
+            cluster.check_shared if self._executor_monitor is not None else lambda _: None
         )
         self._scratch, self._planners = spark.scratch, spark.planners
         self._served: dict[str, _Served] = {}
-        """By the name that Spark knows the query by."""
+        """Served queries, by the name that Spark knows each by."""
         self._building = threading.Lock()
         self._plans = PlanServer(
-            self._answer, self._watermark_of, self._scratch.socket_path("plans")
+            self._plan_for, self._watermark_of, self._scratch.socket_path("plans")
         )
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SparkStage:
-        """See the port. One is built at a time: what a function uses is noted per process."""
+        """See the port. Builds one stage at a time: ``anabranch.stateful`` counts its uses in the
+        whole process.
+        """
         with self._building:
             session = session_beside(self._first)
             query = build_query(
@@ -129,15 +134,15 @@ class SparkEngine:
                 f"Spark's Java ended with code {process.poll()}: out of memory, or killed",
                 tuple(sorted(during)),
             )
-        if self._had is not None:
-            with contextlib.suppress(Py4JError):  # Java has just ended: the next check says so
-                self.waiting_for = self._had.look()
+        if self._executor_monitor is not None:
+            with contextlib.suppress(Py4JError):  # Java has just ended: the next check raises
+                self.waiting_for = self._executor_monitor.look()
 
     def close(self) -> None:
         """See the port."""
         self._plans.close()
-        if self._had is not None:
-            self._had.close()
+        if self._executor_monitor is not None:
+            self._executor_monitor.close()
         self._first.stop()
         if self._planners is not None:
             self._planners.close()
@@ -145,33 +150,37 @@ class SparkEngine:
     def serve(
         self, query: str, driver: QueryDriver, session: SparkSession, sink: StageSink
     ) -> None:
-        """From now on ``driver`` plans the query that Spark knows by the name ``query``, and
-        ``sink`` writes what it gives.
+        """Let ``driver`` plan the query that Spark knows as ``query``, and ``sink`` write its
+        results, from now on.
         """
         self._plans.errors.pop(query, None)
         self._served[query] = _Served(driver, session, sink, {})
 
     def forget(self, query: str) -> None:
-        """Nobody plans ``query`` any more: it gets nothing."""
+        """Stop to plan ``query``: its requests get no plan."""
         self._served.pop(query, None)
 
     def failure(self, query: str) -> Exception | None:
-        """What the last question that could not be answered ended with: its reader sees no
-        more than a closed connection.
+        """Return the error of the last request of ``query`` that failed; None if none did. The
+        reader in Spark sees only a closed connection.
         """
         return self._plans.errors.get(query)
 
     def _executors(self) -> int:
+        """Return the number of executors."""
         known = self._first.sparkContext._jsc.sc().getExecutorMemoryStatus().size()  # noqa: SLF001 - PySpark offers no other way
         return int(known) - 1  # the driver is one of them
 
     def temporary_place(self) -> Path:
-        """A folder for a checkpoint that nobody needs again; the caller removes it."""
+        """Return a path for a checkpoint that is needed once; the caller removes it."""
         return self._scratch.path / f"query-{secrets.token_hex(4)}"
 
-    def _answer(
+    def _plan_for(
         self, query: str, name: str, start: dict[str, Any], connection: object
     ) -> dict[str, Any] | None:
+        """Return the next offset of input ``name`` of ``query``; None if there is none.
+        ``connection`` tells the sources of a query apart.
+        """
         served = self._served.get(query)
         if served is None:
             return None
@@ -179,14 +188,15 @@ class SparkEngine:
         return served.driver.advance(query.partition(_BETWEEN)[2], name, start, source)
 
     def _watermark_of(self, query: str) -> Callable[[int], None]:
+        """Return the function that sets the watermark of ``query``."""
         served = self._served.get(query)
         if served is None:
-            raise LocalProtocolError(f"{query} runs, but nobody plans it")
+            raise LocalProtocolError(f"query {query} asks for a watermark but is not served here")
         return watermark_of(served.session, query, self._context.pipeline.bucket_ms)
 
 
 class SparkStage:
-    """``ports.PreparedStage``: a session with the stage's query in it."""
+    """Implementation of ``ports.PreparedStage``: a session that has the stage's query."""
 
     def __init__(
         self,
@@ -196,7 +206,7 @@ class SparkStage:
         label: str,
         query: StageQuery,
     ) -> None:
-        """``session``: in which ``query`` was built."""
+        """Wrap ``query``, which was built in ``session``."""
         self._engine = engine
         self._session = session
         self._context = context
@@ -265,11 +275,13 @@ class SparkStage:
         )
 
         def begin() -> StreamingQuery:
-            # Sources of a query that is started anew are counted from 0 again.
+            """Start the query in its place."""
+            # Served anew, so that the sources of a restarted query are numbered from 0 again.
             self._engine.serve(known_as, driver, self._session, sink)
             return writer.option("checkpointLocation", str(folder)).start()
 
         def cause(error: Exception) -> Exception:
+            """Return the true cause of Spark's ``error``."""
             known = (
                 sink.failure
                 if isinstance(sink.failure, AnabranchError)
@@ -278,6 +290,7 @@ class SparkStage:
             return cause_of(error, self._stage.name, self._stage.functions, sink.running, known)
 
         def release() -> None:
+            """Release what the stopped query used."""
             self._engine.forget(known_as)
             blocks.close()
             if place is None:
@@ -298,13 +311,13 @@ class SparkStage:
             raise
 
     def close(self) -> None:
-        """See the port. The session ends with the application: Spark has no way to end one
-        alone.
+        """See the port. The session lasts as long as the application: Spark cannot close one
+        session alone.
         """
 
 
 class SparkQuery:
-    """``ports.RunningQuery``."""
+    """Implementation of ``ports.RunningQuery``."""
 
     def __init__(
         self,
@@ -319,12 +332,12 @@ class SparkQuery:
         """Start the query.
 
         Args:
-            begin: Starts it in its place, where it goes on with the batch that did not end.
-            name: By which Spark knows it.
-            clock: Bounds how long a stop waits.
+            begin: Starts the query in its place, where it continues with the unfinished batch.
+            name: The name that Spark knows it by.
+            clock: The clock that bounds how long a stop waits.
             cause: Finds the true cause of what Spark raises.
             release: Called once, when the query has stopped.
-            runs_again: Tells whether the query that died is to be started anew.
+            runs_again: Returns whether the failed query must be started again.
         """
         self._begin, self._runs_again = begin, runs_again
         self._stream = begin()
@@ -337,7 +350,7 @@ class SparkQuery:
         """See the port."""
         try:
             return bool(self._stream.awaitTermination(wait_ms / 1_000))
-        except Exception as error:  # Spark raises what the query died of, as text
+        except Exception as error:  # Spark raises the query's error as text
             if self._runs_again():
                 self._stream = self._begin()
                 return False
@@ -357,12 +370,12 @@ class SparkQuery:
                 self._clock.sleep_ms(_LOOK_MS)
             self._stream.stop()
         except Exception as error:  # noqa: BLE001
-            # Spark's time-out has no class of its own in Python, nor has a Java that is gone.
+            # Neither Spark's timeout nor a Java that has ended has an exception class in Python.
             _logger.warning("%s: stopped within a batch: %s", self._name, short(str(error)))
         release()
 
     def _runs_a_batch(self) -> bool:
-        """Whether it is at more than waiting for a plan."""
+        """Return whether the query does more than wait for a plan."""
         if not self._stream.isActive:
             return False
         status = self._stream.status

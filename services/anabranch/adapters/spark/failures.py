@@ -1,4 +1,4 @@
-"""What did a query die of? The true cause, in words for whoever wrote the function."""
+"""Cause of a query's failure, in words for the author of the stage's function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.protocol.errors import (
 from anabranch.runtime.logs import short
 
 _REPORTED: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
-"""An error of this project in the traceback of a task."""
+"""Pattern of an error of this project in the traceback of a task."""
 _DISK: Final = re.compile(
     r"Mkdirs failed to create \S+"
     r"|java\.(?:io|nio\.file)\.\w+: [^\n]*?"
@@ -24,11 +24,11 @@ _DISK: Final = re.compile(
     r"|java\.nio\.file\.AccessDeniedException: \S+"
     r"|\[CANNOT_LOAD_STATE_STORE[^\n]*"
 )
-"""What Java says of a disk. A task that keeps state runs within that which gives results, so the
-signs of a function are in such a text, too.
+"""Pattern of a disk's error in Java's text. A task that keeps state runs within the one that gives
+results, so such a text may contain the signs of a function, too.
 """
 _EXECUTOR: Final = re.compile(r"\((\S+) executor [0-9]+\)")
-"""Who ran a task on a cluster, in Spark's text."""
+"""Pattern of the machine that ran a task on a cluster, in Spark's text."""
 _FUNCTION_SIGNS: Final = (
     "PythonException",
     "UDF",
@@ -36,8 +36,8 @@ _FUNCTION_SIGNS: Final = (
     "SparkRuntimeException",
     "MapInBatchEvaluator",
 )
-"""What stands in Spark's text when a function fails in a task; the last: its batches have too
-few columns.
+"""Words in Spark's text when a function fails in a task. The last: its batches have too few
+columns.
 """
 
 
@@ -48,14 +48,14 @@ def cause_of(
     buckets: tuple[int, int] | None,
     known: BaseException | None,
 ) -> Exception:
-    """The error to end the process with.
+    """Return the error to end the process with.
 
     Args:
-        error: What Spark raised.
+        error: The error that Spark raised.
         stage: The stage's name.
-        functions: Of the stage, as the pipeline file names them.
-        buckets: First and last of the batch that ran; None: none did.
-        known: What this process itself met in the batch, or in planning.
+        functions: The stage's functions, as the pipeline file names them.
+        buckets: First and last bucket of the batch that ran; None if none did.
+        known: The error that this process itself raised in the batch or in planning.
     """
     where = "" if buckets is None else f", buckets {buckets[0]}..{buckets[1]}"
     if isinstance(known, StageFunctionError):
@@ -66,7 +66,7 @@ def cause_of(
     reported = _REPORTED.search(text)
     if reported is not None and reported[1] == "StageFunctionError":
         return StageFunctionError(f"stage {stage}{where}: {reported[2]}")
-    if reported is not None:  # of the reader or writer in a task: not the function's fault
+    if reported is not None:  # from the reader or writer in a task, not from the function
         kinds = {kind.__name__: kind for kind in (DataMissing, Unavailable, ConfigurationError)}
         return kinds.get(reported[1], AnabranchError)(reported[2])
     disk, executor = _DISK.search(text), _EXECUTOR.search(text)

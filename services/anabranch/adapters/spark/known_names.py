@@ -1,5 +1,5 @@
-"""What is known of Spark's operators and expressions (``protocol.stage.planner``): the allow-list
-of what is batch-safe. tests/spark/test_batch_safety.py shows each entry on real Spark.
+"""Spark's operators and expressions that this project knows (``protocol.stage.planner``): the
+allow-list of batch-safe ones. tests/spark/test_batch_safety.py shows each entry on real Spark.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ SPARK: Final = KnownNames(
     ),
     first_row_kept=frozenset({"DeduplicateWithinWatermark"}),
     safe_joins=_SAFE_JOINS,
-    # Right and full outer joins are not here (seen): such rows' time is over, by the batch's own
-    # watermark, while they are being joined.
+    # Right and full outer joins are missing: the batch's own watermark drops such rows as late
+    # while they are being joined.
     joins_across_empty_buckets=_SAFE_JOINS | {"LeftOuter"},
-    # Of CollectSet nothing but what has no order (``PlanFacts.sets_shown``).
+    # CollectSet only where the set's order is not visible (``PlanFacts.sets_shown``).
     order_free_aggregates=frozenset(
         {
             "Count",
@@ -69,7 +69,7 @@ SPARK: Final = KnownNames(
     ),
     tied_aggregates=frozenset({"MinBy", "MaxBy"}),
     generators=frozenset({"Explode"}),
-    # Settings of a session are the same at every replica: catalog, database, time zone.
+    # Catalog, database and time zone of a session are the same at every replica.
     childless=frozenset(
         {
             "AttributeReference",
@@ -94,7 +94,7 @@ SPARK: Final = KnownNames(
             "ResolvedCollation",
         }
     ),
-    # Deterministic to Spark, which replaces it once per batch.
+    # Spark calls it deterministic, and replaces it by the current time once per batch.
     not_deterministic=frozenset({"CurrentTime"}),
 )
-"""Names of classes, without the package."""
+"""Names of Spark's classes, without their packages."""

@@ -1,7 +1,7 @@
-"""Says on which machine of a cluster something failed.
+"""Name of the machine of a cluster in the errors of its tasks.
 
-Files that are missing, a wrong password, a broker that is not reached: on a cluster each machine
-has such faults of its own, and Spark passes on no more of a task's error than its text.
+Missing files, a wrong password, a broker that cannot be reached: each machine of a cluster may have
+such a fault of its own, and Spark passes on only the text of a task's error.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 EXECUTOR: Final = "ANABRANCH_SPARK_EXECUTOR"
-"""Variable that executors of a cluster have, and no other process."""
+"""Environment variable that executors of a cluster have, and no other process."""
 
 
 @contextmanager
 def machine_named() -> Iterator[None]:
-    """Around what a task does: on a cluster its errors name the machine.
+    """Name the machine in errors that the body raises in an executor of a cluster.
 
     Raises:
-        ConfigurationError, Unavailable: as raised within, with the machine before the text.
+        ConfigurationError, Unavailable: as raised by the body, the machine before the text.
     """
     try:
         yield
@@ -31,14 +31,15 @@ def machine_named() -> Iterator[None]:
         if EXECUTOR not in os.environ:
             raise
         raise ConfigurationError(
-            f"{_here()}: {error} (the files that the node's settings name must be on each machine"
-            " of the cluster, at the same path, for the user of its worker)"
+            f"{_machine()}: {error} (the files that the node's settings name must be on each"
+            " machine of the cluster, at the same path, for the user of its worker)"
         ) from error
     except Unavailable as error:
         if EXECUTOR not in os.environ:
             raise
-        raise type(error)(f"{_here()}: {error}") from error
+        raise type(error)(f"{_machine()}: {error}") from error
 
 
-def _here() -> str:
+def _machine() -> str:
+    """Return the name of this machine for a message."""
     return f"executor on {socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""Spark's own log of a query: which plans did it run?"""
+"""Spark's offset log of a query: the plans that its batches ran."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Final
 from anabranch.codec.plan_offsets import Offset
 from anabranch.protocol.errors import LocalProtocolError
 
-# Of a file in Spark's offset log: the version, then the batch's metadata; then one line per
-# source.
 _HEADER_LINES: Final = 2
+"""Lines before those of the sources in a file of Spark's offset log: version and metadata."""
 
 
 class LoggedBatch:
-    """One file of Spark's offset log."""
+    """Batch of a query as Spark's offset log has it: its watermark and the offset of each
+    source.
+    """
 
     def __init__(self, checkpoint: Path, batch: int) -> None:
         """Read the file of ``batch``.
 
         Raises:
-            LocalProtocolError: the file is not as this version of Spark writes it.
+            LocalProtocolError: the file does not have the format of this Spark version.
         """
         lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
         if len(lines) <= _HEADER_LINES or lines[0] != "v1":

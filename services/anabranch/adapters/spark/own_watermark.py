@@ -1,18 +1,19 @@
-"""Lets a batch run under its own boundary, so that the results of what it completes come out with
-it and not with the next batch.
+"""Watermark of a batch set to the batch's own end, so that the batch emits the results that it
+completes, and not the next one.
 
-Spark moves the watermark at the end of a batch. But of a batch to be made it first asks every input
-for its next offset, and only then takes the watermark for it
-(``MicroBatchExecution.constructNextBatch``). So while an input is given its plan, the watermark is
-set to the end of that plan. Rows are late by the watermark of the batch before, and all rows of a
-plan are above that; windows end, state goes and timers fire by the batch's own.
+Spark moves the watermark at the end of a batch. But to build a batch it first asks every input for
+its next offset, and only then reads the watermark for it
+(``MicroBatchExecution.constructNextBatch``). So while an input gets its plan, this module sets the
+watermark to the end of that plan. Spark judges late rows by the watermark of the previous batch,
+and all rows of a plan are above that; windows end, state expires and timers fire by the batch's
+own.
 
-Spark writes the watermark to its log together with the plan, and a batch that is run again after a
-crash takes both from there: it sends no request, so nothing is set beyond it. A query begins with
-the watermark of its last commit, which is the end of that plan.
+Spark writes the watermark to its log together with the plan, and a batch that runs again after a
+crash takes both from there: it requests no plan, so nothing moves the watermark further. A query
+starts with the watermark of its last commit, which is the end of that plan.
 
-The classes are internal to Spark. Where they are not as they were the query ends with an error;
-where they do something else, its batch is rejected (``protocol.stage.planner.check_watermark``).
+The classes are internal to Spark. If their interface changes the query fails; if their behaviour
+changes its batch is rejected (``protocol.stage.planner.check_watermark``).
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 
 
 def watermark_of(session: SparkSession, query: str, width_ms: int) -> Callable[[int], None]:
-    """What sets the watermark of the running query with the name ``query`` to the end of a bucket.
-    Good as long as this run of the query.
+    """Return the function that sets the watermark of the running query ``query`` to the end of a
+    bucket. It is valid for this run of the query.
 
-    Spark registers a query before it asks its inputs for anything: it is found while Python still
-    waits for it to start.
+    Spark registers a query before it asks its inputs for anything, so the query is found even while
+    Python still waits for it to start.
 
     Raises:
         LocalProtocolError: no such query runs.

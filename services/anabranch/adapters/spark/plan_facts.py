@@ -1,5 +1,5 @@
-"""Reads from Spark what a query consists of. What it means is decided in
-``protocol.stage.planner``.
+"""Facts about a query, read from Spark's analysed plan. ``protocol.stage.planner`` decides what
+they mean.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OBSERVED: Final = "anabranch_"
+"""Prefix of the ``observe`` name that marks an input in the plan."""
 _NUMBERED: Final = re.compile(r"#[0-9]+")
+"""Pattern of the number that Spark gives to a column."""
 _ARGUMENT: Final = re.compile(r"lambda \w+#")
 """An argument of a lambda function. PySpark numbers them anew whenever a function is called."""
 _INEXACT: Final = {
@@ -47,14 +49,18 @@ _PASS_ON: Final = frozenset(
 _ORDERLESS: Final = frozenset({"SortArray", "Size"})
 """Expressions that give the same for a set in any order."""
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
+"""Types of times."""
 _TO_TIMES: Final = frozenset({"Cast", "ParseToDate", "ParseToTimestamp"})
+"""Expressions that turn text into a time."""
 _CLOCK: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """Text that Spark takes for a time that it reads from the clock."""
 _CLOCK_LITERAL: Final = re.compile(r"\w+\s*r?['\"]" + _CLOCK.pattern, re.IGNORECASE)
 _PLAN_EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.PlanExpression"
+"""Class of expressions that hold a plan: subqueries of all kinds."""
 
 
 def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
     for i in range(sequence.size()):
         yield sequence.apply(i)
 
@@ -154,8 +160,8 @@ def _draws_a_vector(aes_encrypt: Any) -> bool:
 
 
 class _Zeros:
-    """Which expressions of a plan may give a negative zero. The columns of a stage's inputs have
-    none (``adapters.spark.reading``).
+    """Columns and expressions of a plan that may yield a negative zero. The columns of a stage's
+    inputs have none (``adapters.spark.reading``).
     """
 
     def __init__(self, plan: Any) -> None:
@@ -201,6 +207,7 @@ class _Zeros:
         return kind != "Abs"
 
     def _column_may(self, column: Any, type_text: str, seen: frozenset[int]) -> bool:
+        """Return whether ``column`` may hold -0.0."""
         number = _number(column)
         if number in seen:  # a part of the union that is being followed
             return False
@@ -215,6 +222,7 @@ class _Zeros:
 
 
 def _number(column: Any) -> int:
+    """Return the number that Spark gave to ``column``."""
     return int(column.exprId().id())
 
 
@@ -266,6 +274,7 @@ class _Expressions:
         return self.have_plans[kind]
 
     def _read_aggregate(self, expression: Any, parent: str) -> None:
+        """Record the facts of an aggregate. ``parent``: name of the expression above it."""
         function = expression.aggregateFunction()
         name = _name(function)
         self.aggregates.add(name)
@@ -293,13 +302,13 @@ class _Expressions:
 
 
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
-    """What ``frame``, the result of the user's function, consists of.
+    """Collect the facts about ``frame``, the result of the user's function.
 
     Args:
         frame: A streaming DataFrame; it is analysed, not run.
         inputs: Names of the inputs; each was given ``observe(OBSERVED + name)``.
-        processors_known: How many of its transformWithState operators were made by
-            ``anabranch.stateful``.
+        processors_known: Number of its transformWithState operators that ``anabranch.stateful``
+            created.
     """
     operators = set()
     joins = set()
@@ -420,13 +429,13 @@ def late_operators(frame: DataFrame) -> tuple[tuple[str, int], ...]:
 
 
 def used_columns(frame: DataFrame, name: str) -> list[str]:
-    """Columns of input ``name`` that the optimised query reads, ``event_time`` left out.
+    """Return the columns of input ``name`` that the optimised query reads, without ``event_time``.
 
-    The optimiser prunes below ``observe``: what is left there is what is read. Where it did not
-    prune, nothing is left out.
+    The optimiser prunes columns below ``observe``: those that are left are read. If it did not
+    prune, all are returned.
     """
     analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    # Not run: only to see what is read.
+    # Optimised, but not run.
     plan = frame.sparkSession._jsparkSession.sessionState().optimizer().execute(analysed)  # noqa: SLF001
     used: dict[str, None] = {}
     for node in nodes_of(plan):
@@ -446,6 +455,7 @@ def shape_of(frame: DataFrame) -> list[str]:
     numbers: dict[str, str] = {}
 
     def words(node: Any) -> Iterator[str]:
+        """Describe ``node`` and the nodes below it, one a line."""
         if _name(node) == "CollectMetrics":
             yield (
                 f"input {node.name()}:"
@@ -484,5 +494,7 @@ def literals_of(frame: DataFrame) -> list[str]:
 
 
 def processors_used() -> int:
-    """How many processors ``anabranch.stateful`` has put into queries since the last call."""
+    """Return how many processors ``anabranch.stateful`` has put into queries since the last
+    call.
+    """
     return stateful.take_uses()

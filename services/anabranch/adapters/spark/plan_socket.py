@@ -1,13 +1,13 @@
-"""Carries plans from the stage's planner to the data source readers, which Spark runs in processes
-of their own.
+"""Transport of plans from the stage's planner to the data source readers, which Spark runs in
+processes of their own.
 
-Requests and answers are lines of JSON over a socket in a folder that only this user may look into;
-the answer is an offset, or null for "nothing yet". The readers hold no state: they repeat whatever
-request was lost with a connection.
+Requests and answers are lines of JSON over a socket in a folder that only this user can access. The
+answer is an offset, or null if there is no plan yet. The readers hold no state: they repeat a
+request that was lost with a connection.
 
-Before a plan goes out the watermark of its query is set to the end of it (``own_watermark``). A
-reader serves one source of one run of one query, and so does its connection: this tells the sources
-of an input apart that a function uses twice.
+Before a plan is sent, the watermark of its query is set to its end (``own_watermark``). A reader,
+and so its connection, serves one source of one run of one query: this distinguishes the sources of
+an input that a function uses twice.
 """
 
 from __future__ import annotations
@@ -21,15 +21,22 @@ from pathlib import Path
 from typing import Any, Final
 
 Answer = Callable[[str, str, dict[str, Any], object], dict[str, Any] | None]
-"""(query, input, position fields, connection) -> the next offset."""
+"""Function (query, input, position fields, connection) that returns the next offset, or None."""
 WatermarkOf = Callable[[str], Callable[[int], None]]
+"""Function (query) that returns the function which sets the query's watermark to the end of a
+bucket.
+"""
 _TIMEOUT_S: Final = 30.0
+"""Timeout of a reader's request, in seconds."""
 
 
 class _Handler(socketserver.StreamRequestHandler):
+    """Connection of one reader."""
+
     server: _Server
 
     def handle(self) -> None:
+        """Answer the reader's requests, one a line, until it closes the connection."""
         set_watermark: Callable[[int], None] | None = None
         for line in self.rfile:
             request = json.loads(line)
@@ -46,6 +53,8 @@ class _Handler(socketserver.StreamRequestHandler):
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Socket server with one thread per reader."""
+
     daemon_threads = True
     block_on_close = False
     answer: Answer
@@ -53,19 +62,18 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     errors: dict[str, Exception]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that went away in the middle of an answer asks again; one whose question
-        cannot be answered sees a closed connection.
+        """Ignore the end of a connection. A reader that went away asks again; a reader whose
+        request failed sees a closed connection, and ``errors`` has the cause.
         """
 
 
 class PlanServer:
-    """Serves ``answer`` at a socket until closed. ``path``: in a private folder; nothing is there
-    yet.
-
-    ``watermark_of(query)``: sets the watermark of the query to the end of a bucket.
-    """
+    """Server of plans at a socket in a private folder, until closed."""
 
     def __init__(self, answer: Answer, watermark_of: WatermarkOf, path: str) -> None:
+        """Serve ``answer`` at ``path``, where no file exists yet. ``watermark_of``: returns the
+        function that sets a query's watermark.
+        """
         self.path = path
         self._server = _Server(path, _Handler)
         self._server.answer = answer
@@ -81,21 +89,21 @@ class PlanServer:
 
     @property
     def errors(self) -> dict[str, Exception]:
-        """By query what its last question that could not be answered ended with: the readers
-        see no more than a closed connection.
+        """Error of the last failed request of each query: the readers see only a closed
+        connection.
         """
         return self._server.errors
 
     def close(self) -> None:
-        """Idempotent."""
+        """Stop the server and remove its socket. Idempotent."""
         self._server.shutdown()
         self._server.server_close()
         Path(self.path).unlink(missing_ok=True)
 
 
 class PlanClient:
-    """Asks a ``PlanServer``. Raises OSError when the node's process is gone: the query fails
-    with it.
+    """Client of a ``PlanServer``. Its calls raise OSError when the node's process has ended; the
+    query then fails with it.
     """
 
     def __init__(self, path: str) -> None:
@@ -103,7 +111,9 @@ class PlanClient:
         self._socket: socket.socket | None = None
 
     def ask(self, query: str, name: str, start: dict[str, Any]) -> dict[str, Any] | None:
-        """The next offset of input ``name`` of ``query`` after ``start``; None: nothing yet."""
+        """Return the next offset of input ``name`` of ``query`` after ``start``; None if there is
+        no plan yet.
+        """
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(_TIMEOUT_S)

@@ -1,8 +1,8 @@
-"""Finds what the Python functions in a Spark plan compute, where state depends on them.
+"""Identity of the Python functions in a Spark plan, on whose computation state depends.
 
-A function counts by its source, without comments, docstrings and layout, and by the plain values
-that it was made with or that its module names. A processor whose class sets ``state_version``
-counts by that instead: its author says when its state means something else.
+A function is identified by its source, without comments, docstrings and layout, and by the plain
+values that it captured or that its module names. A processor whose class sets ``state_version`` is
+identified by that instead: its author states when its state changes meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from pyspark.cloudpickle import loads
 from anabranch.adapters.spark.plan_facts import expressions_of, nodes_of
 
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
+"""Types of values that count."""
 _NOT_THE_USERS: Final = ("anabranch.", "pyspark.", "builtins", "abc", "typing")
+"""Modules whose classes do not count."""
 
 
 def functions_in(plan: Any) -> Mapping[int, str]:
@@ -49,6 +51,7 @@ def describe(function: Callable[..., Any]) -> str:
 
 
 def _processor_facts(processor: object) -> list[object]:
+    """Return the facts by which a processor is identified."""
     kind = type(processor)
     version = getattr(kind, "state_version", None)
     code: list[object] = [("version", version)]
@@ -62,6 +65,7 @@ def _processor_facts(processor: object) -> list[object]:
 
 
 def _function_facts(function: Callable[..., Any]) -> list[object]:
+    """Return the facts by which a function is identified."""
     whole = inspect.unwrap(function)
     return [getattr(whole, "__name__", ""), _source(whole), _values(whole)]
 
@@ -82,6 +86,7 @@ def _values(function: object) -> list[tuple[str, str]]:
 
 
 def _plain(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the plain ones of ``values``, sorted by name."""
     return sorted(
         (name, repr(value)) for name, value in values.items() if isinstance(value, _PLAIN)
     )
@@ -97,7 +102,7 @@ def _source(of: Any) -> str:
         return str(getattr(of, "__qualname__", of.__class__.__qualname__))
     try:
         tree = ast.parse(text)
-    except SyntaxError:  # a lambda within a longer expression
+    except SyntaxError:  # the source is a lambda within a longer expression
         return " ".join(text.split())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:

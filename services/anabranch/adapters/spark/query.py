@@ -1,5 +1,5 @@
-"""From the pipeline file to a streaming DataFrame: inputs, the user's functions, what the
-plan allows.
+"""Construction of a stage's query: its inputs as streaming DataFrames, the user's functions over
+them, and what the resulting plan allows.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage
 
 _SPLITS_MAX: Final = 2
+"""Default number of tasks that read one input."""
 _ENGINE: Final = (
     f"anabranch {__version__}, Spark {pyspark.__version__},"
     f" Python {sys.version_info.major}.{sys.version_info.minor}"
 )
-"""Programs that have a part in the description of a function's state."""
+"""Names and versions of the programs on which the description of a function's state depends."""
 _COMPLAINTS: Final = "DataFrameQueryContextLogger"
-"""Where PySpark logs, as an error, that a column is not there."""
+"""Logger to which PySpark reports missing columns, as errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageQuery:
-    """A stage's query, ready to be started, as often as there are names for it."""
+    """Query of a stage, ready to be started under any number of names."""
 
     frame: Callable[[str], DataFrame]
-    """(the name that Spark knows the query by) -> the query."""
+    """Function (the name that Spark knows the query by) that builds the query."""
     traits: PlanTraits
     schema: pa.Schema
-    """Of the rows it gives: the columns, then event time as int64 ms."""
+    """Columns of the resulting rows, then event time as int64 ms."""
     fingerprint: str
     function: str
     stateful_plan: StatefulPlan
@@ -82,13 +83,13 @@ def build_query(
     """Build and judge the query of ``stage_name``.
 
     Args:
-        session: With the data source registered.
+        session: The session, with the data source registered.
         pipeline: The pipeline.
         stage_name: One of its stages.
-        schemas: Of the rows of each input.
-        kafka: Address for the readers.
-        socket: Of the planner.
-        splits_max: Tasks that read one input.
+        schemas: Columns of each input.
+        kafka: Address of the brokers, for the readers.
+        socket: Path of the planner's socket.
+        splits_max: Number of tasks that read one input.
 
     Raises:
         StageFunctionError: the function raised, or its result cannot be run; names the function.
@@ -99,14 +100,17 @@ def build_query(
     schemas = input_columns(stage, schemas)
     arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
+    # Built up to three times: over all columns to judge the plan, over the used ones to see that
+    # the function does not depend on the others, and once more for each query that is started.
     def build(
         columns: Mapping[str, list[str]],
         ordered: bool,
         query: str,
         schemas: Mapping[str, pa.Schema] = schemas,
         *,
-        is_looked_at: bool = True,
+        is_marked: bool = True,
     ) -> DataFrame:
+        """Build the query over ``columns`` of its inputs."""
         inputs = {}
         for name in stage.reads:
             options = SourceOptions(
@@ -124,8 +128,8 @@ def build_query(
                 is_own=pipeline.is_of(stage.participant, name),
                 ordered=ordered,
             )
-            frame = input_frame(session, name, options, is_looked_at=is_looked_at)
-            inputs[arguments[name]] = own_share(frame, name, stage)
+            frame = input_frame(session, name, options, is_marked=is_marked)
+            inputs[arguments[name]] = rows_of_shard(frame, name, stage)
         return apply_functions(functions, stage, inputs)
 
     everything = {name: [n for n in schemas[name].names if n != EVENT_TIME] for name in stage.reads}
@@ -149,7 +153,7 @@ def build_query(
             ordered=not traits.is_batch_safe,
             query=name,
             schemas=schemas_read,
-            is_looked_at=False,
+            is_marked=False,
         ),
         traits,
         schema,
@@ -165,8 +169,8 @@ def _stateful_plan(
     stage: Stage,
     schemas: Mapping[str, pa.Schema],
 ) -> StatefulPlan:
-    """Describe the state of ``frame``; None: it has none. Where the plan cannot be read, all that a
-    person wrote of the stage counts.
+    """Describe the state of ``frame``; without a frame the stage has none. If the plan cannot be
+    read, describe the state by the stage's whole source.
     """
     source = source_digest(functions, stage, schemas)
     operators = () if frame is None else stateful_operators(frame)
@@ -183,14 +187,16 @@ def _result_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _optional(pipeline: Pipeline, name: str, schema: pa.Schema) -> tuple[str, ...]:
-    """Fields of a source's record that may be null: the user may have added them on the way. What
-    a stage gives is the work of its function, of which nothing may go missing.
+    """Return the fields of a source's record that may be null: the user may have added them later.
+    Every column of a stage's result is mandatory: its function always computes it.
     """
     return tuple(each.name for each in schema if each.nullable) if name in pipeline.sources else ()
 
 
 def _blocks_of(pipeline: Pipeline, name: str) -> dict[str, str]:
-    """By stream of the input ``name``, the topics of its blocks without the dot and the replica."""
+    """Return, by stream of the input ``name``, the topics of its blocks without the dot and the
+    replica.
+    """
     names = pipeline.topic_names
     return {
         stream: names.blocks(stream, "").removesuffix(".")
@@ -201,8 +207,8 @@ def _blocks_of(pipeline: Pipeline, name: str) -> dict[str, str]:
 def narrowed(
     schemas: Mapping[str, pa.Schema], columns: Mapping[str, list[str]]
 ) -> dict[str, pa.Schema]:
-    """The inputs with event time and ``columns`` only: even an empty column costs a copy in
-    every row.
+    """Return the inputs' columns without those that are not in ``columns``, except event time: even
+    an empty column costs a copy in every row.
     """
     return {
         name: pa.schema(
@@ -213,28 +219,27 @@ def narrowed(
 
 
 def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
-    """Whether ``build`` gives a query that does the same as ``frame``. Where a function looks
-    at what columns there are, it need not.
+    """Return whether ``build`` gives a query that does the same as ``frame``. It may not, if a
+    function inspects which columns exist.
     """
     complaints = PySparkLogger.getLogger(_COMPLAINTS)
     disabled, complaints.disabled = complaints.disabled, True
     try:
         other = build()
         return bool(other.schema == frame.schema) and shape_of(other) == shape_of(frame)
-    except Exception:  # noqa: BLE001 - whatever the user's code raises when a column is not there
+    except Exception:  # noqa: BLE001 - the user's code may raise anything if a column is missing
         return False
     finally:
         complaints.disabled = disabled
 
 
 def input_frame(
-    session: SparkSession, name: str, options: SourceOptions, *, is_looked_at: bool
+    session: SparkSession, name: str, options: SourceOptions, *, is_marked: bool
 ) -> DataFrame:
-    """The DataFrame that the user's function gets for one input.
+    """Return the DataFrame that the user's function gets for one input.
 
-    What moves the watermark is the plan (``adapters.spark.own_watermark``), not the rows.
-    ``is_looked_at``: the query is not run, but shows what it does with its inputs: ``observe``
-    marks where each begins.
+    The plan moves its watermark (``adapters.spark.own_watermark``), not the rows. ``is_marked``:
+    mark where the input begins by ``observe``, for a query that is only analysed.
     """
     frame = (
         session.readStream.format(FORMAT)
@@ -242,17 +247,15 @@ def input_frame(
         .load()
         .withWatermark(EVENT_TIME, "0 seconds")
     )
-    return (
-        frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_looked_at else frame
-    )
+    return frame.observe(OBSERVED + name, F.count(F.lit(1)).alias("rows")) if is_marked else frame
 
 
 def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str, pa.Schema]:
-    """The columns that the stage's function gets of each input, of those that are there.
+    """Return the columns that the stage's function gets of each input, from those that exist.
 
     Raises:
-        ConfigurationError: an input has not what an offer promises, or not the key by which the
-            rows of a shard are dealt out.
+        ConfigurationError: an input lacks columns that an offer promises, or the key by which
+            rows are assigned to shards.
     """
     found = offered_inputs(stage, schemas)
     if stage.share is not None:
@@ -262,9 +265,9 @@ def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str
     return found
 
 
-def own_share(frame: DataFrame, name: str, stage: Stage) -> DataFrame:
-    """Of the rows of input ``name`` those that the stage takes (KP1). Spark's hash of a value does
-    not depend on the machine or the release.
+def rows_of_shard(frame: DataFrame, name: str, stage: Stage) -> DataFrame:
+    """Filter input ``name`` to the rows of this shard (KP1). Spark's hash of a value depends
+    neither on the machine nor on the release.
     """
     columns = () if stage.share is None else stage.share.by[name]
     if stage.share is None or not columns:
@@ -274,14 +277,14 @@ def own_share(frame: DataFrame, name: str, stage: Stage) -> DataFrame:
 
 
 def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
-    """What computes the stage.
+    """Return the functions that compute the stage, in order.
 
     Raises:
         ConfigurationError: a function cannot be imported.
     """
     if not stage.has_code:
         raise ConfigurationError(
-            f"what computes {stage.functions[0]} is {stage.participant}'s alone"
+            f"the code of {stage.functions[0]} is only at participant {stage.participant}"
         )
     if stage.sql is None:
         path = stage.found_next_to(pipeline.path)
@@ -289,7 +292,7 @@ def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
     text, reads = stage.sql, stage.arguments
 
     def sql(**given: Any) -> DataFrame:
-        """The query over the inputs by their names; parameters of the stage as ``:name``."""
+        """Run the query over the inputs by name, with the stage's parameters as ``:name``."""
         session = given[reads[0]].sparkSession
         for name in reads:
             given[name].createOrReplaceTempView(f"`{name}`")
@@ -303,13 +306,11 @@ def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:
 def apply_functions(
     functions: list[Callable[..., Any]], stage: Stage, inputs: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The user's functions, one after the other: the first gets the inputs by name, the others the
-    result before.
-
-    All get the parameters that they have arguments for.
+    """Apply the user's functions in order: the first to the inputs, by name, each other to the
+    previous result. Each gets those parameters of the stage that it has arguments for.
 
     Raises:
-        StageFunctionError: one raised.
+        StageFunctionError: a function raised, or returned no DataFrame.
     """
     result: Any = None
     for i, (reference, function) in enumerate(zip(stage.functions, functions, strict=True)):
@@ -318,7 +319,7 @@ def apply_functions(
         parameters = {k: v for k, v in stage.parameters.items() if anything or k in accepted}
         try:
             result = function(**inputs, **parameters) if i == 0 else function(result, **parameters)
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # the user's code may raise anything
             message = f"{reference}: raised {type(error).__name__}: {error}"
             raise StageFunctionError(message) from error
         if not isinstance(result, DataFrame):
@@ -328,10 +329,10 @@ def apply_functions(
 
 
 def check_result(frame: DataFrame, stage: Stage) -> None:
-    """The result has distinct columns and a timestamp ``event_time``.
+    """Check that the result has distinct columns and a timestamp ``event_time``.
 
     Raises:
-        StageFunctionError: it has not.
+        StageFunctionError: the result has not.
     """
     names = frame.columns
     twice = sorted({n for n in names if names.count(n) > 1})
@@ -363,10 +364,10 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
 
 
 def judged(frame: DataFrame, stage: Stage) -> PlanTraits:
-    """Return what the query ``frame`` of ``stage`` allows.
+    """Judge what the query ``frame`` of ``stage`` allows.
 
     Raises:
-        StageFunctionError: it cannot be run.
+        StageFunctionError: the query cannot be run.
     """
     try:
         traits = judge(read_facts(frame, stage.reads, processors_used()), SPARK)
@@ -380,11 +381,11 @@ def judged(frame: DataFrame, stage: Stage) -> PlanTraits:
 
 
 def check_repeats(stage: Stage, frame: DataFrame, again: DataFrame) -> None:
-    """Check that the function, called once more, made the same query.
+    """Check that the function, called once more, built the same query.
 
-    What it takes from a clock or from chance while it builds the query is a constant of the query,
-    and another one at every replica. A constant that changes more slowly than the two calls follow
-    each other, such as a date, is not found.
+    A value that the function takes from a clock or a random generator while it builds the query
+    becomes a constant of the query, which differs at every replica. A constant that changes more
+    slowly than the two calls follow each other, such as a date, is not found.
 
     Raises:
         StageFunctionError: a constant differs.
@@ -408,8 +409,9 @@ def fingerprint_of(
     pipeline: Pipeline,
     schemas: Mapping[str, pa.Schema],
 ) -> str:
-    """Of everything that the results depend on besides the input. Of replicas with different
-    fingerprints only those of one version are compared, and none is outvoted.
+    """Return a digest of everything that the results depend on besides the input. Replicas with
+    different fingerprints are compared only if their versions are equal, and none of them is
+    outvoted.
     """
     facts = (
         source_digest(functions, stage, schemas),

@@ -1,7 +1,7 @@
-"""What a task of a stage reads: the rows of its share of a plan.
+"""Reader of a task's input: the rows of its share of a plan.
 
-Runs in Spark's task workers, which are used again from batch to batch, so Kafka clients are kept in
-this module.
+Runs in Spark's task workers, which are reused from batch to batch, so this module keeps the Kafka
+clients.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.records import Part
 
 QUERIES_MAX: Final = 2
-"""Queries of a replica at a time: the stable one and a branch, or a range that is made again."""
+"""Maximum number of queries of a replica at a time: the stable one and a branch, or one that
+recomputes a range.
+"""
 _ARROW_ROWS: Final = 65_536
 _ARROW_BYTES: Final = 8 * MIB
-"""About so many bytes, or so many rows, are handed to Java at a time, which holds them whole."""
+"""Size, in bytes or in rows, of a batch that is passed to Java, which holds it whole."""
 _EVENT_TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 
 def arrow_schema(options: SourceOptions) -> pa.Schema:
-    """Of the batches that ``rows`` yields: the stream's columns, event time as a timestamp."""
+    """Return the columns of the batches that ``rows`` yields: those of the stream, event time as a
+    timestamp.
+    """
     fields = [
         field.with_nullable(nullable=True)
         for field in schema_from_text(options.schema)
@@ -47,13 +51,13 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 def rows(
     options: SourceOptions, taken: Sequence[tuple[str, str, tuple[Part, ...]]]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the parts in ``taken``, (stream, writer, parts) each.
+    """Yield the rows of the parts in ``taken``, (stream, writer, parts) each.
 
     Raises:
-        DataMissing: a block is not in the log, or not as its part says.
-        Unavailable: the broker does not answer, or denies.
-        ConfigurationError: a file of its settings is not on this machine.
-        StageFunctionError: a column that the query uses is not there.
+        DataMissing: a block is missing from the log, or differs from what its part says.
+        Unavailable: the broker does not answer, or denies access.
+        ConfigurationError: a file that the settings name is not on this machine.
+        StageFunctionError: a column that the query uses is missing.
     """
     schema = arrow_schema(options)
     tables = []
@@ -63,7 +67,7 @@ def rows(
     if tables:
         alike = by_columns(tables)
         found = [
-            _as_read(canonical_sort(table) if options.ordered else table, schema, options)
+            _with_columns(canonical_sort(table) if options.ordered else table, schema, options)
             for table in alike
         ]
         table = found[0] if len(found) == 1 else pa.concat_tables(found)
@@ -71,17 +75,17 @@ def rows(
             table = table.take(pc.sort_indices(table, [(EVENT_TIME, "ascending")]))
         size_bytes = sum(part.size_bytes for _, _, parts in taken for part in parts)
         each = min(_ARROW_ROWS, max(1, _ARROW_BYTES * table.num_rows // max(1, size_bytes)))
-        for first in range(0, table.num_rows, each):  # a copy of the whole would double it
+        for first in range(0, table.num_rows, each):  # a copy of the whole would double its memory
             yield from table.slice(first, each).combine_chunks().to_batches()
 
 
-def _as_read(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
-    """``table`` with the columns that the query was built with; those that it does not use are
-    null, in the table or not, and so are optional ones that are not there.
+def _with_columns(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:
+    """Return ``table`` with the columns that the query was built with. Columns that it does not
+    use are null, in the table or not, and so are missing optional ones.
 
     Raises:
-        StageFunctionError: a column that it uses is not there, or not of its type: the stage that
-            writes them has changed in between.
+        StageFunctionError: a column that the query uses is missing or has another type: the stage
+            that writes it has changed in between.
     """
     columns = []
     for field in list(schema)[:-1]:
@@ -113,15 +117,15 @@ def _one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 _readers: dict[tuple[str, str], dict[str, BlockReader]] = {}
-"""By stream, and by query in the order of use."""
+"""Readers by stream, and by query in the order of their last use."""
 
 
 def _reader(options: SourceOptions, stream: str) -> BlockReader:
-    """One per stream and query: a branch and its successor stand at different places, and what one
-    has read too far is of no use to the other.
+    """Return the reader of a stream for a query. A branch and its successor have their own, since
+    they read at different positions, and what one has read ahead is of no use to the other.
 
-    The reader of a query is closed once two other queries have read after it, with the threads,
-    sockets and buffers of its consumers.
+    The reader of a query is closed, with its consumers, once QUERIES_MAX other queries have read
+    after it.
     """
     kafka, cluster = options.kafka, options.cluster
     blocks = options.blocks[stream]
@@ -144,4 +148,5 @@ def _reader(options: SourceOptions, stream: str) -> BlockReader:
 
 @lru_cache(maxsize=16)
 def _log(kafka: str, cluster: str) -> KafkaEventLog:
+    """Return the client of a cluster."""
     return KafkaEventLog(kafka, security=security_from_environment(cluster))

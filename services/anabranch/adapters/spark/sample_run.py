@@ -1,10 +1,10 @@
-"""A stage's query over rows that are all there, run to its end: for trying functions out, without a
+"""Run of a stage's query over complete sample rows to its end: for trying functions out, without a
 broker and without a planner.
 
-Behind the rows of an input stands one more, the marker, with an event time far behind theirs: it
-moves the watermark, so that windows end and timers fire. The function never sees it. What keeps it
-until the watermark has moved: a condition with the event time's column is not pushed below the
-watermark by Spark, and what the function asks for is not pushed below ``observe``.
+After the rows of an input comes one more, the marker, with an event time far behind theirs: it
+moves the watermark, so that windows end and timers fire. The function never sees it. Two rules of
+Spark keep it until the watermark has moved: a condition on the event time's column is not pushed
+below the watermark, and the function's own conditions are not pushed below ``observe``.
 """
 
 from __future__ import annotations
@@ -22,23 +22,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _AFTER: Final = timedelta(days=400)
-"""So far behind the last row time goes on in the end, for windows to end and timers to fire."""
+"""Distance of the marker's event time from the last row's, enough for windows to end and timers to
+fire.
+"""
 _MARKER: Final = "anabranch_marker"
+"""Name of the column that marks the marker."""
 _TIME: Final = pa.timestamp("us", "UTC")
+"""Type of the event time."""
 
 
 class SampleRun:
     """Queries of one session over rows in files below one folder. Not thread-safe."""
 
     def __init__(self, session: SparkSession, folder: Path) -> None:
-        """Nothing is read or written yet."""
+        """Prepare the session; nothing is read or written yet."""
         self._session = session
         self._folder = folder
         self._files = 0
         session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
 
     def frame(self, table: pa.Table, time: str) -> DataFrame:
-        """The rows as a stage gets an input: a stream with the watermark on the column ``time``."""
+        """Return ``table`` as a stage gets an input: a stream with the watermark on the column
+        ``time``.
+        """
         self._files += 1
         folder = self._folder / f"input-{self._files}"
         folder.mkdir(parents=True)
@@ -63,11 +69,12 @@ class SampleRun:
         return frame.drop(_MARKER)
 
     def rows(self, frame: DataFrame) -> pa.Table:
-        """All that the query gives. Raises what Spark raises."""
+        """Run the query ``frame`` and return all its rows. Raises what Spark raises."""
         self._files += 1
         found: list[pa.Table] = []
 
         def take(batch: DataFrame, _number: int) -> None:
+            """Collect the rows of a batch."""
             found.append(batch.toArrow())
 
         query = (

@@ -1,4 +1,4 @@
-"""The Spark session of a node: settings that are not optional, here or on a cluster."""
+"""Spark session of a node, with the settings that are not optional, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED, MIB
 
 _logger = logging.getLogger("anabranch.spark")
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+"""Configuration of Java's logging."""
 _PREFIX: Final = "spark.sql.streaming"
 
 DRIVER_RESULT_BYTES: Final = 64 * MIB
-"""Results of the tasks of one batch that the driver takes; where there are more, the tasks write
-them. The driver's Java holds them several times over.
+"""Maximum size of the results that the tasks of one batch send to the driver, in bytes; if there
+are more, the tasks write them. The driver's Java holds them several times over.
 """
 
 _SOCKET_NAME: Final = f".{'0' * 36}.sock"
-"""As long as the names that Spark and PySpark give to sockets."""
+"""File name as long as the longest that Spark and PySpark give to sockets: a socket's path has a
+maximum length.
+"""
 REQUIRED: Final = {
     # 1 silently corrupts state after a rewind: stale snapshots of the abandoned timeline are loaded
     f"{_PREFIX}.stateStore.checkpointFormatVersion": "2",
@@ -38,21 +41,21 @@ REQUIRED: Final = {
     f"{_PREFIX}.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     f"{_PREFIX}.stateStore.maintenanceInterval": "20s",
     f"{_PREFIX}.minBatchesToRetain": str(CHECKPOINT_BATCHES_RETAINED),
-    # the default forks a shell command per file where Hadoop's native library is missing
+    # the default forks a shell command per file if Hadoop's native library is missing
     f"{_PREFIX}.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # each file has Hadoop's sums beside it, by which damage is found (checkpoint_files): Spark's
-    # own would be two more files for each
+    # Hadoop's checksums beside each file show damage (checkpoint_files): Spark's own would be two
+    # more files for each
     f"{_PREFIX}.checkpoint.fileChecksum.enabled": "false",
-    # batches are exactly the planner's
+    # every batch is one that the planner planned
     f"{_PREFIX}.noDataMicroBatches.enabled": "false",
     f"{_PREFIX}.multipleWatermarkPolicy": "min",
-    # without it stop() waits for ever where a batch waits for a broker that is away
+    # without it stop() blocks for ever while a batch waits for an unreachable broker
     f"{_PREFIX}.stopTimeout": "3s",
     "spark.sql.session.timeZone": "UTC",
-    # else a sum that overflows is null, or another number, and not an error; the environment may
-    # say so (SPARK_ANSI_SQL_MODE)
+    # else a sum that overflows is null or wrong, and not an error; SPARK_ANSI_SQL_MODE in the
+    # environment may turn it off
     "spark.sql.ansi.enabled": "true",
     "spark.scheduler.mode": "FAIR",
     "spark.driver.maxResultSize": str(DRIVER_RESULT_BYTES),
@@ -60,8 +63,8 @@ REQUIRED: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.ui.enabled": "false",
-    # who else is on the machine reaches Java's ports: with a secret that is made anew for each
-    # session they reject him
+    # every user of the machine can reach Java's ports: with a secret, new for each session, they
+    # reject connections of others
     "spark.authenticate": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
@@ -76,28 +79,29 @@ REQUIRED: Final = {
     "spark.ui.retainedTasks": "20",
     "spark.log.level": "ERROR",
 }
+"""Settings of Spark that every stage depends on."""
 
 PLANNER_PATH: Final = Path(__file__).with_name("planner_path")
-"""Holds what workers import that look which data sources there are: all that is called
-``pyspark_...``.
+"""Folder on the path of the workers that look for data sources: they import every module there that
+is named ``pyspark_...``.
 """
 
 _JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError -XX:MetaspaceSize=192m -XX:MaxMetaspaceSize=384m"
     " -XX:ReservedCodeCacheSize=128m -Xss4m -Darrow.enable_null_check_for_get=false"
 )
-"""Metaspace may grow to what a node loads before Java looks for classes to unload: it would do so
-four times until the first results, by full collections. The large stack is for plans whose
-expressions are deep, through which Spark goes by recursion. Without memory Java ends: Spark would
-go on with whatever thread is left. Spark asks whether a value is null before it gets it: Arrow need
-not ask again.
+"""Options of Java for the driver and the executors. Metaspace may grow to what a node loads before
+Java unloads classes: it would do so four times before the first results, by full collections. The
+large stack is for plans with deep expressions, through which Spark recurses. Out of memory ends
+Java: Spark would continue with the remaining threads. Spark checks for null before it reads a
+value, so Arrow need not check again.
 """
 
 _COMPILERS: Final[dict[Compilers, str]] = {
     "quick": "-XX:TieredStopAtLevel=1",
     "full": "",
 }
-"""See ``SparkSettings.compilers``."""
+"""Options of Java for each value of ``SparkSettings.compilers``."""
 
 
 def start_session(
@@ -119,26 +123,26 @@ def start_session(
     """Start Spark in this process.
 
     Args:
-        name: Of the application.
-        master: ``local[2]``: with so many cores, in this process; or a cluster's.
+        name: The application's name.
+        master: ``local[2]`` for that number of cores in this process, or a cluster's address.
         memory: Heap of the driver, such as ``1g``, and of each executor.
         state_partitions: Shuffle partitions, fixed for the life of the stage's state.
-        import_roots: Folders that the workers must find the user's modules in.
-        scratch: For the temporary files of Spark, of Java and of whatever they start. Java keeps
-            them there until this process ends.
+        import_roots: Folders in which the workers find the user's modules.
+        scratch: Folder for temporary files of Spark, Java and their children, until this process
+            ends.
         compilers: See ``SparkSettings.compilers``.
-        cores: Of a cluster, that are taken; None: all.
-        secret: Of a cluster; None: it has none.
-        kafka_clusters: Those of other owners that are read, by name.
+        cores: Number of cores to take of a cluster; None for all.
+        secret: Secret of a cluster; None if it has none.
+        kafka_clusters: Names of other owners' Kafka clusters that are read.
         recorded: (home, archive): run from this folder, and let Java write this archive of its
             classes at its end (``class_archive``).
-        python: What Spark starts as Python.
-        changed: Settings of Spark that are to be other ones, to measure what each does.
+        python: Program that Spark starts as Python.
+        changed: Settings of Spark to override, to measure the effect of each.
 
     Raises:
-        ConfigurationError: there is no Java, or an old one; Spark itself would only say after half
-            a minute that Java did not answer. A cluster on other machines has no secret.
-        Unavailable: a cluster's master does not answer.
+        ConfigurationError: there is no Java, or an old one: Spark itself would report after half a
+            minute that Java did not answer. Or a cluster on other machines has no secret.
+        Unavailable: the cluster's master does not answer.
     """
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
@@ -163,8 +167,8 @@ def start_session(
     files = {} if spread else bare_files.settings()  # executors do not have the jar
     if not files and not spread:
         _logger.warning(
-            "Spark forks a command for each file of a checkpoint: `anabranch classes` gets the jar"
-            " that does without"
+            "Spark forks a command for each file of a checkpoint: `anabranch classes` downloads a"
+            " jar that avoids it"
         )
     settings = REQUIRED | {
         "spark.driver.memory": memory,
@@ -202,11 +206,11 @@ def start_session(
 
 
 def session_beside(session: SparkSession) -> SparkSession:
-    """Another session of the same application, which reads the streams of a pipeline. Views and
-    functions of one are not seen in the other.
+    """Create another session of the same application, for the streams of a pipeline. Neither
+    session sees the other's views and functions.
 
-    It becomes the active one of the calling thread: by that one Spark looks whether a data source
-    is there, and functions find their session.
+    It becomes the active session of the calling thread: Spark looks there for data sources, and
+    functions find their session by it.
     """
     beside = session.newSession()
     SparkSession._get_j_spark_session_class(beside._jvm).setActiveSession(beside._jsparkSession)  # noqa: SLF001 - PySpark offers no other way

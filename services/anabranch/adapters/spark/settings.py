@@ -1,4 +1,4 @@
-"""Settings of a stage's Spark, by environment: ``ANABRANCH_SPARK_MASTER`` and so on."""
+"""Settings of a stage's Spark, from environment variables: ``ANABRANCH_SPARK_MASTER`` and so on."""
 
 from __future__ import annotations
 
@@ -17,49 +17,54 @@ Compilers = Literal["quick", "full"]
 
 
 class SparkSettings(BaseSettings):
-    """What may differ from machine to machine. None of it changes a result, but
+    """Settings that may differ from machine to machine. None changes a result, but
     ``state_partitions`` is fixed for a checkpoint's life.
     """
 
     model_config = SettingsConfigDict(env_prefix="ANABRANCH_SPARK_", extra="ignore", frozen=True)
 
     master: str = "local[2]"
-    """Where tasks run: in this process, or on a cluster (``adapters.spark.cluster``)."""
+    """Place where tasks run: this process, or a cluster (``adapters.spark.cluster``)."""
     cores: int | None = Field(default=None, ge=1, le=CORES_MAX)
-    """Of a cluster, that this node's executors take together; None: all."""
+    """Number of a cluster's cores that this node's executors take together; None for all."""
     secret: SecretStr | None = None
     secret_file: Path | None = None
-    """Of a cluster whose machines prove to each other that they are of it."""
+    """File with the secret by which a cluster's machines authenticate each other."""
     memory: str = Field(default="1g", pattern=r"^[0-9]+[mg]$")
     state_partitions: int = Field(default=1, ge=1, le=1_000)
-    """One is cheapest for small batches; more let more cores work on large state."""
+    """Number of partitions of a stage's state. One is cheapest for small batches; more let more
+    cores work on large state.
+    """
     pace_ms: int = Field(default=0, ge=0, le=10_000)
-    """Least time between the starts of two batches of a query: fewer, larger batches where
-    many replicas share few cores.
+    """Minimum time between the starts of two batches of a query, in ms: longer gives fewer, larger
+    batches, for many replicas on few cores.
     """
     batch_rows_max: int = Field(default=BATCH_ROWS_MAX, ge=1)
     splits_max: int = Field(default=2, ge=1, le=1_000)
     compilers: Compilers = "full"
-    """Of Java. ``quick``: only the quick one, cheapest to start and in the first minutes. ``full``:
-    also the optimising one, which takes minutes of processor time until it has compiled what small
-    batches need, and gives them, and large ones, for less from then on.
+    """Compilers of Java. ``quick``: only the quick one, cheapest at the start and in the first
+    minutes. ``full``: also the optimising one, which takes minutes of processor time until it has
+    compiled what small batches need; from then on batches of any size cost less.
     """
 
     @field_validator("master")
     @classmethod
     def _known(cls, master: str) -> str:
+        """Check the form of the master's address."""
         if not re.match(MASTER, master):
-            message = f"{master} is no master that a node can have: {MASTER_FORMS}"
+            message = f"{master} is not a master that a node can use: {MASTER_FORMS}"
             raise ValueError(message)
         return master
 
     def cluster_secret(self) -> str | None:
-        """Raises ConfigurationError: its file cannot be read, or is open to others."""
+        """Return the secret of the cluster; None if there is none. Raises ConfigurationError if its
+        file cannot be read, or is readable by others.
+        """
         return secret_of(self.secret, self.secret_file, "ANABRANCH_SPARK_SECRET")
 
     def with_resources(self, resources: Resources) -> SparkSettings:
-        """As the pipeline file says of a node. What the environment says counts more: it is
-        of this machine.
+        """Return the settings with those that the pipeline file gives a node. The environment takes
+        precedence: it describes this machine.
         """
         cores, master = resources.cores, resources.master
         given = {

@@ -1,13 +1,14 @@
-"""Writes what a batch made: blocks, then the boundary record, then Spark commits.
+"""Sink of a query: writes the blocks of a batch's results, then the boundary record; then Spark
+commits.
 
 Small results come to the driver as Arrow and are written from there; large ones are written by the
 tasks, which send back the parts. Both go through ``foreachBatch``, so the choice is made batch by
-batch. It follows from an estimate, which a window with many groups may exceed by any factor. So a
-task sends the driver a bounded number of rows. Where a task has more, the batch is run again, as
-Spark runs a failed task again, and the tasks write.
+batch, from an estimate, which a window with many groups may exceed by any factor. So a task sends
+the driver a bounded number of rows. If a task has more, the batch runs again, as Spark runs a
+failed task again, and then the tasks write.
 
-A crash between any two steps leaves garbage blocks at most: Spark runs the same plan again, and the
-boundary record says which record it continues (rules 3, 4, 9).
+A crash between any two steps leaves at most unused blocks: Spark runs the same plan again, and the
+boundary record names the one that it continues (rules 3, 4, 9).
 """
 
 from __future__ import annotations
@@ -46,30 +47,35 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 DRIVER_ROWS_MAX: Final = 20_000
-"""Where a batch is expected to give more results than this, the tasks write them: the driver
-would be the bottleneck.
+"""Maximum number of expected results of a batch that the driver writes; the tasks write more, since
+the driver would be the bottleneck.
 """
 
 _RESULTS_TOO_LARGE: Final = "spark.driver.maxResultSize"
-"""In the text of what Spark raises where the tasks together send the driver more bytes than
+"""Text in Spark's error when the tasks together send the driver more bytes than
 ``session.DRIVER_RESULT_BYTES``.
 """
 
 _NUMBER: Final = "anabranch_number_in_task"
+"""Name of a temporary column with the number of a row in its task."""
 _NUMBER_MASK: Final = (1 << 33) - 1
-"""The bits of ``monotonically_increasing_id`` that count the rows of a task."""
+"""Bits of ``monotonically_increasing_id`` that count the rows of a task."""
 
 _ROWS_REMEMBERED: Final = 1_000_000
-"""What a stage gives for a row that it reads is taken from about so many of its last rows."""
+"""Approximate number of last input rows over which a stage's results per row are averaged."""
 
 _TASK_ROWS_MAX: Final = 200_000
-"""A task writes what it has gathered at this many rows, or _TASK_BYTES_MAX: bounds its memory."""
+"""Number of rows at which a task writes what it has gathered, or earlier at _TASK_BYTES_MAX. Bounds
+the task's memory.
+"""
 _TASK_BYTES_MAX: Final = _TASK_ROWS_MAX * ROW_BYTES_WEIGHED
 
 
 @dataclass(frozen=True, slots=True)
 class OutputStream:
-    """Where the results of a stage go, and what they must be like. Shipped to the tasks."""
+    """Destination of a stage's results and the properties that they must have. Sent to the
+    tasks.
+    """
 
     kafka: str
     topic: str
@@ -80,15 +86,15 @@ class OutputStream:
     function: str
     """Name of the user's function, for messages."""
     only: frozenset[int] | None = None
-    """Of the results only those of these buckets are written: a query that begins long before
-    what is wanted makes more. None: all.
+    """Buckets whose results are written, for a query that starts long before the wanted range; None
+    for all.
     """
     is_written: bool = True
-    """Else the parts say rows and digests alone."""
+    """Whether blocks are written. If not, the parts have only row counts and digests."""
 
 
 def to_rows(table: pa.Table) -> pa.Table:
-    """``table`` with ``event_time`` last, as int64 ms, rounded up so that no row falls into
+    """Return ``table`` with ``event_time`` last, as int64 ms, rounded up so that no row falls into
     the bucket before its own.
     """
     event_time = table.column(EVENT_TIME).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
@@ -101,11 +107,11 @@ def to_rows(table: pa.Table) -> pa.Table:
 def slices_of(
     table: pa.Table, output: OutputStream, closed: int, task: int = 0
 ) -> list[tuple[int, int, pa.Table]]:
-    """(partition, bucket, rows) of a result table, as far as they are to be written. ``task``:
-    number of the task that writes.
+    """Split a result table into the (partition, bucket, rows) that are written. ``task``: number of
+    the writing task.
 
     Raises:
-        StageFunctionError: a row has no event time, or one in a bucket that is closed already.
+        StageFunctionError: a row has no event time, or one in a bucket that is already closed.
     """
     if table.column(EVENT_TIME).null_count:
         message = f"{output.function}: a row of the result has no event_time"
@@ -116,17 +122,17 @@ def slices_of(
     return [each for each in found if output.only is None or each[1] in output.only]
 
 
-def _written(
+def _write_table(
     writer: BlockWriter | UnwrittenBlocks,
     table: pa.Table,
     output: OutputStream,
     closed: int,
     task: int = 0,
 ) -> tuple[Part, ...]:
-    """Write a result table (``slices_of``).
+    """Write the slices of a result table (``slices_of``).
 
     Raises:
-        StageFunctionError: as ``slices_of``, or a row is larger than any reader takes.
+        StageFunctionError: as for ``slices_of``, or a row exceeds the maximum record size.
     """
     try:
         return writer.write(slices_of(table, output, closed, task))
@@ -136,27 +142,29 @@ def _written(
 
 @lru_cache(maxsize=4)
 def _task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
+    """Return the writer of a task worker, which keeps it from batch to batch."""
     log = KafkaEventLog(kafka)
-    log.open_ahead(1)  # it can write by the time when the task has its rows
+    log.open_ahead(1)  # connects while the task computes its rows
     return BlockWriter(log, topic, replica, epoch, SystemEntropy())
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWrite:
-    """Runs in a task: writes its rows and yields the parts, as text."""
+    """Function that runs in a task: writes its rows and yields the parts, as text."""
 
     output: OutputStream
     closed: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of one task."""
+        """Write the rows of one task and yield its parts."""
         with machine_named():
-            parts = self._written(batches)
+            parts = self._write_rows(batches)
         yield pa.RecordBatch.from_arrays(
             [pa.array([json.dumps(parts_to_json(tuple(parts)))])], names=["parts"]
         )
 
-    def _written(self, batches: Iterator[pa.RecordBatch]) -> list[Part]:
+    def _write_rows(self, batches: Iterator[pa.RecordBatch]) -> list[Part]:
+        """Write the rows of one task, in several tables if there are many, and return the parts."""
         out, context = self.output, TaskContext.get()
         task = 0 if context is None else context.partitionId()
         writer = (
@@ -172,11 +180,13 @@ class TaskWrite:
             rows += batch.num_rows
             size_bytes += batch.nbytes
             if rows >= _TASK_ROWS_MAX or size_bytes >= _TASK_BYTES_MAX:
-                parts += _written(writer, pa.Table.from_batches(gathered), out, self.closed, task)
+                parts += _write_table(
+                    writer, pa.Table.from_batches(gathered), out, self.closed, task
+                )
                 gathered = []
                 rows = size_bytes = 0
         if rows:
-            parts += _written(writer, pa.Table.from_batches(gathered), out, self.closed, task)
+            parts += _write_table(writer, pa.Table.from_batches(gathered), out, self.closed, task)
         return parts
 
 
@@ -186,16 +196,17 @@ _STOPPED: Final = (
     "java.nio.channels.ClosedByInterruptException",
     "SPARK_JOB_CANCELLED",
 )
-"""In the text of what Spark raises in a batch whose query is stopped; any of them,
-depending on where it is.
+"""Texts in Spark's error for a batch whose query is stopped. Which one depends on where the batch
+is.
 """
 
 
 class _StoppedError(Exception):
-    """Spark's own words for the end of a batch whose query is stopped, as short as they can be.
+    """Error with Spark's own text for the end of a batch whose query is stopped, as short as
+    possible.
 
-    When a query is stopped, Spark looks through the text that comes back from Python, with a
-    regular expression that takes a stack frame for each character: the stack traces of Java in it
+    When a query is stopped, Spark searches the text that comes back from Python by a regular
+    expression that uses a stack frame per character: the Java stack traces in the original text
     make it overflow.
     """
 
@@ -207,49 +218,51 @@ class _StoppedError(Exception):
 
 
 class MoreThanExpectedError(Exception):
-    """Ends a query whose batch gave more rows than the driver takes."""
+    """Raised to end a query whose batch gave more rows than the driver takes."""
 
     def __init__(self) -> None:
         super().__init__(f"a batch gave more than {DRIVER_ROWS_MAX} rows: its tasks write them")
 
 
-class _NotOfBatches(logging.Filter):
-    """Py4J logs as an error whatever ends a batch: a stop of its query is none,
-    and errors of this project the service tells itself.
+class _ExpectedEndFilter(logging.Filter):
+    """Filter of Py4J's log, which logs every end of a batch as an error. A stop of its query is no
+    error, and the service itself logs errors of this project.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to write ``record``."""
+        """Return whether to write ``record``."""
         kind = record.exc_info[0] if record.exc_info else None
         return kind is None or not issubclass(
             kind, (_StoppedError, MoreThanExpectedError, AnabranchError)
         )
 
 
-logging.getLogger("py4j.clientserver").addFilter(_NotOfBatches())
+logging.getLogger("py4j.clientserver").addFilter(_ExpectedEndFilter())
 
 
 class ResultsExpected:
-    """How many results a batch may give, from what the stage's batches gave before: windows give
-    few for what they read.
+    """Estimate of the number of a batch's results, from the stage's previous batches: windows give
+    few results for what they read.
 
-    One object serves all queries of a process, so a successor knows what the branch knows. They may
-    lose each other's updates: an estimate.
+    One object serves all queries of a process, so a successor knows what the branch knows. Threads
+    may lose each other's updates, which an estimate can afford.
     """
 
     def __init__(self) -> None:
         self._read = self._made = 0
         self.exceeded = False
-        """Whether a batch gave more than the driver takes, though little was expected. Tasks write
-        all later ones of the stage in this process, since such a batch is run twice.
+        """Whether a batch gave more than the driver takes although little was expected. Tasks write
+        all later ones of the stage in this process, since such a batch runs twice.
         """
 
     def of(self, rows: int) -> float:
-        """Of ``rows`` that are read: as many as before of so many."""
+        """Return the expected number of results for ``rows`` of input."""
         return rows if self._read == 0 else rows * self._made / self._read
 
     def remember(self, rows: int, made: int) -> None:
-        """A batch read ``rows`` and gave results that weigh ``made`` (``Part.weight``)."""
+        """Add a batch that read ``rows`` and gave results with the weight ``made``
+        (``Part.weight``).
+        """
         read, made = self._read + rows, self._made + made
         if read > _ROWS_REMEMBERED:
             read, made = read // 2, made // 2
@@ -257,10 +270,11 @@ class ResultsExpected:
 
 
 def bounded(frame: DataFrame, task_rows_max: int) -> pa.Table | None:
-    """Return the rows of ``frame``, or None where a task has more than ``task_rows_max`` of them,
-    or all together more bytes than Spark's driver takes.
+    """Return the rows of ``frame``, or None if a task has more than ``task_rows_max`` of them, or
+    all tasks together have more bytes than Spark's driver takes.
 
-    A task computes all of its rows even so, and saves its state; it sends one more than that.
+    A task computes all its rows in either case, and saves its state; it sends one row more than the
+    maximum.
     """
     number = f"monotonically_increasing_id() & {_NUMBER_MASK} AS {_NUMBER}"
     first = frame.selectExpr("*", number).where(f"{_NUMBER} <= {task_rows_max}")
@@ -278,20 +292,22 @@ def bounded(frame: DataFrame, task_rows_max: int) -> pa.Table | None:
 
 @dataclass(frozen=True, slots=True)
 class SinkQuery:
-    """The query whose batches a sink writes."""
+    """Query whose batches a sink writes."""
 
     name: str
     driver: QueryDriver
     checkpoint: Path
-    """Its directory."""
+    """Checkpoint directory of the query."""
     done: Callable[[BatchDone], None]
-    """Gets each batch."""
+    """Function that is called after each batch."""
     check_state: Callable[[Path], None] = lambda _: None
-    """Gets the directory when the first batch has kept its state, before its results count."""
+    """Function that is called with the directory when the first batch has saved its state, before
+    its results count.
+    """
 
 
 class StageSink:
-    """The ``foreachBatch`` function of one query."""
+    """``foreachBatch`` function of one query."""
 
     def __init__(
         self,
@@ -313,12 +329,13 @@ class StageSink:
         self.running: tuple[int, int] | None = None
         """(first bucket, last bucket) of the batch that is being run, for messages."""
         self.is_busy = False
-        """A batch runs, or the last one came to no end."""
+        """Whether a batch runs, or the last one failed."""
         self._gave_too_many = False
 
     def runs_again(self) -> bool:
-        """Return once whether the query ended with a batch that gave more rows than the driver
-        takes, and is to be started anew in the same place: its tasks write the batch then.
+        """Return whether the query ended with a batch that gave more rows than the driver takes,
+        and reset that. The query must then be started again in the same place: its tasks write the
+        batch.
         """
         gave, self._gave_too_many = self._gave_too_many, False
         return gave
@@ -330,12 +347,13 @@ class StageSink:
             self._write(frame, batch)
             self.is_busy = False
         except BaseException as error:
-            self.failure = error  # Spark passes on the text only
+            self.failure = error  # Spark passes on only its text
             if isinstance(error, Py4JJavaError) and any(word in str(error) for word in _STOPPED):
                 raise _StoppedError from None
             raise
 
     def _write(self, frame: DataFrame, batch: int) -> None:
+        """Run batch ``batch``: write its blocks, then its boundary record."""
         begun = self._clock.monotonic_ms()
         logged = LoggedBatch(self._query.checkpoint, batch)
         start = self._query.driver.begin(
@@ -349,13 +367,13 @@ class StageSink:
         else:
             table = bounded(frame, DRIVER_ROWS_MAX)
             if table is None:
-                # Not run again here: the query's stores have committed the batch. Spark uploads
-                # snapshots of a store in a thread of its own, and cuts the store's lineage when
-                # one is uploaded, though the store may have gone back and made that version
-                # again, of which there is no snapshot. New stores have a lineage of their own.
+                # Not run again within this query, whose stores have committed the batch. Spark
+                # uploads snapshots of a store in a thread of its own, and then cuts the store's
+                # lineage, although the store may have gone back and built that version anew, of
+                # which there is no snapshot. The stores of a new query have a lineage of their own.
                 self._expected.exceeded = self._gave_too_many = True
                 raise MoreThanExpectedError
-            parts = _written(self._blocks, table, self._output, closed)
+            parts = _write_table(self._blocks, table, self._output, closed)
         if self._reached is None:
             self._query.check_state(self._query.checkpoint)
         made = sum(part.rows for part in parts)
@@ -372,7 +390,9 @@ class StageSink:
         self._query.done(BatchDone(batch, start, made, seconds))
 
     def _before(self, batch: int) -> QueryPosition:
-        """The position after the batch before: remembered, else from Spark's own log."""
+        """Return the position after the previous batch: the remembered one, else from Spark's own
+        log.
+        """
         if batch == 0:
             return position_of(INITIAL)
         if self._reached is not None and self._reached[0] == batch - 1:
@@ -385,6 +405,7 @@ class StageSink:
         )
 
     def _by_tasks(self, frame: DataFrame, closed: int) -> tuple[Part, ...]:
+        """Let the tasks write the rows of ``frame``, and return their parts."""
         found = (
             frame.mapInArrow(TaskWrite(self._output, closed), "parts string")
             .toArrow()

@@ -1,9 +1,9 @@
-"""The data source of a stage's inputs: runs exactly the plans of the stage's planner.
+"""Data source of a stage's inputs: reads exactly what the stage's planner plans.
 
-Runs in Spark's Python workers: the reader's planning methods in one long-lived process per input,
-``read`` in the task workers. The first kind is started for every input of every query, when a stage
-starts and whenever a successor does, and holds up what is waited for then: so this module imports
-little, and what reads blocks is in ``reading``, imported where it is used.
+It runs in Spark's Python workers: the reader's planning methods in one long-lived process per
+input, ``read`` in the task workers. Spark starts a planning process for every input of every query,
+when a stage starts and whenever a successor does, and results wait for it: so this module imports
+little, and the reading of blocks is in ``reading``, imported where it is used.
 """
 
 from __future__ import annotations
@@ -30,56 +30,54 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "anabranch"
 _ROWS_PER_SPLIT: Final = 20_000
-"""Below this one split is cheapest: a task costs more than its rows."""
+"""Number of rows that a task reads at least: a smaller task costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader must know, as one JSON option."""
+    """Settings of a reader, passed as one JSON option."""
 
     blocks: Mapping[str, str]
-    """By each stream that is read as this input: the topics of its blocks, to which a dot and a
-    replica are added.
-    """
+    """Topics of the blocks, by stream of this input, without a dot and the replica's id."""
     query: str
-    """The timeline of the query that reads: a replica may run two."""
+    """Name of the query that reads: a replica may run two."""
     stream: str
-    """The name of the input."""
+    """Name of the input."""
     kafka: str
     cluster: str
-    """What the pipeline file calls it; empty: it is the own one."""
+    """Name of the cluster in the pipeline file; empty for the pipeline's own."""
     socket: str
     schema: str
-    """Of the stream's rows (``codec.blocks.schema_text``)."""
+    """Columns of the stream (``codec.blocks.schema_text``)."""
     columns: tuple[str, ...]
-    """The columns that the query uses: the others are null, which costs nothing to hand over."""
+    """Columns that the query uses. The others are passed as null, which costs nothing."""
     optional: tuple[str, ...]
-    """Those of a source's record that may be null: they are, in blocks from before the record had
+    """Columns of a source that may be null. They are null in blocks from before the record had
     them.
     """
     width_ms: int
     splits_max: int
     is_own: bool
-    """The participant of the stage writes the stream, too (``runtime.block_reader``)."""
+    """Whether the stage's participant also writes the stream (``runtime.block_reader``)."""
     ordered: bool
-    """Give the rows of a batch in canonical order, in one split: for plans that are not
+    """Whether to give the rows of a batch in canonical order, in one split: for plans that are not
     batch-safe.
     """
 
     def to_json(self) -> str:
-        """As the value of the option ``config``."""
+        """Return the value of the option ``config``."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_json(cls, text: str) -> SourceOptions:
-        """What ``to_json`` wrote."""
+        """Parse what ``to_json`` returned."""
         fields = json.loads(text)
         listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
         return cls(**(fields | listed))
 
 
 class Split(InputPartition):
-    """One task's share of a plan: (stream, writer, parts)."""
+    """Share of a plan that one task reads: (stream, writer, parts)."""
 
     def __init__(self, taken: list[tuple[str, str, tuple[Part, ...]]]) -> None:
         super().__init__(None)
@@ -87,47 +85,50 @@ class Split(InputPartition):
 
 
 class AnabranchSource(DataSource):
-    """``spark.readStream.format("anabranch").option("config", ...)``."""
+    """Data source of ``spark.readStream.format("anabranch").option("config", ...)``."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return FORMAT
 
     def _config(self) -> SourceOptions:
+        """Return the parsed settings."""
         return SourceOptions.from_json(self.options["config"])
 
     def schema(self) -> StructType:
-        """Of the stream, as Spark types."""
+        """Return the columns of the stream, as Spark types."""
         from anabranch.adapters.spark import reading  # see the module's text
 
         return from_arrow_schema(reading.arrow_schema(self._config()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
-        """The reader of one input."""
+        """Return the reader of one input."""
         return PlannedReader(self._config())
 
 
 class PlannedReader(DataSourceStreamReader):
-    """Runs plans. Holds no state that a restart would miss: ranges come from Spark's log."""
+    """Reader of planned batches. It holds no state that a restart would lose: ranges come from
+    Spark's log.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._client: PlanClient | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query stands."""
+        """Return the offset of a new query."""
         return dict(INITIAL)
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's names
-        """The next plan as an offset, or ``start`` again."""
+        """Return the next plan as an offset, or ``start`` if there is none yet."""
         if self._client is None:
             self._client = PlanClient(self._options.socket)
         answer = self._client.ask(self._options.query, self._options.stream, position_fields(start))
         return start if answer is None else answer
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the plan that ``end`` is."""
+        """Return the shares of the tasks in the plan that is the offset ``end``."""
         if start["sequence"] == end["sequence"]:
             return []
         taken = [
@@ -142,7 +143,7 @@ class PlannedReader(DataSourceStreamReader):
             if self._options.ordered
             else max(1, min(self._options.splits_max, weight // _ROWS_PER_SPLIT))
         )
-        split_of = _shared(((stream, part) for stream, _, part in taken), count)
+        split_of = _assign_partitions(((stream, part) for stream, _, part in taken), count)
         groups: list[dict[tuple[str, str], list[Part]]] = [{} for _ in range(count)]
         for stream, replica, part in taken:
             group = groups[split_of[stream, part.partition]]
@@ -152,28 +153,28 @@ class PlannedReader(DataSourceStreamReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; a block that is missing fails the batch."""
+        """Yield the rows of one task. A missing block fails the batch."""
         from anabranch.adapters.spark import reading  # see the module's text
 
         assert isinstance(partition, Split)  # noqa: S101 - what ``partitions`` made
         return reading.rows(self._options, partition.taken)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the boundary log is what counts."""
+        """Ignore Spark's commit: the boundary log decides."""
 
     def stop(self) -> None:
-        """The last thing that is called, in a process that has nothing else to do: Spark wants no
-        more, or closed the connection.
+        """Silence the errors that Spark's end causes. Spark calls this last, in a process that has
+        nothing else to do, when it needs no more plans or has closed the connection.
 
-        Spark ends a query by closing the connection and killing this process a moment later, of
-        which the process would tell as of an error, for as long as it lives.
+        Spark ends a query by closing the connection and kills this process a moment later. In
+        between the process would print the closed connection as an error.
         """
-        sys.excepthook = _tell_of_errors
+        sys.excepthook = _report_unexpected
 
 
-def _shared(parts: Iterable[tuple[str, Part]], count: int) -> dict[tuple[str, int], int]:
-    """Which of ``count`` tasks reads which partition of which stream: the largest first, each to
-    the task that has the least so far.
+def _assign_partitions(parts: Iterable[tuple[str, Part]], count: int) -> dict[tuple[str, int], int]:
+    """Assign the partitions of each stream to ``count`` tasks: the largest first, each to the task
+    with the least rows so far.
     """
     weights: Counter[tuple[str, int]] = Counter()
     for stream, part in parts:
@@ -186,11 +187,11 @@ def _shared(parts: Iterable[tuple[str, Part]], count: int) -> dict[tuple[str, in
     return task_of
 
 
-def _tell_of_errors(
+def _report_unexpected(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """All but those that say that Spark has gone; what went wrong in a reader has been sent
-    to Spark before.
+    """Print an error, unless it says that Spark has closed the connection. Spark already has the
+    errors of the reader itself.
     """
     if not isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
         sys.__excepthook__(kind, error, trace)

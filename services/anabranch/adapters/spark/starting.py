@@ -1,11 +1,10 @@
-"""Spark, from the start of its Java on.
+"""Start of Spark and its Java, in the background.
 
-Java takes longest of all that a node starts, and mostly one core. So it starts first, on a thread
-of its own, and this module imports no more than that takes: meanwhile the caller imports the rest
-and contacts the broker.
+Of all that a node starts Java takes longest, mostly on one core. So it starts first, on a thread of
+its own, and this module imports no more than that takes: meanwhile the caller imports the rest and
+contacts the broker.
 
-After a crash, or an end while it starts, nothing is left: Java ends with the process that started
-it.
+A crash leaves nothing, during the start or later: Java ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
 
 
 def start_engine(context: ServiceContext, name: str, stages: Collection[str]) -> StartingEngine:
-    """Begin to start Spark for the node, or another process, ``name``, with what the pipeline file
-    says of its resources.
+    """Start Spark in the background for the node, or other process, ``name``, with the resources
+    that the pipeline file gives it.
 
     Raises:
-        ConfigurationError: the state directory is of another version, or there is no secret for a
-            cluster on other machines; who waits for it, as of ``SparkEngine``.
+        ConfigurationError: the state directory has another version's format, or there is no secret
+            for a cluster on other machines. Waiting for the engine raises as ``SparkEngine`` does.
     """
     state_dir, pipeline = Path(context.settings.state_dir), context.pipeline
     state_format.claim(state_dir)
@@ -55,14 +54,14 @@ def start_engine(context: ServiceContext, name: str, stages: Collection[str]) ->
         state_dir / "scratch" / name,
         partial(context.logger.info, "spark_started", node=name),
     )
-    # what takes long to import is imported while Java starts
+    # Imported here, since Java is starting meanwhile: these imports take long.
     from anabranch.adapters.spark.engine import SparkEngine
 
     return StartingEngine(partial(SparkEngine, context, settings, starting), starting.has_failed)
 
 
 class StartingSpark:
-    """The first session of an application."""
+    """Start of an application's first session."""
 
     def __init__(
         self,
@@ -73,15 +72,15 @@ class StartingSpark:
         scratch_root: Path,
         started: Callable[[], object] = lambda: None,
     ) -> None:
-        """Begin to start it.
+        """Start Spark in the background.
 
         Args:
-            name: Of the application, for people.
-            pipeline: It runs stages of this one.
-            stages: Whose functions the workers must find.
-            settings: Of Spark.
-            scratch_root: Below it this process keeps its temporary files.
-            started: Called when it has started, on another thread.
+            name: The application's name, for people.
+            pipeline: The pipeline of its stages.
+            stages: Stages whose functions the workers must find.
+            settings: Spark's settings.
+            scratch_root: Folder below which this process keeps its temporary files.
+            started: Called on another thread when Spark has started.
 
         Raises:
             ConfigurationError: there is no secret for a cluster on other machines.
@@ -103,28 +102,31 @@ class StartingSpark:
             kafka_clusters=list(pipeline.clusters),
         )
         self.planners = None if is_cluster(settings.master) else PlannerFork(self.scratch)
-        """On a cluster every machine has a Python of its own, in the same place."""
+        """Process from which planners are forked; None on a cluster, whose machines all have a
+        Python at the same path instead.
+        """
         if self.planners is not None:
             start = partial(start, python=str(self.planners.python))
         threading.Thread(target=self._run, args=(start,), name="start Spark", daemon=True).start()
 
     def session(self) -> SparkSession:
-        """Wait until it has started.
+        """Wait until Spark has started and return its session.
 
         Raises:
-            ConfigurationError: there is no Java that Spark runs on.
+            ConfigurationError: there is no Java that can run Spark.
             Unavailable: the cluster's master does not answer.
         """
         return self._started.result()
 
     def has_failed(self) -> bool:
-        """Whether ``session`` would raise at once."""
+        """Return whether ``session`` would raise at once."""
         return self._started.done() and self._started.exception() is not None
 
     def _run(self, start: Callable[[], SparkSession]) -> None:
+        """Start Spark, as the body of the thread."""
         try:
             session = start()
             self._tell()
             self._started.set_result(session)
-        except BaseException as error:  # noqa: BLE001 - raised where somebody waits for it
+        except BaseException as error:  # noqa: BLE001 - ``session`` raises it
             self._started.set_exception(error)

@@ -1,10 +1,10 @@
-"""Reads from Spark's optimised plan which operators hold state, and what they compute
+"""Stateful operators of a query and what they compute, read from Spark's optimised plan
 (``protocol.log.stateful_plan``).
 
-Why the optimised plan: it decides what is in the state. A filter on a key that stands behind an
-aggregate is pushed in front of it, a column that nobody needs is not kept. Spark's own text of an
-expression is not used: it has ids, and may change with any release. Each column is replaced by what
-it is made from, down to the columns of the inputs, so that neither aliases nor the order of
+The optimised plan decides what is in the state: the optimiser pushes a filter on a key in front of
+an aggregate, and drops columns that are not used. Spark's own text of an expression is not used: it
+contains ids, and may change with any release. Instead each column is replaced by what it is
+computed from, down to the columns of the inputs, so that neither aliases nor the order of
 projections count; conditions are sorted; windows are recognised.
 """
 
@@ -35,6 +35,7 @@ _MICROS: Final = (
     ("milliseconds", 1_000),
     ("microseconds", 1),
 )
+"""Units of a duration, in microseconds."""
 _INFIX: Final = {
     "Add": "+",
     "Subtract": "-",
@@ -50,11 +51,13 @@ _INFIX: Final = {
     "And": "and",
     "Or": "or",
 }
+"""Operators that are written between their operands."""
 _UNORDERED: Final = frozenset(("Add", "Multiply", "EqualTo", "EqualNullSafe", "And", "Or"))
+"""Operators whose operands may be swapped."""
 _TRANSPARENT: Final = frozenset(
     ("Alias", "KnownNullable", "KnownNotNull", "PreciseTimestampConversion")
 )
-"""Expressions that have the value of the one below."""
+"""Expressions with the value of their only operand."""
 _NO_MEANING: Final = frozenset(
     (
         "class",
@@ -76,6 +79,7 @@ _NO_MEANING: Final = frozenset(
 )
 """Fields of an expression that do not change its value, or are read on their own."""
 _HOLDS_OTHER_EXPRESSIONS: Final = ('"class"', '"exprId"')
+"""Text in a field that holds other expressions."""
 _STATELESS: Final = frozenset(
     (
         "CollectMetrics",  # of the function itself; that of an input is read before
@@ -128,7 +132,7 @@ class _Rows:
     """Rows that an operator gives."""
 
     columns: Mapping[int, str]
-    """By number, what each column is made from."""
+    """Description of each column, by number."""
     of: tuple[str, ...]
     """Inputs of the rows, and the conditions under which a row is among them."""
     is_streaming: bool
@@ -138,10 +142,12 @@ class _Reader:
     """Describes the operators of one plan that hold state, lowest first."""
 
     def __init__(self, functions: Callable[[], Mapping[int, str]]) -> None:
-        """``functions``: gives, by number of the result, what a function in Python computes."""
+        """Prepare the reader. ``functions``: returns the description of each Python function, by
+        number of its result.
+        """
         self._functions = functions
         self._variables: dict[int, str] = {}
-        """By number of a lambda's variable, its name here."""
+        """Name of each lambda's variable here, by its number."""
         self._depth = 0
         """Number of lambdas around the expression that is being read."""
         self.found: list[StatefulOperator] = []
@@ -164,6 +170,7 @@ class _Reader:
         return self._unary(node, below[0])
 
     def _unary(self, node: _Node, rows: _Rows) -> _Rows:
+        """Describe the rows of an operator with one input."""
         match node.kind:
             case "Project":
                 return _Rows(self._columns(node, "projectList", rows), rows.of, rows.is_streaming)
@@ -186,6 +193,7 @@ class _Reader:
         return self._other(node, rows)
 
     def _aggregate(self, node: _Node, rows: _Rows) -> _Rows:
+        """Describe the rows of an aggregate."""
         computed = dict.fromkeys(
             self._text(function, rows)
             for expression in node.expressions("aggregateExpressions")
@@ -199,7 +207,9 @@ class _Reader:
         return _Rows(columns, (*of, f"groups by {_short(', '.join(keys))}"), rows.is_streaming)
 
     def _expand(self, node: _Node, rows: _Rows) -> _Rows:
-        """Several rows for each: for hopping windows, or sets of keys."""
+        """Describe the rows of an ``Expand``, which gives several for each: for hopping windows, or
+        sets of keys.
+        """
         projections = [
             [self._text(_tree(iter(each)), rows) for each in projection]
             for projection in node.fields["projections"]
@@ -211,6 +221,7 @@ class _Reader:
         return _Rows(columns, (*rows.of, f"each {len(projections)} times"), rows.is_streaming)
 
     def _join(self, node: _Node, left: _Rows, right: _Rows) -> _Rows:
+        """Describe the rows of a join."""
         kind = node.fields["joinType"]
         name = str(kind.get("object", kind) if isinstance(kind, dict) else kind)
         name = name.rpartition(".")[2].rstrip("$").lower()
@@ -241,7 +252,9 @@ class _Reader:
         return _Rows(columns, (*both.of, f"{name} join", *on), both.is_streaming)
 
     def _other(self, node: _Node, rows: _Rows) -> _Rows:
-        """An operator that is not known by name: all that it says of itself."""
+        """Describe the rows of an operator that this module does not know by name, from all its
+        fields.
+        """
         facts = {
             _ASPECTS.get(name, name): texts
             for name in sorted(node.fields)
@@ -264,22 +277,28 @@ class _Reader:
         return _Rows(columns, of, rows.is_streaming)
 
     def _hold(self, rows: _Rows, kind: str, **facts: tuple[str, ...]) -> None:
+        """Add an operator with state, if its rows come from a stream."""
         if rows.is_streaming:
             self.found.append(StatefulOperator(kind, (*facts.items(), ("rows", rows.of))))
 
     def _columns(self, node: _Node, name: str, rows: _Rows) -> dict[int, str]:
+        """Describe the columns in the field ``name``, by number."""
         return {each.ident: self._text(each, rows) for each in node.expressions(name)}
 
     def _texts(self, node: _Node, name: str, rows: _Rows) -> tuple[str, ...]:
+        """Describe the expressions in the field ``name``."""
         return tuple(self._text(each, rows) for each in node.expressions(name))
 
     def _conditions(self, condition: _Node, rows: _Rows) -> tuple[str, ...]:
+        """Describe the parts of a conjunction, sorted."""
         return tuple(sorted({self._text(each, rows) for each in _conjuncts(condition)}))
 
     def _text(self, node: _Node, rows: _Rows) -> str:
+        """Describe an expression in at most _TEXT_MAX characters."""
         return _short(self._whole_text(node, rows))
 
     def _whole_text(self, node: _Node, rows: _Rows) -> str:
+        """Describe an expression."""
         if node.kind in ("AttributeReference", "NamedLambdaVariable"):
             known = rows.columns if node.kind == "AttributeReference" else self._variables
             return known.get(node.ident, str(node.fields["name"]))
@@ -345,6 +364,7 @@ class _Reader:
 
 
 _EARLIER: Final = " - "
+"""Separator before the offset of a hopping window's earlier windows."""
 _GIVEN: Final = frozenset(("generatorOutput", "output", "outputAttrs"))
 """Fields with the columns that an operator gives, which have new numbers in each plan."""
 _STATEFUL: Final = (
@@ -354,7 +374,9 @@ _STATEFUL: Final = (
     "FlatMapGroupsInPandasWithState",
     "GlobalLimit",
 )
+"""Operators with state besides aggregates and joins, by the beginning of their name."""
 _NAMES: Final = {"Average": "avg", "CreateNamedStruct": "struct"}
+"""Names of functions as users write them."""
 _ASPECTS: Final = {"keys": "by", "functionExpr": "computes", "groupingAttributes": "per"}
 """Names of fields as people read them."""
 
@@ -368,6 +390,7 @@ def _output(node: _Node) -> list[_Node]:
 
 
 def _union(below: list[_Rows]) -> _Rows:
+    """Describe the rows of a union."""
     made = zip(*(each.columns.values() for each in below), strict=False)
     columns = {
         number: _short(" | ".join(dict.fromkeys(texts)))
@@ -378,6 +401,7 @@ def _union(below: list[_Rows]) -> _Rows:
 
 
 def _aggregates(expression: _Node) -> Iterator[_Node]:
+    """Yield the aggregate functions in ``expression``."""
     if expression.kind == "AggregateExpression":
         yield expression
         return
@@ -386,6 +410,7 @@ def _aggregates(expression: _Node) -> Iterator[_Node]:
 
 
 def _conjuncts(condition: _Node) -> Iterator[_Node]:
+    """Yield the parts of a conjunction."""
     if condition.kind != "And":
         yield condition
         return
@@ -394,18 +419,21 @@ def _conjuncts(condition: _Node) -> Iterator[_Node]:
 
 
 def _all(node: _Node) -> Iterator[_Node]:
+    """Yield ``node`` and all nodes below it."""
     yield node
     for each in node.below:
         yield from _all(each)
 
 
 def _unwrapped(node: _Node) -> _Node:
+    """Return the first node from ``node`` down that is not transparent."""
     while node.kind in _TRANSPARENT:
         node = node.below[0]
     return node
 
 
 def _is_time_add(node: _Node) -> bool:
+    """Return whether ``node`` adds an interval to a time."""
     return node.kind in ("TimeAdd", "TimestampAddInterval")
 
 
@@ -437,6 +465,7 @@ def _parameter(value: Any) -> str:
 
 
 def _literal(node: _Node) -> str:
+    """Return a constant as SQL; empty for other expressions."""
     if node.kind != "Literal":
         return ""
     value, of = node.fields.get("value"), str(node.fields.get("dataType"))
@@ -448,10 +477,12 @@ def _literal(node: _Node) -> str:
 
 
 def _micros(node: _Node) -> int:
+    """Return the value of a constant interval, in microseconds."""
     return int(str(node.fields["value"]))
 
 
 def _duration(micros: int) -> str:
+    """Return a duration as users write it."""
     for name, length in _MICROS:
         if micros % length == 0:
             count = micros // length
@@ -465,6 +496,7 @@ def _words(kind: str) -> str:
 
 
 def _short(text: str) -> str:
+    """Return ``text``, or its beginning and a digest if it is longer than _TEXT_MAX."""
     if len(text) <= _TEXT_MAX:
         return text
     digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -479,7 +511,7 @@ def _name_sets(value: object, sets: Iterator[str]) -> None:
         if str(value.get("class")).endswith(".InSet"):
             value["values"] = next(sets, "")
         for name, each in value.items():
-            if name != "plan":  # that of a subquery, of which ``sets`` has none
+            if name != "plan":  # the plan of a subquery, whose values ``sets`` does not have
                 _name_sets(each, sets)
     elif isinstance(value, list):
         for each in value:
@@ -495,7 +527,7 @@ def _sets_in(plan: Any) -> Iterator[str]:
                     yield str(each.sql())[len(str(each.child().sql())) :]
 
 
-_OTHERWISE_THAN_KNOWN: Final = (
+_UNKNOWN_STRUCTURE: Final = (
     AttributeError,
     IndexError,
     KeyError,
@@ -507,12 +539,12 @@ _OTHERWISE_THAN_KNOWN: Final = (
 
 
 def stateful_operators(frame: DataFrame) -> tuple[StatefulOperator, ...] | None:
-    """Return the operators of ``frame`` that hold state, those nearest to the inputs first; None:
-    Spark describes some otherwise than this module knows.
+    """Return the operators of ``frame`` that hold state, those nearest to the inputs first; None if
+    Spark describes one in a form that this module does not know.
 
     Args:
-        frame: Result of the stage's function, whose inputs have ``observe(OBSERVED + name)``; it
-            is analysed, not run.
+        frame: The result of the stage's function, whose inputs have ``observe(OBSERVED + name)``;
+            it is analysed, not run.
     """
     session = frame.sparkSession._jsparkSession  # noqa: SLF001 - the only way to the plan
     analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
@@ -521,6 +553,6 @@ def stateful_operators(frame: DataFrame) -> tuple[StatefulOperator, ...] | None:
     _name_sets(nodes, _sets_in(plan))
     try:
         reader.rows(_tree(iter(nodes)))
-    except _OTHERWISE_THAN_KNOWN:
+    except _UNKNOWN_STRUCTURE:
         return None
     return tuple(reader.found)

@@ -120,7 +120,7 @@ def test_without_a_secret_a_cluster_is_on_this_machine(
     master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert settings(master)["spark.authenticate"] == "false"
-    monkeypatch.setattr(cluster, "reached", lambda _: "10.0.0.7")
+    monkeypatch.setattr(cluster, "reach_master", lambda _: "10.0.0.7")
     with pytest.raises(ConfigurationError, match="ANABRANCH_SPARK_SECRET_FILE"):
         settings(master)
     assert settings(master, tmp_path, secret="abc")["spark.driver.host"] == "10.0.0.7"
@@ -128,12 +128,12 @@ def test_without_a_secret_a_cluster_is_on_this_machine(
 
 def test_a_standby_master_will_do(master: str) -> None:
     several = master.replace("spark://", "spark://127.0.0.1:1,")
-    assert cluster.reached(several) == "127.0.0.1"
+    assert cluster.reach_master(several) == "127.0.0.1"
 
 
 def test_no_master_is_reported_in_one_line() -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1: .*resources\.NODE\.master") as found:
-        cluster.reached("spark://127.0.0.1:1")
+        cluster.reach_master("spark://127.0.0.1:1")
     assert "\n" not in str(found.value)
 
 
@@ -165,7 +165,7 @@ def test_a_node_says_that_it_has_no_executor_and_ends_if_its_master_has_gone(
     masters: Masters,
 ) -> None:
     clock, executors = VirtualClock(), [1]
-    had = cluster.ExecutorsHad(masters.address, "2g", clock, lambda: executors[0])
+    had = cluster.ExecutorMonitor(masters.address, "2g", clock, lambda: executors[0])
     masters.take()
     assert had.look() is None
     executors[0] = 0
@@ -191,7 +191,7 @@ def test_a_node_says_that_it_has_no_executor_and_ends_if_its_master_has_gone(
 
 def test_a_master_that_has_gone_before_it_could_be_watched_has_gone() -> None:
     clock = VirtualClock()
-    had = cluster.ExecutorsHad("spark://127.0.0.1:1", "1g", clock, lambda: 0)
+    had = cluster.ExecutorMonitor("spark://127.0.0.1:1", "1g", clock, lambda: 0)
     assert had.look() is None
     clock.advance(EXECUTORS_AWAY_MS)
     with pytest.raises(EngineEnded):

@@ -1,16 +1,18 @@
-"""The processes that plan the inputs of queries, forked from one that has imported what they need.
+"""Fork server for the processes that plan the inputs of queries: it has imported what they need.
 
-Theory of operation. Spark starts a Python for every input of every query that begins, and waits for
-it: a third of a second of processor time for imports alone, just when results are waited for, and
-60 MB. So a process is started beside Java that imports all of it once, and waits at a socket
-(``__main__``). What Spark starts as Python is a line of shell: it starts a planner as a request to
-that process (``launch``), and everything else as it is. The request carries the environment and the
-standard output of what Spark has started; the answer is a fork that goes on as Spark's own module,
-and so speaks with Spark as if that had started it. ``launch`` ends with the fork.
+Theory of operation. Spark starts a Python process for every input of every new query, and waits for
+it: a third of a second of processor time for imports alone, just when results are needed, and 60
+MB. So a process that starts beside Java imports all of it once, and listens at a socket
+(``__main__``). The program that Spark starts as Python is a line of shell: it passes a planner's
+start as a request to that process (``launch``), and runs everything else as it is. The request
+carries the environment and the standard output of the started process; the answer is a fork that
+continues as Spark's own module, so Spark talks to it as if it had started it itself. ``launch``
+ends with the fork.
 
-Where nobody answers at the socket the planner is started as Spark would have done.
+If no process answers at the socket, the planner is started as Spark would have done.
 
-The process ends with the one that started it, also after a crash: its standard input ends then.
+The fork server ends with the process that started it, also after a crash: its standard input ends
+then.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ if TYPE_CHECKING:
 PLANNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 """Spark's module that a planner runs."""
 SOURCE: Final = "anabranch.adapters.spark.source"
-"""What it plans with."""
+"""Module of the data source, which a planner imports."""
 
 _ENDS_S: Final = 5.0
-"""Given to end when its standard input has; then it is killed."""
+"""Time for the process to end after its standard input has, in seconds; then it is killed."""
 
 
 class PlannerFork:
-    """The process that planners are forked from, of one application."""
+    """Fork server of one application's planners."""
 
     def __init__(self, scratch: Scratch) -> None:
-        """Start it, without waiting. ``scratch``: of this process."""
+        """Start the process without waiting for it. ``scratch``: the folder of this process."""
         path = scratch.socket_path("planners")
         launch = shlex.quote(str(Path(__file__).with_name("launch.py")))
         python = shlex.quote(sys.executable)
         self.python = scratch.path / "python"
-        """What Spark is to start as Python."""
+        """Program that Spark must start as Python."""
         self.python.write_text(
             "#!/bin/sh\n"
             f'[ "$2" = {PLANNER} ] && exec {python} -SE {launch} {shlex.quote(path)} "$@"\n'
@@ -55,11 +57,11 @@ class PlannerFork:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def close(self) -> None:
-        """End it; planners end with their queries. Idempotent."""
+        """End the process; planners end with their queries. Idempotent."""
         assert self._process.stdin is not None, "a pipe"  # noqa: S101
         self._process.stdin.close()
         try:

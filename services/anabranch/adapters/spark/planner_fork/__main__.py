@@ -1,5 +1,5 @@
-"""``python -m anabranch.adapters.spark.planner_fork SOCKET``: forks planners until its standard
-input ends.
+"""Entry point of ``python -m anabranch.adapters.spark.planner_fork SOCKET``: forks planners until
+its standard input ends.
 """
 
 from __future__ import annotations
@@ -21,26 +21,30 @@ from anabranch.adapters.spark.planner_fork import PLANNER, SOURCE
 from anabranch.protocol.limits import MIB
 
 _ENVIRONMENT_BYTES_MAX: Final = 16 * MIB
-"""More than Linux lets a program have."""
+"""Maximum size of a request, in bytes: more than Linux allows an environment."""
 _SIZE_BYTES: Final = 4
+"""Size of a request's length field, in bytes."""
 _OUTPUTS: Final = 2
+"""Number of file descriptors in a request: standard output and error."""
 _REQUEST_S: Final = 10.0
-"""For one request, which is sent whole: meanwhile nobody else is served."""
+"""Timeout for receiving one request, in seconds: meanwhile no other is served."""
 
 
 def main() -> None:
-    """Returns in the process that was started; what it forks ends as Spark's module does."""
+    """Serve requests until standard input ends. In a fork, run Spark's module as the process that
+    was asked for.
+    """
     path = Path(sys.argv[1])
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
-        # A planner that is wanted meanwhile waits: it would have to import the same.
+        # Imported after ``listen``: a planner that is requested meanwhile waits for them.
         import_module(PLANNER)
         import_module(SOURCE)
-        del sys.modules[PLANNER]  # a fork runs it anew, as what was started
+        del sys.modules[PLANNER]  # a fork runs it as its main module
         gc.collect()
         gc.freeze()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks what became of a fork
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leaves no zombies: no fork is waited for
         request = _serve(listener)
     if request is not None:
         runpy.run_module(PLANNER, run_name="__main__", alter_sys=True)
@@ -49,7 +53,9 @@ def main() -> None:
 
 
 def _serve(listener: socket.socket) -> socket.socket | None:
-    """In a fork: the connection of who asked for it, which ends with the fork. None: it is over."""
+    """Fork a planner for each request. Return, in a fork, the connection of its requester, which
+    must end with the fork; return None in the server, when its standard input has ended.
+    """
     with selectors.DefaultSelector() as ready:
         ready.register(listener, selectors.EVENT_READ)
         ready.register(sys.stdin, selectors.EVENT_READ)
@@ -57,7 +63,7 @@ def _serve(listener: socket.socket) -> socket.socket | None:
             connection, _ = listener.accept()
             outputs: list[int] = []
             environment = None
-            with suppress(OSError, ValueError):  # who asked has gone
+            with suppress(OSError, ValueError):  # the requester has gone
                 environment = _request(connection, outputs)
             if environment is not None and not os.fork():
                 _become(environment, outputs)
@@ -69,17 +75,18 @@ def _serve(listener: socket.socket) -> socket.socket | None:
 
 
 def _request(connection: socket.socket, outputs: list[int]) -> dict[str, str]:
-    """The environment of what is asked for; its standard output and error are added to ``outputs``.
+    """Receive a request: return its environment and add its standard output and error to
+    ``outputs``.
 
     Raises:
-        OSError, ValueError: it is not whole.
+        OSError, ValueError: the request is incomplete.
     """
     connection.settimeout(_REQUEST_S)
     size, received, _, _ = socket.recv_fds(connection, _SIZE_BYTES, _OUTPUTS)
     outputs += received
     left = int.from_bytes(size)
     if len(size) != _SIZE_BYTES or len(outputs) != _OUTPUTS or left > _ENVIRONMENT_BYTES_MAX:
-        message = "no request"
+        message = "the request to fork a planner is malformed"
         raise ValueError(message)
     text = bytearray()
     while piece := connection.recv(left - len(text)):
@@ -89,7 +96,7 @@ def _request(connection: socket.socket, outputs: list[int]) -> dict[str, str]:
 
 
 def _become(environment: dict[str, str], outputs: list[int]) -> None:
-    """Go on as what was started."""
+    """Take over the environment and outputs of the process that was asked for."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)

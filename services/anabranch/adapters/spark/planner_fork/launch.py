@@ -1,6 +1,7 @@
-"""``python -SE launch.py SOCKET -m MODULE``: has ``planner_fork`` run what Python was to run.
+"""Client of the fork server: ``python -SE launch.py SOCKET -m MODULE`` lets ``planner_fork`` run
+the module.
 
-Imports nothing but Python's own: whoever starts a query waits for it.
+It imports only the standard library: the query that starts waits for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 
 
 def main() -> None:
-    """Ends when the planner does; becomes it where nobody forks one."""
+    """Request a planner and wait for its end. If no fork server answers, become the planner."""
     path, *arguments = sys.argv[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:

@@ -1,5 +1,5 @@
-"""PySpark imports this where it looks for data sources, in a worker that does nothing else. It
-offers none: the worker is only to end without a word.
+"""Module that PySpark imports in a worker that only looks for data sources. It offers none, and
+makes the worker end without a message.
 """
 
 from __future__ import annotations

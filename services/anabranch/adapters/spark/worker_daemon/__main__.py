@@ -1,4 +1,6 @@
-"""``python -m anabranch.adapters.spark.worker_daemon``: Spark starts it so."""
+"""Entry point of ``python -m anabranch.adapters.spark.worker_daemon``, as which Spark starts the
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import gc
 
 from pyspark import daemon
 
-# what every task needs: imported once, and its memory shared by the workers that are forked
+# The imports of every task, done once: forked workers share their memory.
 import anabranch.adapters.spark.reading  # noqa: F401
 from anabranch.adapters.spark.worker_daemon import FreezesImports, quiet_at_its_end
 
