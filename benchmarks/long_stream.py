@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.broker import ResultReader, create_topics
 from benchmarks.generator import times_of
 from benchmarks.processes import exit_on_signals, memory_mib, name_of, tree

@@ -19,15 +19,15 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
+from anabranch.local.topic_creation import prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.control.records import DeliveryProgress
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.up.topics import prepare, topics_of
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 from benchmarks import pinned_shards
 from benchmarks.pinned_shards import Shards, Use
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals, machine_cpu_s, tree
 

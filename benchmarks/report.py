@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.adapters.spark.class_archive import place
 from anabranch.adapters.system.java import find_java
-from anabranch.up.kafka_jars import KAFKA_VERSION
+from anabranch.local.kafka_jars import KAFKA_VERSION
 from benchmarks.flink.environment import CONNECTOR, FLINK_VERSION
 from benchmarks.machine import machine
 from benchmarks.plain_pyspark.environment import PYSPARK_VERSION

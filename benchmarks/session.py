@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import polars as pl
 
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.protocol.errors import LocalProtocolError
-from anabranch.up.embedded_kafka import EmbeddedKafka
 from benchmarks.broker import ResultReader, Results, create_topics, part_spans, produce_backlog
 from benchmarks.generator import times_of
 from benchmarks.processes import Sampler

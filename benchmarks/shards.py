@@ -15,8 +15,8 @@ from typing import Final
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.stream_logs import open_stream
 from benchmarks import pinned_shards
 from benchmarks.broker import create_topics, produce_backlog
 from benchmarks.pinned_shards import Shards, Use

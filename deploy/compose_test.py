@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from anabranch.up.tcp_ports import free_port
+from anabranch.local.tcp_ports import free_port
 from demo.comparing import Delivered, compare
 from demo.consuming import TopicReader, delivered
 from demo.job import read_job

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.standby import PRIMARY_SILENT_MS
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals, memory_mib, tree
 from experiments.dpc.chain import ReplicaProcess, create_topics

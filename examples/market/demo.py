@@ -29,7 +29,7 @@ from rich.console import Console
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.client import corrected
-from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
+from anabranch.federation.tables import ledgers_of, movements_of, read_book
 from anabranch.pipeline.model import Federation
 from anabranch.protocol.federation.costs import QueueCost
 from demo.progress import Shown

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.processes import exit_on_signals
 from experiments.backtracking.disciplines import Discipline, Sender, create_topics, read_received
 from experiments.backtracking.figures import Figures, figures, table

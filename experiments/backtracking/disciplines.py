@@ -36,10 +36,10 @@ from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 
 STREAM: Final = "s"
 RESEND_MS: Final = 1_000

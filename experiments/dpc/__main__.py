@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.protocol.limits import BATCH_ROWS_MAX
-from anabranch.up.embedded_kafka import EmbeddedKafka
 from benchmarks.processes import exit_on_signals
 from experiments.dpc.figures import in_words
 from experiments.dpc.plan import EXPERIMENTS, Session, sessions, virtual_sessions

@@ -11,11 +11,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
+from anabranch.local.deployment import spark_settings
+from anabranch.local.topic_creation import prepare, topics_of
 from anabranch.pipeline.file import load
 from anabranch.ports import EventLog
 from anabranch.protocol.errors import AnabranchError
-from anabranch.up.deployment import spark_settings
-from anabranch.up.topics import prepare, topics_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.blocks import digest
-from anabranch.pipeline.shape import waits
+from anabranch.pipeline.waits import waits
 from anabranch.protocol.errors import AnabranchError
 from benchmarks.processes import machine_cpu_s, tree
 from experiments.dpc.chain import (

@@ -21,8 +21,8 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

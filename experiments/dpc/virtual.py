@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
-from anabranch.pipeline.shape import policy, waits
+from anabranch.pipeline.waits import policy, waits
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.records import ReplicaState
@@ -29,8 +29,8 @@ from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
 from anabranch.protocol.stage.upstream_selection import choose
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 from experiments.dpc.chain import (
     SOURCES,
     WIDTH_MS,

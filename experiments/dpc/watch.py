@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from experiments.dpc.figures import Event, Trace
 
 if TYPE_CHECKING:

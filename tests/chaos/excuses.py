@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from anabranch.up.state_file import ProcessRow
+from anabranch.local.state_file import ProcessRow
 from chaos.complaints import Complaint
 from chaos.judgement import Injected
 from chaos.schedule import BROKER, REDIS, Kind, service_of

@@ -24,15 +24,15 @@ from typing import Final
 import redis
 
 from anabranch.adapters.disk import state_format
-from anabranch.drills.drill import Drill
-from anabranch.drills.links import Cut, Direction
+from anabranch.local import probe, state_file
+from anabranch.local.child_process import ChildProcess
+from anabranch.local.drill_links import Cut, Direction
+from anabranch.local.drills import Drill
+from anabranch.local.processes import MARK_OF_ONE, has_state, marked
+from anabranch.local.state_file import ProcessRow
 from anabranch.pipeline.file import load
+from anabranch.process.frame import ExitCode
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.service import ExitCode
-from anabranch.up import probe, state_file
-from anabranch.up.child_process import ChildProcess
-from anabranch.up.processes import MARK_OF_ONE, has_state, marked
-from anabranch.up.state_file import ProcessRow
 from chaos.judgement import Injected
 from chaos.schedule import Fault, Kind, service_of
 from harness.waiting import wait_until

@@ -18,9 +18,9 @@ from confluent_kafka import Message
 from ruamel.yaml import YAML
 
 from anabranch.codec import boundary_records
+from anabranch.local import state_file
 from anabranch.pipeline.file import load
 from anabranch.protocol.log.records import LogEntry
-from anabranch.up import state_file
 from chaos import excuses, judgement
 from chaos.allowed import ALLOWED
 from chaos.complaints import Complaint, complaints

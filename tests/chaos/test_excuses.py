@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from anabranch.up.state_file import ProcessRow
+from anabranch.local.state_file import ProcessRow
 from chaos.allowed import ALLOWED
 from chaos.complaints import Complaint
 from chaos.excuses import Allowed, Ended, EndsSeen, needless_ends, target_of, unexplained

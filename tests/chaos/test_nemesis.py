@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.drills.links import Cut, Direction
+from anabranch.local.child_process import ChildProcess
+from anabranch.local.drill_links import Cut, Direction
 from anabranch.protocol.errors import Unavailable
-from anabranch.up.child_process import ChildProcess
 from chaos import nemesis as module
 from chaos.nemesis import Nemesis
 from chaos.schedule import Fault, Kind

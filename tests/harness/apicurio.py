@@ -12,9 +12,9 @@ from jgo.maven import MavenContext
 
 from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.adapters.system.java import find_java
+from anabranch.local.owned_server import OwnedServer
+from anabranch.local.tcp_ports import LOOPBACK, free_port
 from anabranch.protocol.errors import Unavailable
-from anabranch.up.owned_server import OwnedServer
-from anabranch.up.tcp_ports import LOOPBACK, free_port
 
 VERSION: Final = "2.6.13.Final"
 _NAME: Final = f"apicurio-registry-app-{VERSION}"

@@ -19,6 +19,7 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.auditor.service import AuditorService
 from anabranch.codec.blocks import digest
 from anabranch.codec.plan_offsets import INITIAL, position_of, taken_of
+from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.ports import (
     BatchDone,
@@ -31,6 +32,7 @@ from anabranch.ports import (
     StartingEngine,
     TopicPartition,
 )
+from anabranch.process.frame import ServiceContext, StartEngine
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
@@ -38,12 +40,10 @@ from anabranch.protocol.federation.movements import Ended, Why
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.planner import PlanTraits
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.federation_reader import FederationReader
-from anabranch.runtime.service import ServiceContext, StartEngine
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.federations import FederationWorld
 from harness.markets import DAY_MS, answer, contract, started

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from anabranch.codec import control_records
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
-from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.streams.heartbeats import HeartbeatSender
 from harness.repeating import repeating
 from harness.sources import everything
 

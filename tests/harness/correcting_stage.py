@@ -39,7 +39,7 @@ class ReplicaProcess:
     last_beat_ms: int = 0
 
     def news(self, beat: Heartbeat, now_ms: int) -> bool:
-        """Whether it is time to say ``beat``, as ``runtime.heartbeats`` judges it."""
+        """Whether it is time to say ``beat``, as ``streams.heartbeats`` judges it."""
         old = self.last_beat
         changed = old is None or (old.replica_state, old.corrects, old.epoch) != (
             beat.replica_state,

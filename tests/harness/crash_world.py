@@ -12,9 +12,9 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings, topic_settings
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
 from harness.service_processes import ModuleProcess, service
 from harness.sources import REPORT
 from harness.waiting import wait_until

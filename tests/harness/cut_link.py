@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.drills import links
-from anabranch.drills.embedded_proxy import EmbeddedProxy
-from anabranch.drills.links import Cut, Direction
+from anabranch.local import drill_links
+from anabranch.local.drill_links import Cut, Direction
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_proxy import EmbeddedProxy
+from anabranch.local.tcp_ports import LOOPBACK
 from anabranch.ports import (
     Delivered,
     Headers,
@@ -28,8 +30,6 @@ from anabranch.ports import (
     TransactionalWriter,
 )
 from anabranch.protocol.errors import AnabranchError
-from anabranch.up.embedded_kafka import EmbeddedKafka
-from anabranch.up.tcp_ports import LOOPBACK
 from harness.waiting import wait_until
 
 LABEL = "writer/it"
@@ -45,7 +45,7 @@ class CutBroker:
     def __init__(self, state_dir: Path) -> None:
         self._kafka = EmbeddedKafka(state_dir / "kafka", linked=[LABEL])
         self.direct = KafkaEventLog(self._kafka.start())
-        self._folder = links.directory_of(state_dir)
+        self._folder = drill_links.directory_of(state_dir)
         self._proxy = EmbeddedProxy(state_dir, self._kafka.links)
         self._proxy.start()
         self.address = f"{LOOPBACK}:{self._kafka.links[0].port}"
@@ -56,9 +56,9 @@ class CutBroker:
 
     def cut(self, wanted: Cut | None) -> None:
         """Cut the link, or heal it."""
-        links.want(self._folder, LABEL, wanted)
+        drill_links.want(self._folder, LABEL, wanted)
         wait_until(
-            lambda: links.applied(self._folder).get(LABEL) == wanted,
+            lambda: drill_links.applied(self._folder).get(LABEL) == wanted,
             5,
             "the proxy did it",
             every_s=0.005,

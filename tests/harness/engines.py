@@ -33,6 +33,7 @@ from anabranch.codec.plan_offsets import (
 )
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.source_columns import source_schema
 from anabranch.ports import (
     BatchDone,
     Clock,
@@ -47,9 +48,8 @@ from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.source_columns import source_schema
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter
 from harness import outputs
 from harness.stages import create_topics, topics_of
 from simulation.disk import Directory, Machine, SimulatedDisk

@@ -18,8 +18,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.runtime.health import HealthServer
-from anabranch.runtime.service import write_run_file
+from anabranch.process.frame import write_run_file
+from anabranch.process.health import HealthServer
 
 
 def run(state_dir: Path, service: str, name: str, behaviour: str) -> int:

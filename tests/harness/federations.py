@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
+from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog, TopicPartition
 from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
-from anabranch.runtime.federation_reader import FederationReader
 from harness.markets import CONTRACT
 
 

@@ -26,6 +26,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
+from anabranch.process.crash_points import crash_point
 from anabranch.processing.peers import HostProcess, Recovery
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.identifiers import BatchId
@@ -36,10 +37,9 @@ from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.recovery import Comparison, HaMode, PartnerWrong
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.gone_blocks import last_gone, missing_blocks
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.gone_blocks import last_gone, missing_blocks
 from harness import spark_files
 from harness.replica_bench import WAITS, WIDTH_MS
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.ports import TopicPartition
-from anabranch.up.embedded_kafka import EmbeddedKafka
 
 ADDRESS_VARIABLE = "ANABRANCH_TEST_KAFKA"
 

@@ -1,7 +1,7 @@
 """Three real brokers on this machine, each a voter of the controllers' quorum: what is lost when
 one dies, and what is not.
 
-Each is the embedded broker (``up.embedded_kafka``) with another place in a cluster. Every topic
+Each is the embedded broker (``local.embedded_kafka``) with another place in a cluster. Every topic
 that is made without saying otherwise, and every internal one, has three copies, of which two must
 have a record.
 """
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from anabranch.up.embedded_kafka import EmbeddedKafka
-from anabranch.up.owned_server import write_whole
-from anabranch.up.tcp_ports import LOOPBACK, free_port
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.owned_server import write_whole
+from anabranch.local.tcp_ports import LOOPBACK, free_port
 from harness.waiting import wait_until
 
 HEAP_MIB = 320

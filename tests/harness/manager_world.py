@@ -7,7 +7,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.streams.heartbeats import HeartbeatSender
 from harness import outputs
 from harness.outputs import Replica, create_topics
 

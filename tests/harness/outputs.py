@@ -15,9 +15,12 @@ from prometheus_client import CollectorRegistry
 from anabranch.codec import boundary_records, control_records, live_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery.service import DeliveryService, build
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
+from anabranch.process.frame import Service, ServiceContext
+from anabranch.process.metrics import ServiceMetrics
+from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.records import DeliveryProgress, Heartbeat
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.edge.views import LiveRecord, LiveView
@@ -31,11 +34,8 @@ from anabranch.protocol.log.records import (
     Part,
     Recomputed,
 )
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.metrics import ServiceMetrics
-from anabranch.runtime.service import Service, ServiceContext
-from anabranch.runtime.settings import ServiceSettings
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import sources
 from harness.control_topics import beating
 from harness.sources import everything

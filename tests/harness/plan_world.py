@@ -19,7 +19,7 @@ from anabranch.protocol.federation.plan_ledger import PlanLedger, PlanLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, Part
-from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
+from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from harness.markets import DAY_MS
 from harness.plans import plans
 from harness.sources import REPORT, everything

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from anabranch.up.embedded_redis import EmbeddedRedis
+from anabranch.local.embedded_redis import EmbeddedRedis
 
 URL_VARIABLE = "ANABRANCH_TEST_REDIS"
 

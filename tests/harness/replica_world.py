@@ -38,8 +38,8 @@ from anabranch.protocol.stage.availability import OWN, Availability, Policy, Wai
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, WAITS, WIDTH_MS, part
 from simulation.disk import Logged, Machine, SimulatedDisk, State
 

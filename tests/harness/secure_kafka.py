@@ -24,14 +24,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from anabranch.access.pipeline_acls import Operation, Resource, Right
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.settings import KafkaSettings
-from anabranch.pipeline.access import Operation, Resource, Right
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.owned_server import write_whole
+from anabranch.local.tcp_ports import LOOPBACK, free_port, port_is_free
+from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline.model import Pipeline
-from anabranch.up.embedded_kafka import EmbeddedKafka
-from anabranch.up.owned_server import write_whole
-from anabranch.up.tcp_ports import LOOPBACK, free_port, port_is_free
-from anabranch.up.topics import topics_of
 from harness.certificates import Authority, Certificate
 
 ROOT = "root"

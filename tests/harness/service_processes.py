@@ -1,5 +1,5 @@
 """Services as processes of their own, which kill themselves at a named point
-(``runtime.crash_points``).
+(``process.crash_points``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from anabranch.runtime.crash_points import VARIABLE
+from anabranch.process.crash_points import VARIABLE
 from harness.waiting import wait_until
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from anabranch.adapters.kafka.admin import broker_answers
-from anabranch.up.embedded_kafka import START_TIMEOUT_S, EmbeddedKafka
+from anabranch.local.embedded_kafka import START_TIMEOUT_S, EmbeddedKafka
 from harness.kafka import ADDRESS_VARIABLE
 from harness.waiting import wait_until
 

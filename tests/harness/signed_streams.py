@@ -15,10 +15,10 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.stream_signers import OwnedStream, StreamSigner
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogSnapshot
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.stream_logs import open_stream
-from anabranch.runtime.stream_signers import PublishedSigners
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter, Signing
+from anabranch.streams.stream_logs import open_stream
+from anabranch.streams.stream_signers import PublishedSigners
 from harness import sources
 from harness.federations import FederationWorld
 

@@ -19,8 +19,8 @@ from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogSnapshot, Part
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from harness import outputs, sources
 from harness.contents import content
 from harness.federations import FederationWorld

@@ -17,16 +17,16 @@ from prometheus_client import CollectorRegistry
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import EventTime, IdleTimeout, Pipeline, Source
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, SchemaRegistry, TopicPartition
+from anabranch.process.frame import ServiceContext
+from anabranch.process.metrics import ServiceMetrics
+from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.metrics import ServiceMetrics
-from anabranch.runtime.service import ServiceContext
-from anabranch.runtime.settings import ServiceSettings
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness.waiting import wait_until
 
 REPORT = record_schema.from_avro(

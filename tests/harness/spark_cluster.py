@@ -14,8 +14,8 @@ from typing import Final
 
 import pyspark
 
-from anabranch.up.probe import get
-from anabranch.up.tcp_ports import LOOPBACK, free_port
+from anabranch.local.probe import get
+from anabranch.local.tcp_ports import LOOPBACK, free_port
 from harness.waiting import wait_until
 
 SECRET: Final = "of this cluster"

@@ -30,17 +30,17 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
+from anabranch.process.crash_points import crash_point
+from anabranch.process.frame import ServiceContext
+from anabranch.process.metrics import ServiceMetrics
+from anabranch.process.settings import ServiceSettings
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.metrics import ServiceMetrics
-from anabranch.runtime.service import ServiceContext
-from anabranch.runtime.settings import ServiceSettings
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until
 
 RECORD = """

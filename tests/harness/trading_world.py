@@ -24,6 +24,7 @@ from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, EventLog
+from anabranch.process.frame import ServiceContext
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.federation.contract_log import ContractLog
@@ -35,11 +36,10 @@ from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.heartbeats import HeartbeatSender
-from anabranch.runtime.placement import PlacementReader
-from anabranch.runtime.service import ServiceContext
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter, Signing
+from anabranch.streams.heartbeats import HeartbeatSender
+from anabranch.streams.placement import PlacementReader
 from harness import outputs
 from harness.control_topics import beating
 from harness.federations import FederationWorld

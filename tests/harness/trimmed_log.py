@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from anabranch.codec import boundary_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 
 
 def trim_below_snapshot(

@@ -23,8 +23,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import topic_settings
+from anabranch.local.status import rows_of
 from anabranch.pipeline.model import Pipeline
-from anabranch.up.status import rows_of
 from harness.kafka_cluster import IN_SYNC, KafkaCluster
 from harness.stages import write_pipeline
 from harness.waiting import wait_until

@@ -16,7 +16,7 @@ from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
-from anabranch.runtime.range_reader import RangeReader
+from anabranch.streams.range_reader import RangeReader
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration

@@ -23,7 +23,7 @@ from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.stream_logs import open_stream
 from harness import catalogs
 from harness.federations import FederationWorld
 from harness.service_processes import service

@@ -19,6 +19,7 @@ from anabranch.adapters.spark import reading
 from anabranch.adapters.spark.source import SourceOptions
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.protocol.errors import Unavailable
@@ -28,12 +29,11 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochSt
 from anabranch.protocol.stage.availability import STALL_MS, Availability, Policy, Waits
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.distant_reader import DistantReader
-from anabranch.runtime.range_reader import CLUSTER_PATIENCE_MS
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.distant_reader import DistantReader
+from anabranch.streams.range_reader import CLUSTER_PATIENCE_MS
 from harness.repeating import repeating
 from harness.replica_bench import part
 from harness.replica_world import Process, World

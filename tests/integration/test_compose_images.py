@@ -19,9 +19,9 @@ from ruamel.yaml import YAML
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.redis.index import RedisIndex
 from anabranch.codec.catalog import TopicSettings
+from anabranch.local.tcp_ports import free_port
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
-from anabranch.up.tcp_ports import free_port
 from harness.waiting import wait_until
 
 os.environ.setdefault(

@@ -17,14 +17,14 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
-from anabranch.pipeline.speakers import speakers
+from anabranch.local.embedded_redis import EmbeddedRedis
+from anabranch.pipeline.control_topics import speakers
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.stage.scheduling import CorrectionGate, Why
-from anabranch.runtime.fences import FenceWatch
-from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
-from anabranch.up.embedded_redis import EmbeddedRedis
+from anabranch.streams.fences import FenceWatch
+from anabranch.streams.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from harness import outputs
 from harness.control_topics import all_control_records
 from harness.outputs import Replica, after_step, create_topics, rows

@@ -29,8 +29,8 @@ from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.identifiers import BatchId, RecordId
 from anabranch.protocol.limits import SNAPSHOT_EVERY_RECORDS
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness import file_replica
 from harness.control_topics import beating
 from harness.crash_world import DEADLINE_S, World

@@ -14,14 +14,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
-from anabranch.drills import links
-from anabranch.drills.drill import Drill
-from anabranch.drills.embedded_proxy import EmbeddedProxy
-from anabranch.drills.links import Cut, Direction, Link
-from anabranch.up import state_file
-from anabranch.up.embedded_kafka import EmbeddedKafka
-from anabranch.up.status import rows_of
-from anabranch.up.tcp_ports import LOOPBACK
+from anabranch.local import drill_links, state_file
+from anabranch.local.drill_links import Cut, Direction, Link
+from anabranch.local.drills import Drill
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_proxy import EmbeddedProxy
+from anabranch.local.status import rows_of
+from anabranch.local.tcp_ports import LOOPBACK
 from harness.waiting import given_s, wait_until
 
 pytestmark = pytest.mark.integration
@@ -42,7 +41,7 @@ class Linked:
     def __init__(self, state_dir: Path) -> None:
         self.broker = EmbeddedKafka(state_dir / "kafka", linked=[WRITER, READER])
         self.direct = self.broker.start()
-        self.folder = links.directory_of(state_dir)
+        self.folder = drill_links.directory_of(state_dir)
         self.proxy = EmbeddedProxy(state_dir, self.broker.links)
         self.proxy.start()
         KafkaEventLog(self.direct).admin().create([TopicSettings("t", 1)])
@@ -76,9 +75,11 @@ class Linked:
         return consumer
 
     def cut(self, label: str, cut: Cut | None) -> None:
-        links.want(self.folder, label, cut)
+        drill_links.want(self.folder, label, cut)
         wait_until(
-            lambda: links.applied(self.folder).get(label) == cut, DEADLINE_S, "the proxy did it"
+            lambda: drill_links.applied(self.folder).get(label) == cut,
+            DEADLINE_S,
+            "the proxy did it",
         )
 
     def produce(self, *numbers: int) -> None:

@@ -11,10 +11,10 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.writer import KafkaLogWriter
 from anabranch.codec.catalog import TopicSettings
+from anabranch.local.embedded_kafka import EmbeddedKafka
+from anabranch.local.tcp_ports import free_port
 from anabranch.ports import Delivered, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.up.embedded_kafka import EmbeddedKafka
-from anabranch.up.tcp_ports import free_port
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration

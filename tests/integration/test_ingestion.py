@@ -30,6 +30,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
+from anabranch.local import probe
 from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Headers, TopicPartition
@@ -40,7 +41,6 @@ from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
-from anabranch.up import probe
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until

@@ -20,12 +20,12 @@ from anabranch.consistency_manager.service import build as build_manager
 from anabranch.pipeline.model import Output, Pipeline, Sink
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import TopicPartition
+from anabranch.process.frame import Service
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.service import Service
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness import file_replica, outputs, sources
 from harness.boundary_logs import record
 from harness.file_replica import FileReplica, stable_rows, stage_log_state

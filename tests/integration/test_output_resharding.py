@@ -12,8 +12,8 @@ import pytest
 
 from anabranch.codec.partitions import partition_of
 from anabranch.delivery.service import DeliveryService
+from anabranch.local.topic_creation import prepare, topics_of
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
-from anabranch.up.topics import prepare, topics_of
 from harness import outputs
 from harness.crash_world import World
 from harness.outputs import Replica, delivered, ids, rows

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import state_file
+from anabranch.local.processes import MARK, ProcessSpec, marked
+from anabranch.local.state_file import Deployment, Lock, ProcessRow
+from anabranch.local.status import rows_of
+from anabranch.local.supervisor import Supervisor
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
-from anabranch.up.processes import MARK, ProcessSpec, marked
-from anabranch.up.state_file import Deployment, Lock, ProcessRow
-from anabranch.up.status import rows_of
-from anabranch.up.supervisor import Supervisor
 from harness.waiting import given_s, wait_until
 
 DEADLINE_S = 60
@@ -210,9 +210,9 @@ def test_children_die_with_a_killed_supervisor_and_the_next_one_sweeps_the_rest(
 import os, sys, threading
 from pathlib import Path
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.up.processes import ProcessSpec
-from anabranch.up.state_file import Deployment
-from anabranch.up.supervisor import Supervisor
+from anabranch.local.processes import ProcessSpec
+from anabranch.local.state_file import Deployment
+from anabranch.local.supervisor import Supervisor
 state_dir = Path(sys.argv[1])
 command = [sys.executable, {str(_FAKE)!r}, str(state_dir), "processing", "s.0", "children"]
 spec = ProcessSpec("processing", "s.0", command)

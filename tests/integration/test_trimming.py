@@ -15,9 +15,9 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import DataMissing
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.heartbeats import HeartbeatSender
 from harness import outputs
 from harness.outputs import Replica, create_topics, delivered, ids, rows
 from harness.waiting import wait_until

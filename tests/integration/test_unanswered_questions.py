@@ -15,7 +15,7 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.local.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 

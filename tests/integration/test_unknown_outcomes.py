@@ -13,11 +13,11 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
-from anabranch.drills.links import Cut
+from anabranch.local.drill_links import Cut
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
-from anabranch.runtime.heartbeats import ControlWriter, HeartbeatSender
+from anabranch.streams.heartbeats import ControlWriter, HeartbeatSender
 from harness import outputs, sources
 from harness.cut_link import ANSWER_LOST, REQUEST_LATE, REQUEST_LOST, CutBroker
 from harness.waiting import given_s, wait_until

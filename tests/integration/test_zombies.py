@@ -22,14 +22,14 @@ from anabranch.delivery import live as delivery_live
 from anabranch.delivery import service as delivery_service
 from anabranch.delivery.service import DeliveryService
 from anabranch.ingestion import service as ingestion_service
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
 from anabranch.ports import TopicPartition, TransactionalWriter
+from anabranch.process.frame import Service
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.records import TrimPoint
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.errors import Fenced
-from anabranch.runtime.heartbeats import ControlReader
-from anabranch.runtime.service import Service
+from anabranch.streams.heartbeats import ControlReader
 from harness import outputs, sources
 from harness.outputs import Replica
 from harness.waiting import wait_until

@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from anabranch.drills.drill import Drill
+from anabranch.local import state_file
+from anabranch.local.drills import Drill
+from anabranch.local.processes import MARK, mark_of, marked
 from anabranch.protocol.errors import Unavailable
-from anabranch.up import state_file
-from anabranch.up.processes import MARK, mark_of, marked
 from demo.deployment import DeploymentError
 from harness.waiting import wait_until
 from moves.schedule import Party

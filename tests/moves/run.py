@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import Message
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
+from anabranch.federation.tables import ledgers_of, movements_of, read_book
 from anabranch.pipeline.file import load
 from anabranch.protocol.federation.movements import Movement, MovementState
 from chaos import judgement as chaos_judgement

@@ -8,12 +8,12 @@ import contextlib
 from typing import Final
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.operating.contract_book import read_book
+from anabranch.federation.tables import read_book
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.movements import Movement, MovementState
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.placement import PlacementReader
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.placement import PlacementReader
 from moves.deployment import CONTRACT
 from moves.schedule import Moment
 

@@ -33,16 +33,16 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.consistency_manager.service import build as build_manager
 from anabranch.delivery.service import build as build_delivery
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.file import load
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import ControlReader, HeartbeatSender
 from harness import outputs, sources
 from harness.page_scenes import page_of
 from harness.secure_kafka import Secured

@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.access.federation_acls import federation_rights
+from anabranch.access.pipeline_acls import rights
 from anabranch.adapters.signing import SigningKey
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records, federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.signed_records import signed
 from anabranch.contract_broker.content_meter import published
-from anabranch.operating.contract_book import read_book
-from anabranch.operating.federation_commands import FederationCommands
-from anabranch.pipeline.access import rights
+from anabranch.federation.catalog_reader import read_catalogs
+from anabranch.federation.commands import FederationCommands
+from anabranch.federation.tables import read_book
 from anabranch.pipeline.catalog_entry import entry_of, known_formats
-from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.model import Binding, Federation, Stage
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
@@ -27,8 +28,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.lookup import FoundStream, WantedStream
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.runtime.catalog_reader import read_catalogs
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.stream_logs import open_stream
 from harness import outputs, sources
 from harness.audited_stage import AuditedStage
 from harness.certificates import Authority

@@ -14,8 +14,8 @@ import redis
 
 from anabranch.adapters.redis.index import RedisIndex
 from anabranch.cli.acls import redis_user
+from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.protocol.errors import Unavailable
-from anabranch.up.embedded_redis import EmbeddedRedis
 from harness.certificates import Authority
 from harness.tls_relay import in_tls
 

@@ -16,9 +16,9 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import KafkaSecurity, security_from_environment
 from anabranch.adapters.redis.index import RedisIndex
+from anabranch.local.probe import get, metrics_port
+from anabranch.process.settings import ServiceSettings, read_settings
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.runtime.settings import ServiceSettings, read_settings
-from anabranch.up.probe import get, metrics_port
 from harness.secure_kafka import Secured
 from harness.waiting import wait_until
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.access import rights
-from anabranch.up.topics import prepare, topics_of
+from anabranch.access.pipeline_acls import rights
+from anabranch.local.topic_creation import prepare, topics_of
 from harness.certificates import Authority
 from harness.secure_kafka import ROOT, SecureKafka
 from harness.spark_cluster import SparkCluster, spark_cluster

@@ -30,13 +30,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from anabranch.access.pipeline_acls import rights
 from anabranch.cli.acls import redis_user
-from anabranch.pipeline.access import rights
+from anabranch.local.embedded_redis import EmbeddedRedis
+from anabranch.local.probe import get, metrics_port
+from anabranch.local.topic_creation import prepare, topics_of
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
-from anabranch.up.embedded_redis import EmbeddedRedis
-from anabranch.up.probe import get, metrics_port
-from anabranch.up.topics import prepare, topics_of
 from harness import sources
 from harness.certificates import Authority
 from harness.secure_kafka import ROOT, SecureKafka

@@ -14,11 +14,11 @@ from anabranch.auditor.service import AuditorService
 from anabranch.codec import federation_records
 from anabranch.pipeline.model import Federation
 from anabranch.ports import StartingEngine, TopicPartition
+from anabranch.process.frame import ServiceContext
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, is_sampled
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState
-from anabranch.runtime.service import ServiceContext
 from simulation.disk import Machine, SimulatedDisk
 from simulation.engine import SimulatedEngine
 from simulation.market import MarketOptions

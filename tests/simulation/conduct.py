@@ -13,8 +13,8 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.consistency_manager.control import kept_buckets
-from anabranch.pipeline.shape import waits
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.waits import waits
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError

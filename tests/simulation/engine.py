@@ -24,15 +24,15 @@ from anabranch.codec.plan_offsets import (
     taken_by_stream,
 )
 from anabranch.ports import BatchDone, QueryDriver, QueryOutput
+from anabranch.process.frame import ServiceContext
 from anabranch.processing.replica import BatchStart, ReplicaRunner
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
-from anabranch.runtime.service import ServiceContext
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
 from simulation import more_columns
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port

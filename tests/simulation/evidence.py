@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from anabranch.pipeline.shape import waits
+from anabranch.pipeline.waits import waits
 from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
 from simulation import (

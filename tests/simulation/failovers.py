@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.codec import control_records
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import RemoteProtocolError

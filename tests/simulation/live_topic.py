@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.service import FIND_PARTITIONS_EVERY_MS
-from anabranch.pipeline.shape import normal_ms, waits
+from anabranch.pipeline.waits import normal_ms, waits
 from anabranch.protocol.edge.live_delivery import REC_DONE_WAIT_MS
 from anabranch.protocol.limits import HOP_MS
 from checkers import availability, streams

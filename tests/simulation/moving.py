@@ -12,7 +12,7 @@ from typing import Final
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import Fenced
-from anabranch.runtime.placement import PlacementReader
+from anabranch.streams.placement import PlacementReader
 from simulation import nodes, workload
 from simulation.disk import Machine
 from simulation.faults import Fault

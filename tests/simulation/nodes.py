@@ -13,11 +13,11 @@ from pydantic import PrivateAttr
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import StartingEngine
+from anabranch.process.frame import ServiceContext
 from anabranch.processing.hosting import HostedReplica
 from anabranch.processing.node import Machinery, Node
 from anabranch.protocol.control.placement import AfterEnd, Places
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.runtime.service import ServiceContext
 from simulation.engine import SimulatedEngine
 from simulation.network import Network, Port, SimulatedLog
 from simulation.side_ports import SimulatedClock
@@ -70,7 +70,7 @@ class OnePlacePipeline(Pipeline):
 
 
 class SimulatedNode(Node):
-    """One process of a node. See ``runtime.service.Service``."""
+    """One process of a node. See ``process.frame.Service``."""
 
     def __init__(
         self,

@@ -20,16 +20,16 @@ from anabranch.auditor import service as auditor_service
 from anabranch.auditor.service import AuditorService
 from anabranch.contract_broker import service as broker_service
 from anabranch.contract_broker.service import ContractBroker
+from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
+from anabranch.process.frame import Service
 from anabranch.protocol.federation import auditing
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.holdings import Holding, Place
 from anabranch.protocol.federation.ledger import Ledger, Posting
 from anabranch.protocol.federation.movements import MovementState
-from anabranch.runtime.federation_reader import FederationReader
-from anabranch.runtime.service import Service
 from harness.federations import FederationWorld
 from simulation import auditors, market_faults
 from simulation.auditors import NumbersDisk

@@ -7,6 +7,7 @@ from pathlib import Path
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.codec.live_records import ORIGIN_HEADER
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import (
     EventTime,
     IdleTimeout,
@@ -17,7 +18,6 @@ from anabranch.pipeline.model import (
     Source,
     Stage,
 )
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import LogAdmin
 from anabranch.protocol.edge.origins import Origin
 from simulation.options import NAME, NEW_NODE, Options, OutputOptions

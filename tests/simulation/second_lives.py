@@ -11,8 +11,8 @@ from typing import Final
 
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.memory.partition import Record
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import TopicPartition
 from simulation.history import History
 from simulation.network import Network

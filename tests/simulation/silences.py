@@ -4,7 +4,7 @@ they leave to be judged.
 
 from __future__ import annotations
 
-from anabranch.pipeline.shape import waits
+from anabranch.pipeline.waits import waits
 from simulation import workload
 from simulation.world import Run
 

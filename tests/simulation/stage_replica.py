@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from anabranch.ports import BatchDone, PreparedStage, RunningQuery
+from anabranch.process.frame import ServiceContext
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.processing.standing_by import StandingBy
@@ -16,8 +17,7 @@ from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.recovery import PartnerWrong, begins_anew
-from anabranch.runtime.heartbeats import ReplicaControl
-from anabranch.runtime.service import ServiceContext
+from anabranch.streams.heartbeats import ReplicaControl
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine
 from simulation.network import Port
@@ -42,7 +42,7 @@ class OneDisk:
 
 
 class SimulatedReplica(StageReplica):
-    """Real shell that notes what it does. See ``runtime.service.Service``."""
+    """Real shell that notes what it does. See ``process.frame.Service``."""
 
     def __init__(
         self,

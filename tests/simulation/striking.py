@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final, Protocol
 
-from anabranch.runtime.service import Service
+from anabranch.process.frame import Service
 from simulation.disk import Machine
 from simulation.ends import Life
 from simulation.faults import EVERYTHING, Fault

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records, control_records
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint, Vote
 from anabranch.protocol.errors import RemoteProtocolError

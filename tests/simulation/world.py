@@ -22,6 +22,9 @@ from anabranch.delivery import service as delivery
 from anabranch.ingestion import service as ingestion
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
+from anabranch.process.frame import Service, ServiceContext
+from anabranch.process.metrics import Registry, ServiceMetrics
+from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.consistency import GAP, MISMATCH, REJECTED
 from anabranch.protocol.control.records import INPUT_MISSING
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
@@ -32,9 +35,6 @@ from anabranch.protocol.log.records import (
     LogSnapshot,
 )
 from anabranch.protocol.log.timeline import epoch_of
-from anabranch.runtime.metrics import Registry, ServiceMetrics
-from anabranch.runtime.service import Service, ServiceContext
-from anabranch.runtime.settings import ServiceSettings
 from simulation import cleaning, earlier_lives, ends, operating, probes, second_lives, workload
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk

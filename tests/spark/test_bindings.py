@@ -20,14 +20,14 @@ from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.signing import SigningKey
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import control_records
-from anabranch.operating.federation_commands import FederationCommands
+from anabranch.federation.commands import FederationCommands
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
 from harness.stages import (
     STARTS_WITHIN_S,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from anabranch.adapters.disk.spark_checkpoint_files import last_bucket_now, numbered
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.spark.checkpoint_files import last_bucket_now, numbered
 from anabranch.codec import boundary_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.log.records import BoundaryRecord

@@ -18,12 +18,12 @@ from typing import Final
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.up.embedded_kafka import EmbeddedKafka
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
 from harness.stages import (
     WIDTH_MS,

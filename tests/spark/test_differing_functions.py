@@ -20,9 +20,9 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.operating.restating import Restating
 from anabranch.pipeline.model import Pipeline
+from anabranch.process.frame import ExitCode
 from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.log.boundary_log import contents
-from anabranch.runtime.service import ExitCode
 from harness.service_processes import service
 from harness.sources import everything
 from harness.stage_processes import StageProcess

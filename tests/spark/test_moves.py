@@ -16,11 +16,11 @@ import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import probe
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import probe
 from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, rows_of, write_pipeline
 from harness.waiting import wait_until

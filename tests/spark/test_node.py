@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from anabranch.local import probe
 from anabranch.pipeline.model import Pipeline
-from anabranch.runtime.service import ExitCode
-from anabranch.up import probe
+from anabranch.process.frame import ExitCode
 from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until

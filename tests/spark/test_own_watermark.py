@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
 
-from anabranch.adapters.spark.offsets import LoggedBatch
+from anabranch.adapters.disk.spark_offsets import LoggedBatch
 from anabranch.adapters.spark.own_watermark import watermark_of
 from anabranch.adapters.spark.plan_socket import PlanClient, PlanServer
 from anabranch.adapters.spark.session import start_session

@@ -16,13 +16,13 @@ from typing import Final
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.local import state_file
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.offers import terms_for
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.up import state_file
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
 from harness.stages import RECORD, Feed, Output, create_topics, readings, rows_of
 from harness.waiting import wait_until

@@ -14,10 +14,10 @@ from typing import Any, Final
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.operating.contract_book import ledgers_of, movements_of, read_book
+from anabranch.federation.tables import ledgers_of, movements_of, read_book
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from demo.comparing import Delivered, compare
 from demo.consuming import delivered, read_whole
 from harness.waiting import wait_until

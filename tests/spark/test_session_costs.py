@@ -15,8 +15,8 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from anabranch.adapters.disk.spark_checkpoint_files import numbered
 from anabranch.adapters.spark import bare_files
-from anabranch.adapters.spark.checkpoint_files import numbered
 from anabranch.adapters.spark.engine import SparkQuery
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.clock import SystemClock

@@ -23,7 +23,7 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness.service_processes import ModuleProcess, service
 from harness.stage_processes import StageProcess
 from harness.stages import STARTS_WITHIN_S, Output, create_topics, write_pipeline

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.up.probe import get, metrics_port
+from anabranch.local.probe import get, metrics_port
 from harness.spark_cluster import SECRET, spark_cluster
 from harness.stage_on_a_cluster import (
     DEADLINE_S,

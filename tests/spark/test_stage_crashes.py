@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.adapters.disk.checkpoints import last_commit
 from anabranch.pipeline.model import Pipeline
-from anabranch.runtime.service import ExitCode
+from anabranch.process.frame import ExitCode
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until

@@ -22,8 +22,8 @@ from anabranch.adapters.spark.query import build_query
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.source_columns import source_schema
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.runtime.source_columns import source_schema
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, RunningStage, create_topics, readings, write_pipeline
 from harness.waiting import wait_until

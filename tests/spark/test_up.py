@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Producer
 
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.up.processes import MARK, mark_of, marked
-from anabranch.up.status import rows_of, stages_of
+from anabranch.local.processes import MARK, mark_of, marked
+from anabranch.local.status import rows_of, stages_of
 from demo.consuming import TopicReader, header
 from harness.stages import RECORD
 from harness.waiting import given_s, wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.runtime.service import ExitCode
+from anabranch.process.frame import ExitCode
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until

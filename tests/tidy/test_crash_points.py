@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.syntax import nodes
 
-LIST = "anabranch.runtime.crash_points"
+LIST = "anabranch.process.crash_points"
 
 
 def points_of(source: str) -> list[str]:

@@ -23,11 +23,11 @@ from anabranch.cli import up as up_command
 from anabranch.cli.options import file_and_broker
 from anabranch.cli.signals import stop_events
 from anabranch.cli.work_display import WorkDisplay
+from anabranch.local import probe, state_file
+from anabranch.local.state_file import Deployment, Lock, ProcessRow
+from anabranch.local.tcp_ports import free_port
 from anabranch.operating import doctor
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import probe, state_file
-from anabranch.up.state_file import Deployment, Lock, ProcessRow
-from anabranch.up.tcp_ports import free_port
 from harness.waiting import wait_until
 
 COMMANDS = [
@@ -147,8 +147,8 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from anabranch.up import deployment as up
-    from anabranch.up import topics
+    from anabranch.local import deployment as up
+    from anabranch.local import topic_creation
 
     addresses: list[str | None] = []
 
@@ -158,7 +158,9 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(
 
     monkeypatch.setenv("ANABRANCH_KAFKA", "of-environment:1")
     monkeypatch.setattr(up, "up", lambda *_, kafka, **__: seen(kafka))
-    monkeypatch.setattr(topics, "prepare", lambda log, *_, **__: seen(log.settings().address))
+    monkeypatch.setattr(
+        topic_creation, "prepare", lambda log, *_, **__: seen(log.settings().address)
+    )
     monkeypatch.setattr(doctor, "examine", lambda kafka, *_: seen(kafka))
     at = ("--state-dir", str(tmp_path))
     code, out, _ = run("up", "-f", str(_FILE), *at)
@@ -314,7 +316,7 @@ def test_down_ends_the_supervisor_and_waits_for_its_end(
 ) -> None:
     program = (
         "import signal, sys, threading, time; from pathlib import Path; from"
-        " anabranch.up.state_file import Lock\nstop = threading.Event();"
+        " anabranch.local.state_file import Lock\nstop = threading.Event();"
         " signal.signal(signal.SIGTERM, lambda *_: stop.set())\nfolder = Path(sys.argv[1]);"
         " lock = Lock(folder); lock.acquire(); stop.wait(60)\n"
         "while not (folder / 'seen').exists(): time.sleep(0.01)\n"

@@ -19,7 +19,7 @@ from anabranch.codec.formats import FORMATS
 from anabranch.pipeline import bindings, file, model, output_section, source_section, stage_section
 from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.file import load
-from anabranch.runtime.settings import argument_parser
+from anabranch.process.settings import argument_parser
 
 ROOT = Path(__file__).parents[2]
 SERVICES = (

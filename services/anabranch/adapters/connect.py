@@ -1,4 +1,4 @@
-"""The one place where a service gets its real ports; given to ``runtime.service.main`` by
+"""The one place where a service gets its real ports; given to ``process.frame.main`` by
 each service's ``__main__``.
 """
 

@@ -12,12 +12,12 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, LogWriter, TopicPartition
+from anabranch.process.crash_points import crash_point
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import MovementEntry, Placed
 from anabranch.protocol.federation.plan_switching import PlanWord
-from anabranch.runtime.crash_points import crash_point
 
 _AGAIN_MS: Final = 3_000
 """An entry that did not count by then is written again."""

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from anabranch.agent.stage_logs import StageLogs
     from anabranch.agent.stages import TradedStages
     from anabranch.pipeline.model import Pipeline
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.agent import Agent
     from anabranch.protocol.federation.plan_contracts import MovementContract
     from anabranch.protocol.federation.plan_ledger import PlanLog
-    from anabranch.runtime.service import ServiceContext
 
 _WEIGHT_PPM: Final = AgentRules().weight_ppm
 """Of a measurement in the average: the same as for load that is traded."""

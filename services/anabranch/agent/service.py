@@ -26,9 +26,11 @@ from anabranch.agent.ledger_writer import LedgerWriter
 from anabranch.agent.metering import Meter
 from anabranch.agent.oracle import Oracle
 from anabranch.agent.stages import TradedStages
+from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.file import hosted_pipelines
 from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import Change, ContractChange
@@ -49,12 +51,10 @@ from anabranch.protocol.federation.stage_moves import reason_against, task_of
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.steady_time import SteadyTime
-from anabranch.runtime.federation_reader import FederationReader
-from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
-    from anabranch.runtime.settings import ServiceSettings
+    from anabranch.process.settings import ServiceSettings
 
 _POLL_MS: Final = 100
 _LOOK_EVERY_MS: Final = 5_000

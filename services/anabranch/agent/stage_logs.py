@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
 from anabranch.protocol.control.failure_detector import (
     REPLICA_SERVICE,
     FailureDetector,
@@ -20,9 +20,9 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.federation.stage_moves import partners_nodes
 from anabranch.protocol.federation.workload import Workload
 from anabranch.protocol.limits import LONG_SILENT_MS
-from anabranch.runtime.boundary_reader import BoundaryReader, Listener
-from anabranch.runtime.heartbeats import ControlReader
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_reader import BoundaryReader, Listener
+from anabranch.streams.heartbeats import ControlReader
+from anabranch.streams.stream_logs import open_stream
 
 _MS_PER_S: Final = 1_000
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
+from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.holdings import Holding, Place, Term
@@ -36,14 +37,13 @@ from anabranch.protocol.federation.stage_moves import (
     task_of,
     wanted_node,
 )
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.placement import PlacementReader
+from anabranch.streams.placement import PlacementReader
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.agent import Agent
     from anabranch.protocol.federation.contract_log import ContractLog
-    from anabranch.runtime.service import ServiceContext
 
 _AGAIN_MS: Final = 2_000
 """A move that is not in the log by then is written again."""

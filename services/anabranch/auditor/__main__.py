@@ -5,6 +5,6 @@ from functools import partial
 from anabranch.adapters.connect import audit_nonces, connect
 from anabranch.adapters.spark.starting import start_engine
 from anabranch.auditor.service import build
-from anabranch.runtime.service import main
+from anabranch.process.frame import main
 
 main("auditor", partial(build, start_engine=start_engine, audit_nonces=audit_nonces), connect)

@@ -21,9 +21,12 @@ from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.auditor.sold_stage import GONE, SoldStageLogs, UnableError
 from anabranch.codec import federation_records
-from anabranch.pipeline.shape import known_horizon_buckets
+from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import AuditNonces, Engine, LogWriter, TopicPartition
+from anabranch.process.crash_points import crash_point
+from anabranch.process.frame import ServiceContext, ServiceStatus, StartEngine
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
@@ -31,13 +34,10 @@ from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.federation.recheck import confirmed
 from anabranch.protocol.federation.stage_moves import nodes_of, partners_nodes, stage_of
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.federation_reader import FederationReader
-from anabranch.runtime.service import ServiceContext, ServiceStatus, StartEngine
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Federation
-    from anabranch.runtime.settings import ServiceSettings
+    from anabranch.process.settings import ServiceSettings
 
 _POLL_MS: Final = 200
 _LOOK_EVERY_MS: Final = 5_000

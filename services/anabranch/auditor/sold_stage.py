@@ -13,28 +13,28 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.blocks import schema_from_text
+from anabranch.pipeline.source_columns import source_schema
 from anabranch.ports import QueryOutput
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.federation.recheck import Recheck
 from anabranch.protocol.log.boundary_log import contents
-from anabranch.runtime.gone_blocks import GoneBlocks
-from anabranch.runtime.range_query import RangeQuery
-from anabranch.runtime.source_columns import source_schema
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.gone_blocks import GoneBlocks
+from anabranch.streams.range_query import RangeQuery
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from anabranch.ports import Engine, LogReader, PreparedStage
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.audit import Contents
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.stage.planner import TakenBucket
-    from anabranch.runtime.boundary_reader import BoundaryReader
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.streams.boundary_reader import BoundaryReader
 
 RECHECK_MS_MAX: Final = 100_000
 """One computation. Two of them, and a start of Spark, take less than a loop may that is alive
-(``runtime.service``).
+(``process.frame``).
 """
 
 _LABEL: Final = "audit"

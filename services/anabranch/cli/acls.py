@@ -13,10 +13,10 @@ from typing import Annotated, Final
 
 import typer
 
+from anabranch.access.federation_acls import federation_rights
+from anabranch.access.pipeline_acls import Resource, Right, rights
 from anabranch.cli.options import File, pipeline_file
-from anabranch.pipeline.access import Resource, Right, rights
 from anabranch.pipeline.document import guess
-from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.topic_names import index_prefix
 from anabranch.protocol.errors import ConfigurationError

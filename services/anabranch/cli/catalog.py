@@ -46,7 +46,7 @@ def catalog(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.catalog_table import rows_of
+    from anabranch.federation.catalog_table import rows_of
     from anabranch.pipeline.file import federation_name
 
     named, address = file_and_broker(file, state_dir, kafka)
@@ -94,7 +94,7 @@ def _keep(file: Path, address: str) -> None:
     from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.binding_lookup import BindingLookup, keep_anew
+    from anabranch.federation.binding_lookup import BindingLookup, keep_anew
     from anabranch.pipeline.file import load
 
     lookup = BindingLookup(KafkaEventLog(address), SystemClock(), other_cluster)

@@ -84,7 +84,7 @@ def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:
     from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.binding_lookup import BindingLookup, check_kept
+    from anabranch.federation.binding_lookup import BindingLookup, check_kept
     from anabranch.pipeline.clusters import check_own
 
     lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)

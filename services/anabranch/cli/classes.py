@@ -29,8 +29,8 @@ def classes(
         anabranch classes
     """
     from anabranch.adapters.spark import bare_files, class_archive
-    from anabranch.up import kafka_classes
-    from anabranch.up.kafka_jars import kafka_classpath
+    from anabranch.local import kafka_class_training
+    from anabranch.local.kafka_jars import kafka_classpath
 
     with WorkDisplay(Console(soft_wrap=True), "fetching a small jar for Spark") as display:
         try:
@@ -45,7 +45,7 @@ def classes(
         display.now("fetching the embedded broker")
         kafka_classpath(display.count)
         display.now("archiving the classes of the embedded broker")
-        made = kafka_classes.make()
+        made = kafka_class_training.make()
         display.say(
             "made the archive of the embedded broker"
             if made

@@ -51,7 +51,7 @@ def contracts(
     if context.invoked_subcommand is not None:
         return
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.contract_book import contracts_of, read_book
+    from anabranch.federation.tables import contracts_of, read_book
 
     log, federation = federation_of(file, state_dir, kafka)
     with closing(read_book(log, federation)) as reader:
@@ -153,9 +153,9 @@ def terms(
 
     anabranch contracts terms --plans > north-billing-plans.yaml
     """
-    from anabranch.pipeline.content_file import CONTENT_EXAMPLE
-    from anabranch.pipeline.contract_file import EXAMPLE
-    from anabranch.pipeline.plan_file import PLANS_EXAMPLE
+    from anabranch.federation.content_file import CONTENT_EXAMPLE
+    from anabranch.federation.contract_file import EXAMPLE
+    from anabranch.federation.plan_file import PLANS_EXAMPLE
 
     stream_example = PLANS_EXAMPLE if plans else CONTENT_EXAMPLE
     typer.echo(stream_example if plans or stream else EXAMPLE, nl=False)
@@ -179,7 +179,7 @@ def propose(
 
         anabranch contracts propose north-south.yaml
     """
-    from anabranch.pipeline.plan_file import load_terms
+    from anabranch.federation.plan_file import load_terms
 
     text = load_terms(path)
     commands = commands_of(file, state_dir, kafka, key)
@@ -318,7 +318,7 @@ def suggest(
         anabranch contracts suggest north-billing south-billing.yaml
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.pipeline.content_file import load_content
+    from anabranch.federation.content_file import load_content
     from anabranch.pipeline.durations import parse_ms
     from anabranch.protocol.errors import ConfigurationError
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir
 from anabranch.cli.work_display import WorkDisplay
-from anabranch.up import state_file
+from anabranch.local import state_file
 
 
 def doctor(

@@ -27,7 +27,7 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
     Exit codes: 0 stopped, or nothing runs, 1 not within 25 s.
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.up.state_file import Lock, directory_of, nothing_runs, read
+    from anabranch.local.state_file import Lock, directory_of, nothing_runs, read
 
     directory = directory_of(state_dir, file)
     lock = Lock(directory)

@@ -11,11 +11,11 @@ import typer
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.cli.completion import processes
 from anabranch.cli.options import File, StateDir
-from anabranch.drills.drill import Drill
-from anabranch.drills.links import Cut, Direction
+from anabranch.local import state_file
+from anabranch.local.drill_links import Cut, Direction
+from anabranch.local.drills import Drill
 from anabranch.pipeline.durations import parse_ms
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.up import state_file
 
 app = typer.Typer(
     help=(

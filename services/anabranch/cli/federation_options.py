@@ -11,7 +11,7 @@ from anabranch.cli.options import file_and_broker
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from anabranch.operating.federation_commands import FederationCommands
+    from anabranch.federation.commands import FederationCommands
     from anabranch.pipeline.model import Federation, Pipeline
     from anabranch.ports import EventLog
 
@@ -63,7 +63,7 @@ def commands_and_pipeline(
     """
     from anabranch.adapters.key_files import key_for
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.federation_commands import FederationCommands
+    from anabranch.federation.commands import FederationCommands
 
     log, pipeline, federation = _deployment(file, state_dir, kafka)
     if key is None:

@@ -98,10 +98,10 @@ def give_up(
         GiveUpMissing,
         describe,
         describe_missing,
-        time_of,
         until_when,
     )
     from anabranch.pipeline.file import load
+    from anabranch.pipeline.times import parse_time_ms
     from anabranch.protocol.errors import ConfigurationError
     from anabranch.protocol.log.given_up import Times
 
@@ -121,7 +121,7 @@ def give_up(
             f"given up: {source} continues, and {buckets} buckets may lack some of its input"
         )
         return
-    times = Times(time_of("--from", from_time), until_ms)
+    times = Times(parse_time_ms("--from", from_time), until_ms)
     command = GiveUp(log, loaded, source, times, clock, entropy)
     describe(source, command.plan(), loaded.bucket_ms, typer.echo)
     confirm("Give it up?", yes)

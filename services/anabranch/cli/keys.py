@@ -50,7 +50,7 @@ def keys(
     if context.invoked_subcommand is not None:
         return
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.contract_book import read_book
+    from anabranch.federation.tables import read_book
 
     log, federation = federation_of(file, state_dir, kafka)
     now_ms = SystemClock().now_ms()

@@ -31,7 +31,7 @@ def ledger(
     Exit codes: 0 shown, 1 no broker, or the balances do not sum up to zero, 2 wrong usage, or no
     federation in the pipeline file.
     """
-    from anabranch.operating.contract_book import amount_in_words, ledgers_of, read_book
+    from anabranch.federation.tables import amount_in_words, ledgers_of, read_book
 
     log, federation = federation_of(file, state_dir, kafka)
     with closing(read_book(log, federation)) as reader:

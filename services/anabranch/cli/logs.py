@@ -10,7 +10,7 @@ import typer
 from anabranch.cli.completion import processes
 from anabranch.cli.options import StateDir
 from anabranch.cli.signals import stop_events
-from anabranch.up import state_file
+from anabranch.local import state_file
 
 
 def logs(

@@ -36,7 +36,7 @@ def market(
 
     Exit codes: 0 shown, 1 no broker, 2 wrong usage, or no federation in the pipeline file.
     """
-    from anabranch.operating.contract_book import movements_of, plan_changes_of, read_book
+    from anabranch.federation.tables import movements_of, plan_changes_of, read_book
 
     log, federation = federation_of(file, state_dir, kafka)
     with closing(read_book(log, federation)) as reader:

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
+from anabranch.local import state_file
+from anabranch.local.state_file import Deployment
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
-from anabranch.up.state_file import Deployment
 
 DEFAULT_FILE: Final = "pipeline.yaml"
 KAFKA_VARIABLE: Final = "ANABRANCH_KAFKA"

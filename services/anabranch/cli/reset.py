@@ -11,7 +11,7 @@ from rich.console import Console
 from anabranch.cli.confirmation import confirm
 from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
 from anabranch.cli.work_display import WorkDisplay
-from anabranch.up import state_file
+from anabranch.local import state_file
 
 _STORE_VARIABLE = "ANABRANCH_CHECKPOINT_STORE"
 """Environment variable from which nodes take the address of the checkpoint store."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from anabranch.cli.completion import processes
 from anabranch.cli.options import File, StateDir
 from anabranch.cli.work_display import WorkDisplay
-from anabranch.up import state_file
+from anabranch.local import state_file
 
 
 def restart(
@@ -36,7 +36,7 @@ def restart(
         anabranch restart ingestion/readings delivery/hottest
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.drills.drill import Drill
+    from anabranch.local.drills import Drill
     from anabranch.operating.restarting import restart as run
 
     directory = state_file.directory_of(state_dir, file)

@@ -67,13 +67,13 @@ def restate(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.give_up import time_of
     from anabranch.operating.restating import Restating, describe
     from anabranch.pipeline.file import load
+    from anabranch.pipeline.times import parse_time_ms
 
     named, address = file_and_broker(file, state_dir, kafka)
     loaded = load(named)
-    from_ms = None if from_time is None else time_of("--from", from_time)
+    from_ms = None if from_time is None else parse_time_ms("--from", from_time)
     command = Restating(KafkaEventLog(address), loaded, stage, from_ms, SystemClock())
     planned = command.plan()
     version, width_ms = loaded.stages[stage].version, loaded.bucket_ms

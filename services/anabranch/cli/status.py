@@ -17,12 +17,12 @@ from rich.text import Text
 from anabranch.cli.options import File, StateDir
 from anabranch.cli.signals import stop_events
 from anabranch.cli.tables import print_whole
+from anabranch.local import state_file
 from anabranch.pipeline.durations import readable_ms, time_in_words
 from anabranch.protocol.errors import ConfigurationError, headline
-from anabranch.up import state_file
 
 if TYPE_CHECKING:
-    from anabranch.up.status import Row
+    from anabranch.local.status import Row
 
 
 _WATCH_S: Final = 1.0
@@ -59,7 +59,7 @@ def status(
 
         anabranch status --json | jq '.[].detail.stages[]? | {stage, replica, state, lag_ms, error}'
     """
-    from anabranch.up.status import rows_of
+    from anabranch.local.status import rows_of
 
     directory = state_file.directory_of(state_dir, file)
     if watch and as_json:
@@ -85,7 +85,7 @@ def _watch(directory: Path) -> None:
 
     Continues when the deployment ends: it may be started again.
     """
-    from anabranch.up.status import rows_of
+    from anabranch.local.status import rows_of
 
     with (
         stop_events() as (stopping, _),
@@ -107,8 +107,8 @@ def _slowest_hop(directory: Path, rows: list[Row]) -> str:
 
     Empty: no hop has been measured yet, or the pipeline file has a mistake since it was started.
     """
+    from anabranch.local.status import hops_of, slowest_in_words
     from anabranch.pipeline.file import load
-    from anabranch.up.status import hops_of, slowest_in_words
 
     found = state_file.read(directory)
     try:
@@ -119,7 +119,7 @@ def _slowest_hop(directory: Path, rows: list[Row]) -> str:
 
 def _status_table(rows: list[Row]) -> Table:
     """Return the table of processes, with a node's replicas beneath the node."""
-    from anabranch.up.status import stages_of
+    from anabranch.local.status import stages_of
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in ("service", "name", "state", "last bucket", "lag", "restarts", "pid", "port", ""):
@@ -148,7 +148,7 @@ def _describe(row: Row) -> tuple[str, ...]:
     """Return the texts of a row's last column: what is unusual; then the first of these that is
     known: the cut of its link, its error, what it waits for, its address.
     """
-    from anabranch.up.status import detail_in_words
+    from anabranch.local.status import detail_in_words
 
     waiting = f"waits for {row['waiting_for']}" if row["waiting_for"] else ""
     return detail_in_words(row), headline(

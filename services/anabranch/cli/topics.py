@@ -33,8 +33,8 @@ def topics(
 
     anabranch topics --create --kafka broker-1:9092 --replication 3
     """
+    from anabranch.local.topic_creation import prepare, topics_of
     from anabranch.pipeline.file import load
-    from anabranch.up.topics import prepare, topics_of
 
     found = topics_of(load(pipeline_file(file)), replication=replication)
     if create:

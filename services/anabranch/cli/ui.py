@@ -11,8 +11,8 @@ import typer
 
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir, deployment_of, pipeline_file
 from anabranch.cli.signals import stop_events
+from anabranch.local import state_file
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
 
 PORT: Final = 9180
 _NEEDED: Final = ("starlette", "uvicorn")

@@ -12,9 +12,9 @@ from rich.console import Console
 from anabranch.cli.options import KAFKA_VARIABLE, File, Offers, Replication, StateDir, pipeline_file
 from anabranch.cli.signals import stop_events
 from anabranch.cli.work_display import WorkDisplay
+from anabranch.local import state_file
 from anabranch.pipeline.addresses import holds_password
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
 
 
 def up(
@@ -98,8 +98,8 @@ def up(
 
         anabranch up --drills    # then, elsewhere: anabranch drill cut ingestion/reports --for 20s
     """
-    from anabranch.up import detached
-    from anabranch.up.deployment import up as run_up
+    from anabranch.local import detached
+    from anabranch.local.deployment import up as run_up
 
     console, named = Console(soft_wrap=True), pipeline_file(file)
     source = context.get_parameter_source("kafka")
@@ -158,7 +158,7 @@ def _keep_missing(file: Path, offers: Path | None, kafka: str, console: Console)
     from anabranch.adapters.connect import other_cluster
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.binding_lookup import BindingLookup, keep_missing
+    from anabranch.federation.binding_lookup import BindingLookup, keep_missing
 
     lookup = BindingLookup(KafkaEventLog(kafka), SystemClock(), other_cluster)
     with WorkDisplay(console, "looking up bindings") as display:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.adapters.connect import connect
 from anabranch.consistency_manager.service import build
-from anabranch.runtime.service import main
+from anabranch.process.frame import main
 
 if __name__ == "__main__":
     main("consistency_manager", build, connect)

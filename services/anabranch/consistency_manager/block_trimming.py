@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.ports import TopicPartition
+from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.trimming import TrimOffsets
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import LogEntry
-from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
     from anabranch.ports import LogAdmin
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.process.frame import ServiceContext
 
 _LABELS: Final = ("pipeline",)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge
 
 from anabranch.consistency_manager.index_image import IndexImage
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
+from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import REJECTED
 from anabranch.protocol.control.failure_detector import (
@@ -35,12 +36,11 @@ from anabranch.protocol.control.records import (
 from anabranch.protocol.control.trimming import ReadingStage, Trimming
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import buckets_of
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import ControlReader, ControlWriter, HeartbeatSender
+from anabranch.streams.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Output, Pipeline
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.process.frame import ServiceContext
 
 _LABELS: Final = ("pipeline",)
 AUDIT_KEEP_MS: Final = 600_000

@@ -17,12 +17,12 @@ from anabranch.codec.float_comparison import float_columns, float_difference
 from anabranch.protocol.control.consistency import FLOAT_MISMATCH, Agreed, StreamAudit
 from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError, Unavailable
-from anabranch.runtime.block_reader import BlockReader
+from anabranch.streams.block_reader import BlockReader
 
 if TYPE_CHECKING:
     from anabranch.ports import Thread
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.log.boundary_log import LogState
-    from anabranch.runtime.service import ServiceContext
 
 FLOAT_SAMPLE_EVERY_MS: Final = 10_000
 """Minimum interval between two comparisons of a stream, in ms. Replicas whose plan makes floats

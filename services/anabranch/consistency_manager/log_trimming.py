@@ -17,20 +17,20 @@ from anabranch.adapters.key_files import owners_signer
 from anabranch.codec import boundary_records
 from anabranch.codec.signed_records import Sign, signed
 from anabranch.ports import TopicPartition
+from anabranch.process.crash_points import crash_point
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.log.log_snapshots import LogSnapshots, forgettable
-from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
     from anabranch.ports import LogAdmin, LogWriter
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.control.consistency import StreamAudit
     from anabranch.protocol.log.boundary_log import Outcome
     from anabranch.protocol.log.records import LogEntry, LogSnapshot
-    from anabranch.runtime.boundary_reader import BoundaryReader
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.streams.boundary_reader import BoundaryReader
 
 _LABELS: Final = ("pipeline",)
 

@@ -23,19 +23,19 @@ from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.pipeline.internal_topics import internal_topics
-from anabranch.pipeline.shape import known_horizon_buckets
+from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
+from anabranch.process.crash_points import crash_point
+from anabranch.process.frame import ServiceContext, ServiceStatus
+from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.consistency import AlarmBook, GapBook, Mismatch, StreamAudit
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.service import ServiceContext, ServiceStatus
-from anabranch.runtime.settings import ServiceSettings
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.stream_logs import open_stream
 
 _IDLE_MS: Final = 50
 """Pause after a round without work, in ms."""
@@ -56,7 +56,7 @@ def build(_settings: ServiceSettings, context: ServiceContext) -> ConsistencyMan
 
 
 class ConsistencyManager:
-    """Consistency manager of one pipeline, see ``runtime.service.Service``."""
+    """Consistency manager of one pipeline, see ``process.frame.Service``."""
 
     def __init__(self, context: ServiceContext) -> None:
         self.status = ServiceStatus()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anabranch.adapters.connect import connect
 from anabranch.contract_broker.service import build
-from anabranch.runtime.service import main
+from anabranch.process.frame import main
 
 if __name__ == "__main__":
     main("contract_broker", build, connect)

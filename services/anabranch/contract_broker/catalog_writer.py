@@ -15,9 +15,9 @@ from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavai
 
 if TYPE_CHECKING:
     from anabranch.adapters.signing import SigningKey
+    from anabranch.federation.log_reader import FederationReader
     from anabranch.pipeline.model import Federation
-    from anabranch.runtime.federation_reader import FederationReader
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.process.frame import ServiceContext
 
 EVERY_MS: Final = LEASE_MS // 3
 

@@ -21,18 +21,18 @@ from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.plan_ledger import PlanLedger
 from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.stream_signers import OwnedStream
-from anabranch.runtime.stream_logs import open_dated, open_published
+from anabranch.streams.stream_logs import open_dated, open_published
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.pipeline.topic_names import FederationTopics
     from anabranch.ports import EventLog
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.content_log import ContentLog
     from anabranch.protocol.federation.plan_ledger import PlanLog
     from anabranch.protocol.log.boundary_log import LogState, Outcome
     from anabranch.protocol.log.records import LogEntry
-    from anabranch.runtime.boundary_reader import BoundaryReader
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.streams.boundary_reader import BoundaryReader
 
 SEEN_MS: Final = 2_000
 """So long after the last record of a period could have been in time it has been read, or there is

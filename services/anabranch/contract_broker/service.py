@@ -25,20 +25,20 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
 from anabranch.contract_broker.catalog_writer import CatalogWriter
 from anabranch.contract_broker.content_meter import ContentMeter
+from anabranch.federation.log_reader import AnyLog, FederationReader
 from anabranch.pipeline.file import hosted_pipelines
 from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import LogWriter, TopicPartition
+from anabranch.process.crash_points import crash_point
+from anabranch.process.frame import ServiceContext, ServiceStatus
+from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import Settled
 from anabranch.protocol.federation.plan_ledger import PlanLog
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.federation_reader import AnyLog, FederationReader
-from anabranch.runtime.service import ServiceContext, ServiceStatus
-from anabranch.runtime.settings import ServiceSettings
 
 _LABELS: Final = ("pipeline",)
 _POLL_MS: Final = 200

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.codec import federation_records
 from anabranch.dashboard.page import TEXT_MAX
-from anabranch.operating.contract_book import (
+from anabranch.federation.tables import (
     amount_in_words,
     contracts_of,
     ledgers_of,
@@ -30,8 +30,8 @@ from anabranch.protocol.federation.statements import is_signed
 if TYPE_CHECKING:
     from anabranch.dashboard.feed import Feed
     from anabranch.dashboard.topics import Connect
+    from anabranch.federation.log_reader import FederationReader
     from anabranch.pipeline.model import Federation
-    from anabranch.runtime.federation_reader import FederationReader
 
 _EVERY_S: Final = 1.0
 _OFFERS_MAX: Final = 30

@@ -34,7 +34,7 @@ from anabranch.dashboard.states import (
     stage_state,
 )
 from anabranch.dashboard.stream_timelines import Timeline
-from anabranch.pipeline.shape import normal_ms
+from anabranch.pipeline.waits import normal_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
 from anabranch.protocol.errors import headline

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.dashboard.exposition import Figures, figures_of
-from anabranch.up import probe
-from anabranch.up.status import Row, detail_in_words, rows_of, stages_of
+from anabranch.local import probe
+from anabranch.local.status import Row, detail_in_words, rows_of, stages_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +92,7 @@ def _lines(row: Row) -> list[dict[str, Any]]:
 
 
 def _row_at(known: tuple[str, Address]) -> Row:
-    """Ask a process that no supervisor's file names, and return its row as ``up.status.rows_of``
+    """Ask a process that no supervisor's file names, and return its row as ``local.status.rows_of``
     does.
     """
     label, (host, port) = known

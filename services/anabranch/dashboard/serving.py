@@ -27,8 +27,8 @@ from anabranch.dashboard.page import Page
 from anabranch.dashboard.processes import Address, ProcessFollower
 from anabranch.dashboard.server import PageServer
 from anabranch.dashboard.topics import Connect, TopicFollower
+from anabranch.local import state_file
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
 
 if TYPE_CHECKING:
     from pathlib import Path

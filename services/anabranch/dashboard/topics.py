@@ -11,13 +11,13 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
-from anabranch.pipeline.speakers import bound_speakers, speakers
+from anabranch.pipeline.control_topics import bound_speakers, speakers
 from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
 from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.errors import AnabranchError, RemoteProtocolError, Unavailable
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.heartbeats import ControlReader
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.heartbeats import ControlReader
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.dashboard.feed import Feed

@@ -6,7 +6,7 @@ from functools import partial
 
 from anabranch.adapters.connect import connect, schema_registry
 from anabranch.delivery.service import build
-from anabranch.runtime.service import main
+from anabranch.process.frame import main
 
 if __name__ == "__main__":
     main("delivery", partial(build, open_registry=schema_registry), connect)

@@ -15,9 +15,9 @@ from anabranch.pipeline.model import Output, Pipeline
 from anabranch.ports import Clock, EventLog
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.log.records import Part
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.gone_blocks import last_gone
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.gone_blocks import last_gone
 
 Stable = list[tuple[int, str, tuple[Part, ...]]]
 """Non-empty buckets: (bucket, writer to read it from, its parts)."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from anabranch.codec import control_records
 from anabranch.delivery import read_back
 from anabranch.ports import TopicPartition
+from anabranch.process.crash_points import crash_point
 from anabranch.protocol.edge.delivery import check_progress
 from anabranch.protocol.edge.output_handover import (
     EndedShards,
@@ -21,14 +22,13 @@ from anabranch.protocol.edge.output_handover import (
 )
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.runtime.crash_points import crash_point
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Output
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.control.records import DeliveryProgress
     from anabranch.protocol.edge.delivery import Inherited
     from anabranch.protocol.edge.origins import Origin
-    from anabranch.runtime.service import ServiceContext
 
 
 def transactional_id(pipeline: str, process: str) -> str:

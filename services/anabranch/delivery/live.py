@@ -16,17 +16,20 @@ from typing import Final
 
 from anabranch.codec import live_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
-from anabranch.delivery import live_read_back, read_back, topics
+from anabranch.delivery import live_read_back, output_topics, read_back
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import LiveCounters
 from anabranch.delivery.earlier_shards import EarlierShards
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.origins import refuse_shared
 from anabranch.delivery.rendering import Renderer
-from anabranch.pipeline import shape
+from anabranch.pipeline import waits
+from anabranch.pipeline.control_topics import stage_speakers
 from anabranch.pipeline.model import Output
-from anabranch.pipeline.speakers import stage_speakers
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
+from anabranch.process.crash_points import crash_point
+from anabranch.process.cycle_collector import without_collection
+from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge.delivery import end_of, has_run
@@ -56,11 +59,8 @@ from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT
 from anabranch.protocol.log.boundary_log import TentativeBucket
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import Part
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.collection import without_collection
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import ControlReader
-from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.heartbeats import ControlReader
 
 LIVE_CHUNK_ROWS: Final = 20_000
 """Maximum number of rows read and rendered at once for a live transaction. Bounds memory, not the
@@ -145,7 +145,7 @@ class LiveTopic:
         compression may make a large record small enough.
         """
         self._choice = LiveChoice(
-            shape.waits(self._pipeline, output.stage), shape.policy(self._pipeline, output.stage)
+            waits.waits(self._pipeline, output.stage), waits.policy(self._pipeline, output.stage)
         )
         self._retry_at_ms = 0
         self._unknown_before = False
@@ -259,7 +259,7 @@ class LiveTopic:
             BROKERS_OWN,
         )
         ours = [topic_settings("live_progress", self._progress_topic, 1, BROKERS_OWN)]
-        count, settings = topics.prepare(admin, self._output.name, sink, made, ours)
+        count, settings = output_topics.prepare(admin, self._output.name, sink, made, ours)
         policy = settings.get("cleanup.policy", "delete")
         self._accepted_bytes = int(settings.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
         if sink.upsert and policy != "compact":

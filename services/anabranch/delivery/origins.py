@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.origins import Origin, other_outputs, shared_topic
-from anabranch.runtime.stream_life import life_of
+from anabranch.streams.stream_life import life_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Output, Pipeline

@@ -18,7 +18,7 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.codec.topic_rules import wrong_for_rejected
-from anabranch.delivery import other_shards, read_back, rejected, topics
+from anabranch.delivery import other_shards, output_topics, read_back, rejected
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.earlier_shards import EarlierShards, transactional_id
@@ -27,6 +27,10 @@ from anabranch.delivery.origins import own_origin, refuse_shared
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
+from anabranch.process.crash_points import crash_point
+from anabranch.process.cycle_collector import without_collection
+from anabranch.process.frame import ServiceContext, ServiceStatus
+from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.records import DeliveryProgress, Heartbeat
 from anabranch.protocol.edge.delivery import (
     REJECTED,
@@ -54,15 +58,11 @@ from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DELIVERY_BUCKETS_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import Part
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.collection import without_collection
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.gone_blocks import gone_range
-from anabranch.runtime.heartbeats import HeartbeatSender
-from anabranch.runtime.recompute_client import RecomputeClient
-from anabranch.runtime.service import ServiceContext, ServiceStatus
-from anabranch.runtime.settings import ServiceSettings
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.gone_blocks import gone_range
+from anabranch.streams.heartbeats import HeartbeatSender
+from anabranch.streams.recompute_client import RecomputeClient
+from anabranch.streams.stream_logs import open_stream
 
 BESIDE_LIVE_ROWS_MAX: Final = 3_000
 """Maximum number of rows in one transaction of the corrected topic while the process also serves a
@@ -116,7 +116,7 @@ class _StoppingError(Exception):
 
 class DeliveryService:
     """Writer of one output's topics, or of one shard's part of them. Writes the corrected topic
-    itself and the live one through ``delivery.live``. See ``runtime.service.Service``.
+    itself and the live one through ``delivery.live``. See ``process.frame.Service``.
     """
 
     def __init__(
@@ -397,7 +397,7 @@ class DeliveryService:
             *(topic_settings("progress", each, 1, BROKERS_OWN) for each in progress),
             topic_settings("rejected", self._rejected_topic, len(processes), BROKERS_OWN),
         ]
-        count, settings = topics.prepare(admin, self._output.name, sink, topic, ours)
+        count, settings = output_topics.prepare(admin, self._output.name, sink, topic, ours)
         policy = settings.get("cleanup.policy", "delete")
         if "compact" in policy:
             raise ConfigurationError(

@@ -6,7 +6,7 @@ from functools import partial
 
 from anabranch.adapters.connect import connect, schema_registry
 from anabranch.ingestion.service import build
-from anabranch.runtime.service import main
+from anabranch.process.frame import main
 
 if __name__ == "__main__":
     main("ingestion", partial(build, open_registry=schema_registry), connect)

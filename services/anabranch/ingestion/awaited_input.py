@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anabranch.ingestion import topics
+from anabranch.ingestion import source_topics
 from anabranch.protocol.edge.missing_input import described, missing
 from anabranch.protocol.errors import InputAwaited, Unavailable
-from anabranch.runtime.source_input import input_state
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.source_input import input_state
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from anabranch.ingestion.topics import SourceTopics
+    from anabranch.ingestion.source_topics import SourceTopics
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import EventLog, LogAdmin, LogReader
     from anabranch.protocol.edge.ingestion import SourceProgress
@@ -35,7 +35,7 @@ class AwaitedInput:
         self._source, self._stream = source, stream
 
     def check_topics(self, admin: LogAdmin) -> SourceTopics:
-        """Check all topics of the source (``topics.check``).
+        """Check all topics of the source (``source_topics.check``).
 
         Raises:
             ConfigurationError: a topic is missing or has wrong settings.
@@ -44,8 +44,8 @@ class AwaitedInput:
                 not wrong, and the process waits instead of ending.
         """
         try:
-            return topics.check(admin, self._pipeline, self._source, self._stream)
-        except topics.InputError as error:
+            return source_topics.check(admin, self._pipeline, self._source, self._stream)
+        except source_topics.InputError as error:
             if not self._has_run(admin):
                 raise
             raise InputAwaited(str(error)) from error

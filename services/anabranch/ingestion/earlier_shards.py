@@ -19,17 +19,17 @@ from anabranch.protocol.edge.handover import (
 from anabranch.protocol.edge.ingestion import SourceProgress
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from anabranch.pipeline.model import Source
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.log.records import EpochStarted
-    from anabranch.runtime.boundary_reader import BoundaryReader
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.streams.boundary_reader import BoundaryReader
 
 _WRITER: Final = "0"
 _POLL_INTERVAL_MS: Final = 100

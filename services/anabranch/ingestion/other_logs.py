@@ -14,12 +14,12 @@ from anabranch.protocol.edge.sources import misdealt
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import InputPosition
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import EventLog, LogReader
-    from anabranch.runtime.boundary_reader import BoundaryReader
+    from anabranch.streams.boundary_reader import BoundaryReader
 
 _WRITER = "0"
 

@@ -44,6 +44,9 @@ from anabranch.ingestion.other_logs import (
     missing_number,
 )
 from anabranch.ports import TopicPartition
+from anabranch.process.crash_points import crash_point
+from anabranch.process.cycle_collector import without_collection
+from anabranch.process.frame import ServiceStatus
 from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
 from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
 from anabranch.protocol.edge.handover import begins_by_start, goes_on, read_to, rest_upto
@@ -68,14 +71,11 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.collection import without_collection
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.heartbeats import HeartbeatSender
-from anabranch.runtime.service import ServiceStatus
-from anabranch.runtime.stream_life import check_life, life_of
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import HeartbeatSender
+from anabranch.streams.stream_life import check_life, life_of
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -83,13 +83,13 @@ if TYPE_CHECKING:
     from anabranch.codec.writer_schema import SchemaKey, SchemaKind, WriterSchema
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin, LogReader, SchemaRegistry
+    from anabranch.process.frame import ServiceContext
+    from anabranch.process.settings import ServiceSettings
     from anabranch.protocol.edge.handover import EndedStream
     from anabranch.protocol.edge.ingestion import SourceProgress
     from anabranch.protocol.edge.missing_input import InputState
     from anabranch.protocol.log.boundary_log import LogState
-    from anabranch.runtime.boundary_reader import BoundaryReader
-    from anabranch.runtime.service import ServiceContext
-    from anabranch.runtime.settings import ServiceSettings
+    from anabranch.streams.boundary_reader import BoundaryReader
 
 LOOK_WAIT_MS: Final = 500
 """Timeout for probing the idle partitions of a source, in ms. A partition without a leader must not
@@ -189,7 +189,7 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
 
 
 class IngestionService:
-    """Writer of the stream of one source, or of one shard. See ``runtime.service.Service``."""
+    """Writer of the stream of one source, or of one shard. See ``process.frame.Service``."""
 
     def __init__(
         self,

@@ -26,12 +26,12 @@ from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder
 from anabranch.pipeline.file import load
-from anabranch.pipeline.shape import describe, too_open, too_short
+from anabranch.pipeline.offer_columns import not_as_stated, offered_inputs
+from anabranch.pipeline.source_columns import source_schema
 from anabranch.pipeline.transforms import import_roots
+from anabranch.pipeline.waits import describe, too_open, too_short
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
-from anabranch.runtime.offered_columns import not_as_stated, offered_inputs
-from anabranch.runtime.source_columns import source_schema
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage

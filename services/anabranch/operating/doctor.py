@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from anabranch.access.pipeline_acls import CLOCK_TOPIC
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.spark import bare_files, class_archive
@@ -22,12 +23,11 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.java import find_java
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.codec.catalog import TopicSettings
-from anabranch.pipeline.access import CLOCK_TOPIC
+from anabranch.local.embedded_redis import find_redis_server
+from anabranch.local.kafka_jars import kafka_classpath
+from anabranch.local.tcp_ports import free_port
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import AdapterError, ConfigurationError, Unavailable
-from anabranch.up.embedded_redis import find_redis_server
-from anabranch.up.kafka_jars import kafka_classpath
-from anabranch.up.tcp_ports import free_port
 
 PYTHON_MIN: Final = (3, 11)
 MEMORY_MIB_MIN: Final = 3_500

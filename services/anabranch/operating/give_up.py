@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.times import format_time, parse_time_ms
 from anabranch.ports import Clock, Entropy, EventLog, LogReader
 from anabranch.protocol.edge.handover import EndedStream, ended, goes_on, read_to
 from anabranch.protocol.edge.ingestion import SourceProgress
@@ -32,47 +32,12 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms, bucket_of
 from anabranch.protocol.log.given_up import Times, to_give_up
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, GivenUp, InputPosition
-from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.source_input import input_state
+from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.source_input import input_state
 
 _WRITER: Final = "0"
 """Replica name of a source's only writer, its ingestion."""
-
-
-def time_of(option: str, text: str) -> int:
-    """Return the time that ``text`` states, in ms since 1970.
-
-    ``text`` is ISO 8601, in UTC unless it names a zone, or a number of ms. ``option`` is the name
-    of the option that it was given to.
-
-    Raises:
-        ConfigurationError: it is neither, or lies outside of the years 1970 to 9999.
-    """
-    try:
-        found = int(text) if text.isdecimal() else _milliseconds(datetime.fromisoformat(text))
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{option} {text}: give a time as 2026-05-01T14:00:00Z, or as ms since 1970"
-        ) from error
-    if not 0 <= found <= EVENT_TIME_MS_MAX:
-        raise ConfigurationError(f"{option} {text}: not between 1970 and the year 9999")
-    return found
-
-
-def in_words(moment_ms: int) -> str:
-    """Return a time in the form that ``time_of`` takes."""
-    return (
-        datetime.fromtimestamp(moment_ms / 1_000, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
-
-
-def _milliseconds(moment: datetime) -> int:
-    return round(
-        (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1_000
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +187,7 @@ class GiveUp:
         self._check_runs(log_state)
         closed, width_ms = self._progress(log_state).closed, self._pipeline.bucket_ms
         return to_give_up(
-            self._source, closed, self._times, width_ms, in_words(bound_ms(closed, width_ms))
+            self._source, closed, self._times, width_ms, format_time(bound_ms(closed, width_ms))
         )
 
     def _check_runs(self, log_state: LogState) -> None:
@@ -382,7 +347,7 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
                 " clock: say --until TIME"
             )
         return now_ms
-    found = time_of("--until", until)
+    found = parse_time_ms("--until", until)
     if found > now_ms and not is_simulated:
         raise ConfigurationError(
             f"--until {until} is in the future: if the source comes back, all of its records up to"
@@ -394,8 +359,8 @@ def until_when(pipeline: Pipeline, source: str, until: str | None, now_ms: int) 
 def describe(source: str, given_up: GivenUp, width_ms: int, say: Callable[[str], None]) -> None:
     """Print which buckets are given up, and what follows. ``say`` prints a line."""
     first, last = (
-        in_words(bound_ms(given_up.first - 1, width_ms)),
-        in_words(bound_ms(given_up.last, width_ms)),
+        format_time(bound_ms(given_up.first - 1, width_ms)),
+        format_time(bound_ms(given_up.last, width_ms)),
     )
     say(
         f"source {source}: given up after {first} up to {last}"

@@ -10,7 +10,7 @@ from anabranch.operating.known_topic import check_topic
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.runtime.placement import PlacementReader, append_decision, runs_on
+from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline

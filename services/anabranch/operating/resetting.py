@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk import checkpoint_store, state_format
 from anabranch.adapters.system.progress import Progress, unwatched
-from anabranch.drills import links
+from anabranch.local import drill_links, state_file
+from anabranch.local.topic_creation import topics_of
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
-from anabranch.up.topics import topics_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -27,7 +26,7 @@ _STATE: Final = (
     "scratch",
     "run",
     "logs",
-    links.DIRECTORY_NAME,
+    drill_links.DIRECTORY_NAME,
     "proxy.log",
     "supervisor.json",
     state_format.FILE_NAME,

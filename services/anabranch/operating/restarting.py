@@ -11,10 +11,10 @@ import signal
 from pathlib import Path
 from typing import Final
 
+from anabranch.local import state_file
+from anabranch.local.state_file import ProcessRow
 from anabranch.ports import Clock
 from anabranch.protocol.errors import Unavailable
-from anabranch.up import state_file
-from anabranch.up.state_file import ProcessRow
 
 _WAIT_MS: Final = 180_000
 """Timeout for the next run to become ready, in ms. Starting Spark on a busy machine takes long."""

@@ -8,19 +8,19 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
-from anabranch.operating.give_up import in_words
 from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.shape import horizon_buckets
+from anabranch.pipeline.times import format_time
+from anabranch.pipeline.waits import horizon_buckets
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Restated
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.stage.restating import RestatedStage, Restatement, restatement
-from anabranch.runtime.gone_blocks import last_gone
-from anabranch.runtime.placement import append_decision
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.gone_blocks import last_gone
+from anabranch.streams.placement import append_decision
+from anabranch.streams.stream_logs import open_stream
 
 
 class Restating:
@@ -72,7 +72,7 @@ class Restating:
             gone,
             width_ms,
         )
-        return restatement(stage, self._from_ms, in_words(bound_ms(gone, width_ms)))
+        return restatement(stage, self._from_ms, format_time(bound_ms(gone, width_ms)))
 
     def do(self) -> Restatement:
         """Write the decision down, and return what it comes to.
@@ -115,15 +115,15 @@ def describe(
     stage: str, version: int, decided: Restatement, width_ms: int, say: Callable[[str], None]
 ) -> None:
     """Say what is decided, and what follows."""
-    begins = in_words(bound_ms(decided.after, width_ms)) if decided.after else "its beginning"
-    upto = in_words(bound_ms(decided.kept_upto, width_ms))
+    begins = format_time(bound_ms(decided.after, width_ms)) if decided.after else "its beginning"
+    upto = format_time(bound_ms(decided.kept_upto, width_ms))
     say(f"stage {stage}: version {version} begins with empty state, from the input after {begins}")
     say(
         f"  results up to {upto}, and those until it has caught up, stay as the version before made"
         " them"
     )
     if decided.given_up_upto:
-        given_up = in_words(bound_ms(decided.given_up_upto, width_ms))
+        given_up = format_time(bound_ms(decided.given_up_upto, width_ms))
         say(
             f"  results after {upto} up to {given_up} are left out, since their input is not"
             " retained: their buckets are closed empty, and name all inputs as missing. The version"

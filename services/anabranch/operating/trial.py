@@ -39,9 +39,9 @@ from anabranch.codec.edge import Decoder
 from anabranch.codec.json_records import JsonEncoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
+from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
-from anabranch.runtime.logs import short
 
 if TYPE_CHECKING:
     from anabranch.codec.record_schema import RecordSchema

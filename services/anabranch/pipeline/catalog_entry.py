@@ -11,7 +11,7 @@ from anabranch.codec import record_schema
 from anabranch.codec.catalog import catalog
 from anabranch.pipeline.kept_bindings import KeptBinding
 from anabranch.pipeline.offers import written_terms
-from anabranch.pipeline.shape import depth, out_of_orderness_ms
+from anabranch.pipeline.waits import depth, out_of_orderness_ms
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.lookup import (

@@ -21,7 +21,7 @@ from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
 from anabranch.pipeline.kept_bindings import LookUp, from_kept
 from anabranch.pipeline.model import Binding, Federation, Pipeline, RecordSchema, Stage
-from anabranch.pipeline.offered import Host, OfferedStages
+from anabranch.pipeline.offer_instances import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
 from anabranch.pipeline.shard_checks import check_output_shards, check_shards

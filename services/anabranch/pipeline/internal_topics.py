@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
-from anabranch.pipeline.speakers import speakers
+from anabranch.pipeline.control_topics import speakers
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline

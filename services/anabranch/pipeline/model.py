@@ -431,8 +431,8 @@ class Federation(_Model):
     offers: dict[str, Offer] = {}
     """Stages that this participant runs for others."""
     host: str = ""
-    """Participant that reads the file to run its offers in it (``pipeline.offered``); empty: the
-    owner reads it.
+    """Participant that reads the file to run its offers in it (``pipeline.offer_instances``);
+    empty: the owner reads it.
     """
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.model import HaMode, Stage
-from anabranch.pipeline.offered import OfferedStages
+from anabranch.pipeline.offer_instances import OfferedStages
 from anabranch.pipeline.parameters import read_parameters
 from anabranch.pipeline.resources import STAGE_KEYS, read_resources
 from anabranch.protocol import limits

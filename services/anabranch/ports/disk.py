@@ -123,7 +123,7 @@ class Disks(Protocol):
             stage: Name of the stage.
             process: Id of the process.
             others: Ids of the stage's other processes, whose disks may be readable.
-            life: Life of the stage's log (``runtime.stream_life``). What another life left is never
+            life: Life of the stage's log (``streams.stream_life``). What another life left is never
                 found, and the first ``clean`` removes it.
             is_stored: Whether the process uses the store of checkpoints, if there is one.
         """

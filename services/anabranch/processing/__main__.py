@@ -4,8 +4,8 @@ from functools import partial
 
 from anabranch.adapters.connect import connect, other_cluster, replica_disks
 from anabranch.adapters.spark.starting import start_engine
+from anabranch.process.frame import main
 from anabranch.processing.node import Machinery, Node
-from anabranch.runtime.service import main
 
 MACHINERY = Machinery(start_engine, replica_disks, other_cluster)
 

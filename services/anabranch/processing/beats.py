@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from anabranch.process.threads import OWN_THREADS
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from anabranch.protocol.stage.standby import ENDED
-from anabranch.runtime.heartbeats import HeartbeatSender
-from anabranch.runtime.own_threads import OWN_THREADS
+from anabranch.streams.heartbeats import HeartbeatSender
 
 if TYPE_CHECKING:
     from anabranch.ports import Clock, EventLog, Thread, Threads

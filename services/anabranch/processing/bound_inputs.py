@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.speakers import bound_speakers, neighbours_of
+from anabranch.pipeline.control_topics import bound_speakers, neighbours_of
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.distant_control import DistantControl, JointControl
-from anabranch.runtime.heartbeats import ControlReader
-from anabranch.runtime.log_end import OwnContact
-from anabranch.runtime.stream_logs import open_elsewhere, open_stream
+from anabranch.streams.distant_control import DistantControl, JointControl
+from anabranch.streams.heartbeats import ControlReader
+from anabranch.streams.log_end import OwnContact
+from anabranch.streams.stream_logs import open_elsewhere, open_stream
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from anabranch.ports import EventLog
-    from anabranch.runtime.boundary_reader import StreamReader
-    from anabranch.runtime.service import ServiceContext, ServiceStatus
+    from anabranch.process.frame import ServiceContext, ServiceStatus
+    from anabranch.streams.boundary_reader import StreamReader
 
 _LOOK_S: Final = 1.0
 """Interval between checks for missing topics of another pipeline, in seconds."""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.logs import short
 
 if TYPE_CHECKING:
     from anabranch.ports import Thread
+    from anabranch.process.frame import ServiceContext, ServiceStatus
     from anabranch.processing.replica import ReplicaRunner
-    from anabranch.runtime.service import ServiceContext, ServiceStatus
 
 CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
 """Interval between syncs of a checkpoint, in ms. Blocks are trimmed only below what is synced, so

@@ -6,14 +6,14 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Final
 
+from anabranch.process.threads import OWN_THREADS
 from anabranch.protocol.control.failure_detector import Standstill
 from anabranch.protocol.errors import Unavailable
-from anabranch.runtime.own_threads import OWN_THREADS
 
 if TYPE_CHECKING:
     from anabranch.ports import Condition, Thread, Threads
     from anabranch.processing.replica import ReplicaRunner
-    from anabranch.runtime.boundary_reader import StreamReader
+    from anabranch.streams.boundary_reader import StreamReader
 
 _POLL_MS: Final = 100
 """Timeout for polling the log, in ms."""

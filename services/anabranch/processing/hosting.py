@@ -16,12 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from anabranch.process.frame import ServiceStatus, exit_code_of
+from anabranch.process.health import READY_STATES
+from anabranch.process.logging_setup import short
+from anabranch.process.threads import OWN_THREADS
 from anabranch.protocol.control.placement import AfterEnd, Backoff
 from anabranch.protocol.errors import ConfigurationError, Fenced, Outvoted, StageFunctionError
-from anabranch.runtime.health import READY_STATES
-from anabranch.runtime.logs import short
-from anabranch.runtime.own_threads import OWN_THREADS
-from anabranch.runtime.service import ServiceStatus, exit_code_of
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger

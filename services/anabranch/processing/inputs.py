@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import CLUSTER_ANSWER_MS
-from anabranch.runtime.gone_blocks import gone_range, last_gone
-from anabranch.runtime.log_end import end_of
+from anabranch.streams.gone_blocks import gone_range, last_gone
+from anabranch.streams.log_end import end_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.topic_names import TopicNames

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 from anabranch.protocol.stage.standby import makes_way
-from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
+from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch.ports import Disks
+from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no_other_cluster
+from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.making_way import make_way, stages_elsewhere
@@ -33,9 +35,7 @@ from anabranch.protocol.errors import (
     EngineEnded,
     Unavailable,
 )
-from anabranch.runtime.metrics import Registry, ServiceMetrics
-from anabranch.runtime.placement import PlacementReader, runs_on
-from anabranch.runtime.service import OtherCluster, ServiceStatus, StartEngine, no_other_cluster
+from anabranch.streams.placement import PlacementReader, runs_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from anabranch.ports import Engine, Event, LogAdmin, StartingEngine
+    from anabranch.process.frame import ServiceContext
+    from anabranch.process.settings import ServiceSettings
     from anabranch.processing.stage_replica import StageReplica
-    from anabranch.runtime.service import ServiceContext
-    from anabranch.runtime.settings import ServiceSettings
 
 NODE_WAITS_MS: Final = 60_000
 """Time, in ms, that a node waits for the broker and for missing topics, which may be created while
@@ -388,7 +388,7 @@ class Node:
         placement = self._placement
         assert placement is not None, "started"  # noqa: S101
         self._drop_metrics(label)
-        assert isinstance(context.registry, Registry), "as runtime.service makes it"  # noqa: S101
+        assert isinstance(context.registry, Registry), "as process.frame makes it"  # noqa: S101
         registry = self._registries[label] = context.registry.part()
         metrics = ServiceMetrics(
             registry,
@@ -432,7 +432,7 @@ class Node:
         """Remove the metrics of the replica ``label``, if it has any."""
         registry = self._registries.pop(label, None)
         if registry is not None:
-            assert isinstance(self._context.registry, Registry), "as runtime.service makes it"  # noqa: S101
+            assert isinstance(self._context.registry, Registry), "as process.frame makes it"  # noqa: S101
             self._context.registry.drop(registry)
 
     def _report(self) -> None:

@@ -26,7 +26,7 @@ class HostProcess:
     stopping: Callable[[], bool] = lambda: False
     """Whether the replica must stop."""
     crash_point: Callable[[str], None] = lambda _: None
-    """Function that a test uses to end the process at a named point (``runtime.crash_points``)."""
+    """Function that a test uses to end the process at a named point (``process.crash_points``)."""
     may_begin: Callable[[LogState], None] = lambda _: None
     """Function called with the state of the stage's log, read to its end, before an epoch begins.
     It raises Fenced if the replica must not begin one.

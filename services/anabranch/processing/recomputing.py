@@ -37,18 +37,18 @@ from anabranch.protocol.stage.recomputation import (
     recomputed_records,
 )
 from anabranch.protocol.stage.recovery import CleanPoints
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.gone_blocks import GoneBlocks
-from anabranch.runtime.heartbeats import ControlWriter
-from anabranch.runtime.range_query import RangeQuery
-from anabranch.runtime.stream_logs import open_stream
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.gone_blocks import GoneBlocks
+from anabranch.streams.heartbeats import ControlWriter
+from anabranch.streams.range_query import RangeQuery
+from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints, LogReader, Thread
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.stage.planner import PlanTraits
-    from anabranch.runtime.boundary_writer import BoundaryWriter
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.streams.boundary_writer import BoundaryWriter
 
 _TIMELINE_NUMBER: Final = 999_999
 """Timeline number of the recomputing query's directory. No process forks that often, and the next

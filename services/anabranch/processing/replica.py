@@ -64,8 +64,8 @@ from anabranch.protocol.stage.replica import (
     StageRules,
 )
 from anabranch.protocol.stage.upstream_selection import works_on_tentative
-from anabranch.runtime.boundary_reader import StreamReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_reader import StreamReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 
 _ANSWER_WAIT_MS: Final = 2_000
 """Time that a request for a plan blocks, in ms. Each request costs Spark a round over all inputs,

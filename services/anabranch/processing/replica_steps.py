@@ -30,7 +30,7 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.log.writer import base_record
 from anabranch.protocol.stage.recovery import Beginning, beginning, continued, is_behind
 from anabranch.protocol.stage.replica import StageRules
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 
 
 class ReplicaSteps:

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.key_files import signer
 from anabranch.codec.blocks import schema_from_text, schema_text
-from anabranch.pipeline.shape import availability, horizon_buckets, known_horizon_buckets, quiet_ms
+from anabranch.pipeline.offer_columns import not_as_offered
+from anabranch.pipeline.source_columns import source_schema
+from anabranch.pipeline.waits import availability, horizon_buckets, known_horizon_buckets, quiet_ms
 from anabranch.ports import QueryOutput
+from anabranch.process.frame import ServiceStatus
+from anabranch.process.logging_setup import short
 from anabranch.processing.beats import ReplicaHeartbeats
 from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
@@ -45,18 +49,14 @@ from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.protocol.stage.standby import StandbyProcess
-from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.fences import FenceWatch
-from anabranch.runtime.heartbeats import ReplicaControl
-from anabranch.runtime.logs import short
-from anabranch.runtime.offered_columns import not_as_offered
-from anabranch.runtime.placement import PlacementReader
-from anabranch.runtime.range_query import RangeQuery
-from anabranch.runtime.recompute_client import RecomputeClient
-from anabranch.runtime.service import ServiceStatus
-from anabranch.runtime.source_columns import source_schema
-from anabranch.runtime.stream_life import check_life, life_of
-from anabranch.runtime.stream_logs import signers_of
+from anabranch.streams.boundary_writer import BoundaryWriter, Signing
+from anabranch.streams.fences import FenceWatch
+from anabranch.streams.heartbeats import ReplicaControl
+from anabranch.streams.placement import PlacementReader
+from anabranch.streams.range_query import RangeQuery
+from anabranch.streams.recompute_client import RecomputeClient
+from anabranch.streams.stream_life import check_life, life_of
+from anabranch.streams.stream_logs import signers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,10 +72,10 @@ if TYPE_CHECKING:
         RunningQuery,
         Thread,
     )
+    from anabranch.process.frame import ServiceContext
     from anabranch.processing.standby import Standby
     from anabranch.protocol.log.boundary_log import LogState
-    from anabranch.runtime.service import ServiceContext
-    from anabranch.runtime.stream_signers import PublishedSigners
+    from anabranch.streams.stream_signers import PublishedSigners
 
 SUCCESSOR_AFTER_MS: Final = 2_000
 """Delay of a successor's start after the first tentative rows of its branch, in ms. Starting a

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.speakers import stage_speakers
+from anabranch.pipeline.control_topics import stage_speakers
+from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
@@ -27,10 +28,9 @@ from anabranch.protocol.stage.standby import (
     StandbyWatch,
     copy_steps,
 )
-from anabranch.runtime.boundary_reader import BoundaryReader, ExpectedStream
-from anabranch.runtime.heartbeats import ControlReader, HeartbeatSender
-from anabranch.runtime.own_threads import OWN_THREADS
-from anabranch.runtime.stream_life import life_of
+from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
+from anabranch.streams.heartbeats import ControlReader, HeartbeatSender
+from anabranch.streams.stream_life import life_of
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline

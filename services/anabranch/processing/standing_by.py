@@ -14,8 +14,8 @@ from anabranch.processing.warming import Warming
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints, PreparedStage
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.stage.standby import StandbyProcess
-    from anabranch.runtime.service import ServiceContext
 
 
 _WRITERS_AHEAD: Final = 3

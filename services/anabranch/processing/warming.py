@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from anabranch.ports import QueryOutput
+from anabranch.process.threads import OWN_THREADS
 from anabranch.protocol.limits import RECOMPUTE_MS_MAX
 from anabranch.protocol.stage.planner import EmptyBatches
-from anabranch.runtime.own_threads import OWN_THREADS
-from anabranch.runtime.range_query import RangeQuery
+from anabranch.streams.range_query import RangeQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

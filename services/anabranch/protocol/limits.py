@@ -193,7 +193,7 @@ TRIM_EVERY_MS: Final = 10_000
 WRITE_TRIES_MAX: Final = 8
 """Attempts of which the broker does not say what became of them, before a writer gives up: at half
 a minute each less than the time after which a loop that does not come round is ended without a word
-(``runtime.service``).
+(``process.frame``).
 """
 
 ASK_BUCKETS_MAX: Final = 2_000

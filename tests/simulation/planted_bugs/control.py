@@ -9,7 +9,7 @@ from simulation.planting import Mutant
 CONTROL: Final = (
     Mutant(
         "retention_ends_the_reader",
-        "runtime.heartbeats:ControlReader.poll",
+        "streams.heartbeats:ControlReader.poll",
         "except DataMissing:",
         "except ZeroDivisionError:",
         "control records are heard again: what retention deletes is no loss",
@@ -18,7 +18,7 @@ CONTROL: Final = (
     ),
     Mutant(
         "former_life_is_heard",
-        "runtime.heartbeats:_Lives.is_current",
+        "streams.heartbeats:_Lives.is_current",
         "if not topic or not",
         "if topic or not",
         "SK5",
@@ -74,7 +74,7 @@ CONTROL: Final = (
     ),
     Mutant(
         "neighbours_with_the_lock",
-        "runtime.heartbeats:ReplicaControl.poll",
+        "streams.heartbeats:ReplicaControl.poll",
         "entries = self._reader.poll(wait_ms)",
         "with self._lock:\n            entries = self._reader.poll(wait_ms)",
         "no lock while the broker is waited for",
@@ -167,7 +167,7 @@ CONTROL: Final = (
     ),
     Mutant(
         "fence_ignored",
-        "runtime.fences:FenceWatch.hear",
+        "streams.fences:FenceWatch.hear",
         "if self._proven([entry]):",
         "if False:",
         "EF2",

@@ -11,7 +11,7 @@ from simulation.planting import OVER, Mutant
 _LOG_STATE: Final = "protocol.log.boundary_log:LogState"
 _OWN: Final = "protocol.log.writer:OwnRecords"
 _WRITER_STATE: Final = "protocol.log.writer_state:WriterState"
-_WRITER: Final = "runtime.boundary_writer:BoundaryWriter"
+_WRITER: Final = "streams.boundary_writer:BoundaryWriter"
 
 LOGS: Final = (
     Mutant(
@@ -246,7 +246,7 @@ LOGS: Final = (
     ),
     Mutant(
         "blocks_of_any_attempt",
-        "runtime.block_reader:BlockReader._take",
+        "streams.block_reader:BlockReader._take",
         "index.get((partition, head.attempt, head.bucket))",
         "next((i for (p, _, b), i in index.items() if (p, b) == (partition, head.bucket)), None)",
         "rule 7",
@@ -255,7 +255,7 @@ LOGS: Final = (
     ),
     Mutant(
         "digest_not_compared",
-        "runtime.block_reader:BlockReader._checked",
+        "streams.block_reader:BlockReader._checked",
         "if part.digest != total:",
         "if False:",
         "rule 7",

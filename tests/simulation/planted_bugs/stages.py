@@ -11,7 +11,7 @@ _REPLICA: Final = "protocol.stage.replica:Replica"
 STAGES: Final = (
     Mutant(
         "depth_ignored",
-        "pipeline.shape:_deeper",
+        "pipeline.waits:_deeper",
         "hops - shallowest for",
         "0 for",
         "IL1",

@@ -10,15 +10,15 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import Pipeline, Stage
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import EventLog
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import HeartbeatSender
 from harness.outages import Away
 
 LOOK_MS = 100

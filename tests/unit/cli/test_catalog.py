@@ -14,7 +14,7 @@ from anabranch.cli import app
 from anabranch.pipeline.kept_bindings import kept_path
 from anabranch.protocol.errors import ConfigurationError
 from harness import catalogs
-from unit.operating.test_binding_lookup import World
+from unit.federation.test_binding_lookup import World
 
 
 @pytest.fixture
@@ -119,7 +119,9 @@ def test_up_looks_up_what_is_not_kept_before_anything_starts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Path] = []
-    monkeypatch.setattr("anabranch.up.deployment.up", lambda file, **_: started.append(Path(file)))
+    monkeypatch.setattr(
+        "anabranch.local.deployment.up", lambda file, **_: started.append(Path(file))
+    )
     with pytest.raises(ConfigurationError, match="north lists nothing"):
         do(world, "up")
     assert started == []

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import app
-from anabranch.up import state_file
-from anabranch.up.state_file import Deployment, ProcessRow
+from anabranch.local import state_file
+from anabranch.local.state_file import Deployment, ProcessRow
 
 FILE = Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml"
 

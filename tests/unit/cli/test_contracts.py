@@ -17,9 +17,9 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.cli import app
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.content_file import CONTENT_EXAMPLE
-from anabranch.pipeline.contract_file import EXAMPLE
-from anabranch.pipeline.plan_file import PLANS_EXAMPLE
+from anabranch.federation.content_file import CONTENT_EXAMPLE
+from anabranch.federation.contract_file import EXAMPLE
+from anabranch.federation.plan_file import PLANS_EXAMPLE
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.protocol.federation.content_ledger import ContentMetered

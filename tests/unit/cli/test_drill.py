@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.cli import drill
-from anabranch.drills.drill import Drill
-from anabranch.drills.links import Cut, Direction
+from anabranch.local.drill_links import Cut, Direction
+from anabranch.local.drills import Drill
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 

@@ -16,8 +16,8 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryRecord, Part
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness import outputs
 from harness.manager_world import ManagerWorld
 from harness.outputs import rows

@@ -29,7 +29,7 @@ from anabranch.protocol.control.records import (
 )
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, TRIM_EVERY_MS
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.runtime.stream_life import life_of
+from anabranch.streams.stream_life import life_of
 from harness import outputs
 from harness.boundary_logs import part, record, started
 from harness.control_topics import all_control_records, say

@@ -15,8 +15,8 @@ from anabranch.codec.blocks import schema_from_text, schema_text
 from anabranch.consistency_manager import float_audit
 from anabranch.consistency_manager.float_audit import FLOAT_SAMPLE_EVERY_MS
 from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.process.threads import OwnThreads
 from anabranch.protocol.control.records import Alarm
-from anabranch.runtime.own_threads import OwnThreads
 from harness.manager_world import ManagerWorld
 from harness.outputs import Replica, rows
 from harness.sources import everything

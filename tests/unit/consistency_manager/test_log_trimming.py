@@ -24,7 +24,7 @@ from anabranch.protocol.errors import DataMissing, LocalProtocolError, OutcomeUn
 from anabranch.protocol.limits import TRIM_EVERY_MS
 from anabranch.protocol.log import log_snapshots, writer_state
 from anabranch.protocol.log.records import LogEntry, LogSnapshot
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness import outputs
 from harness.manager_world import ManagerWorld
 from harness.outputs import Replica, create_topics, rows

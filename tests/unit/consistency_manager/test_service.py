@@ -17,7 +17,7 @@ from anabranch.protocol.control.records import Alarm, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.control_topics import all_control_records, say
 from harness.outputs import Replica, create_topics, rows

@@ -13,6 +13,7 @@ from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import federation_records
 from anabranch.contract_broker.catalog_writer import EVERY_MS
 from anabranch.contract_broker.service import ContractBroker, build
+from anabranch.federation.catalog_reader import read_catalogs
 from anabranch.pipeline.catalog_entry import LEASE_MS, known_formats
 from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.protocol.errors import AnabranchError, OutcomeUnknown, Unavailable
@@ -23,7 +24,6 @@ from anabranch.protocol.federation.lookup import (
     NotFound,
     WantedStream,
 )
-from anabranch.runtime.catalog_reader import read_catalogs
 from harness import outputs
 from harness.federations import FederationWorld
 from harness.outputs import STAGE, WIDTH_MS

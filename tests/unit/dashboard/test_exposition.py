@@ -7,8 +7,8 @@ from math import inf
 from prometheus_client import CollectorRegistry, generate_latest
 
 from anabranch.dashboard.exposition import Figures, figures_of
+from anabranch.process.metrics import ServiceMetrics
 from anabranch.processing.state_metrics import StateMetrics
-from anabranch.runtime.metrics import ServiceMetrics
 
 
 def test_what_services_export_is_read() -> None:

@@ -9,7 +9,7 @@ from anabranch.dashboard.exposition import Figures
 from anabranch.dashboard.page import EVENTS_MAX, TEXT_MAX, Page
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Federation
-from anabranch.pipeline.shape import normal_ms
+from anabranch.pipeline.waits import normal_ms
 from anabranch.protocol.control.records import Alarm, Heartbeat
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import LogEntry

@@ -12,7 +12,7 @@ from anabranch.dashboard.feed import Feed
 from anabranch.dashboard.page import Page
 from anabranch.dashboard.processes import ProcessFollower
 from anabranch.pipeline.file import load
-from anabranch.runtime.health import HealthServer
+from anabranch.process.health import HealthServer
 from harness.page_scenes import TOLL_ROAD
 from harness.waiting import wait_until
 

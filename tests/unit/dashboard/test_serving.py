@@ -11,10 +11,10 @@ from urllib.request import urlopen
 import pytest
 
 from anabranch.dashboard.serving import address_of, connection, serve, token_for
+from anabranch.local import state_file
+from anabranch.local.state_file import Deployment
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up import state_file
-from anabranch.up.state_file import Deployment
 from harness.page_scenes import TOLL_ROAD
 from harness.waiting import wait_until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.delivery.service import DeliveryService
-from anabranch.pipeline.shape import waits
+from anabranch.pipeline.waits import waits
 from anabranch.protocol.edge.live_choice import LIVE_HOLD_MS
 from anabranch.protocol.limits import FAILURE_AFTER_MS
 from harness import outputs

@@ -10,8 +10,8 @@ from typing import Any
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.operating.contract_book import ledgers_of, movements_of
-from anabranch.pipeline.contract_file import load_contract
+from anabranch.federation.contract_file import load_contract
+from anabranch.federation.tables import ledgers_of, movements_of
 from anabranch.pipeline.file import load
 from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.stage_moves import reason_against

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch.access.pipeline_acls import CLOCK_TOPIC, Resource, rights
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.pipeline.access import CLOCK_TOPIC, Resource, rights
 from experiments.dpc.chain import create_topics, write_pipeline
 from experiments.dpc.plan import Session
 from experiments.ha import MODES, write_stage

@@ -9,7 +9,7 @@ import pytest
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter, Operation
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.dead_letters import ERROR_CHARACTERS_MAX, TRUNCATED, DeadLetters
-from anabranch.ingestion.topics import DEAD_LETTER_ROOM_BYTES
+from anabranch.ingestion.source_topics import DEAD_LETTER_ROOM_BYTES
 from anabranch.ports import Chunk, Delivered, Headers, TopicPartition
 from anabranch.protocol.errors import RecordRejected, RecordTooLarge, RejectionReason, Unavailable
 from anabranch.protocol.limits import (

@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.source_world import World
 from harness.sources import StreamView, pipeline, report

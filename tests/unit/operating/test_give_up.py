@@ -15,8 +15,6 @@ from anabranch.operating.give_up import (
     GiveUpMissing,
     describe,
     describe_missing,
-    in_words,
-    time_of,
     until_when,
 )
 from anabranch.ports import TopicPartition
@@ -156,27 +154,6 @@ def test_a_second_command_continues_after_the_first(world: World) -> None:
     assert world.command(0, 2_000).do() == GivenUp("reports", 11, 20)
     assert world.view.closed() == 20
     assert world.view.log_state().given_up.ranges() == (GivenUp("reports", 1, 20),)
-
-
-@pytest.mark.parametrize(
-    ("text", "found_ms"),
-    [
-        ("1700000000250", 1_700_000_000_250),
-        ("2023-11-14T22:13:20.25Z", 1_700_000_000_250),
-        ("2023-11-14T23:13:20+01:00", 1_700_000_000_000),
-        ("2023-11-14 22:13:20", 1_700_000_000_000),
-        ("0", 0),
-    ],
-)
-def test_times(text: str, found_ms: int) -> None:
-    assert time_of("--from", text) == found_ms
-    assert time_of("--from", in_words(found_ms)) == found_ms
-
-
-@pytest.mark.parametrize("text", ["yesterday", "", "-5", "99999999999999999", "1969-01-01"])
-def test_invalid_times_are_rejected(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="--from"):
-        time_of("--from", text)
 
 
 def test_the_end_is_now_by_default_and_never_in_the_future(world: World) -> None:

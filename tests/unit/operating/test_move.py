@@ -16,8 +16,8 @@ from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.log.records import EpochStarted
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.placement import PlacementReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.placement import PlacementReader
 
 
 class World:

@@ -10,11 +10,11 @@ from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.system.progress import Step
 from anabranch.codec.catalog import TopicSettings
+from anabranch.local.state_file import Lock
+from anabranch.local.topic_creation import topics_of
 from anabranch.operating import resetting
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.up.state_file import Lock
-from anabranch.up.topics import topics_of
 
 PIPELINE = load(Path(__file__).parents[3] / "examples" / "toll_road" / "pipeline.yaml")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.local import state_file
+from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.operating.restarting import restart
 from anabranch.protocol.errors import Unavailable
-from anabranch.up import state_file
-from anabranch.up.state_file import Deployment, ProcessRow
 
 
 def write_state(state: Path, row: ProcessRow | None) -> None:

@@ -17,8 +17,8 @@ from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavai
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.restating import Restatement
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.placement import PlacementReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.placement import PlacementReader
 
 
 class World:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.access.federation_acls import federation_rights
+from anabranch.access.pipeline_acls import Operation, rights
 from anabranch.consistency_manager.control import AUDIT_KEEP_MS, kept_buckets, readers_of
-from anabranch.pipeline.access import Operation, rights
+from anabranch.pipeline.control_topics import bound_speakers, speakers
 from anabranch.pipeline.drawing import boxes
-from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.kept_bindings import Cluster, KeptBinding, kept_path, kept_text
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.shape import depth, has_live, lags, normal_ms
-from anabranch.pipeline.speakers import bound_speakers, speakers
+from anabranch.pipeline.waits import depth, has_live, lags, normal_ms
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.lookup import WantedStream

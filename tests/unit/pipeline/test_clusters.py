@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.access import UNUSED_GROUP, Operation, Right, rights
+from anabranch.access.federation_acls import federation_rights
+from anabranch.access.pipeline_acls import UNUSED_GROUP, Operation, Right, rights
 from anabranch.pipeline.addresses import variables_of
 from anabranch.pipeline.clusters import check_own
-from anabranch.pipeline.federation_access import federation_rights
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.pipeline.access import Operation, Right, rights
-from anabranch.pipeline.federation_access import federation_rights
+from anabranch.access.federation_acls import federation_rights
+from anabranch.access.pipeline_acls import Operation, Right, rights
+from anabranch.local.deployment import _offered
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Pipeline
-from anabranch.pipeline.speakers import speakers
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up.deployment import _offered
 
 RECORD = '{"type": "record", "name": "speed", "fields": [{"name": "segment", "type": "long"}]}'
 FILE = """\

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.access.pipeline_acls import Operation, Resource, rights
 from anabranch.consistency_manager.control import readers_of
+from anabranch.local.status import hops_of
+from anabranch.local.topic_creation import topics_of
 from anabranch.operating import compose
 from anabranch.pipeline import drawing
-from anabranch.pipeline.access import Operation, Resource, rights
+from anabranch.pipeline.control_topics import neighbours_of, speakers
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.shape import lags
-from anabranch.pipeline.speakers import neighbours_of, speakers
+from anabranch.pipeline.waits import lags
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.up.status import hops_of
-from anabranch.up.topics import topics_of
 
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
 

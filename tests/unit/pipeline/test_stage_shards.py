@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.access.pipeline_acls import Operation, rights
 from anabranch.consistency_manager.control import readers_of
+from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline import drawing
-from anabranch.pipeline.access import Operation, rights
+from anabranch.pipeline.control_topics import neighbours_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.shape import depth, has_live, height, normal_ms, out_of_orderness_ms
-from anabranch.pipeline.speakers import neighbours_of
+from anabranch.pipeline.waits import depth, has_live, height, normal_ms, out_of_orderness_ms
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import HOP_MS, SHARE_CHARACTERS_MAX
 from anabranch.protocol.stage.shares import Share
-from anabranch.up.topics import topics_of
 
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
 TWO = "shards: 2, shard_by: n"

@@ -13,12 +13,12 @@ import pytest
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Binding, Stage
+from anabranch.process.frame import ServiceContext, ServiceStatus
+from anabranch.process.threads import OWN_THREADS
 from anabranch.processing import bound_inputs as module
 from anabranch.processing.bound_inputs import BoundInputs
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.distant_reader import DistantReader
-from anabranch.runtime.own_threads import OWN_THREADS
-from anabranch.runtime.service import ServiceContext, ServiceStatus
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.distant_reader import DistantReader
 from harness import sources
 from harness.silent_cluster import SilentCluster
 from harness.waiting import wait_until

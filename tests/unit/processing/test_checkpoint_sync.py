@@ -11,10 +11,10 @@ import pytest
 import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
+from anabranch.process.frame import ServiceStatus
+from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.checkpoint_sync import CHECKPOINT_SYNC_EVERY_MS, CheckpointSync
 from anabranch.protocol.errors import Fenced, Unavailable
-from anabranch.runtime.own_threads import OWN_THREADS
-from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
 
 

@@ -25,8 +25,8 @@ from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
 from harness.waiting import wait_until
 from simulation.disk import Machine, SimulatedDisk

@@ -10,6 +10,7 @@ import structlog
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.ports import Event
+from anabranch.process.frame import ServiceStatus
 from anabranch.processing.hosting import HostedReplica
 from anabranch.protocol.control.placement import (
     HEALTHY_AFTER_MS,
@@ -25,7 +26,6 @@ from anabranch.protocol.errors import (
     StageFunctionError,
     Unavailable,
 )
-from anabranch.runtime.service import ServiceStatus
 from harness.waiting import wait_until
 
 

@@ -18,9 +18,9 @@ from anabranch.processing.inputs import StageInputs
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.distant_reader import DistantReader
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.distant_reader import DistantReader
 from harness.silent_cluster import SilentCluster
 from harness.waiting import wait_until
 

@@ -16,7 +16,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
-from anabranch.runtime.boundary_writer import BoundaryWriter
+from anabranch.streams.boundary_writer import BoundaryWriter
 
 HERE, THERE = "north.0", "north.1"
 

@@ -20,6 +20,9 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Pipeline, Stage
 from anabranch.ports import StartingEngine, TopicPartition
+from anabranch.process.frame import ServiceContext, ServiceStatus
+from anabranch.process.metrics import Registry, ServiceMetrics
+from anabranch.process.settings import ServiceSettings
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.protocol.control.records import Move
@@ -32,11 +35,8 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.metrics import Registry, ServiceMetrics
-from anabranch.runtime.placement import runs_on
-from anabranch.runtime.service import ServiceContext, ServiceStatus
-from anabranch.runtime.settings import ServiceSettings
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.placement import runs_on
 from harness.waiting import wait_until
 
 OLD, NEW = "north.0", "north.1"

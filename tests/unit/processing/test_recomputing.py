@@ -31,11 +31,11 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochSt
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_EVERY_MS
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
-from anabranch.runtime.boundary_reader import BoundaryReader
-from anabranch.runtime.boundary_writer import BoundaryWriter, Signing
-from anabranch.runtime.range_query import RangeQuery
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter
+from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_writer import BoundaryWriter, Signing
+from anabranch.streams.range_query import RangeQuery
 from harness import outputs, sources
 from harness.control_topics import all_control_records
 from harness.outputs import STAGE

@@ -19,7 +19,7 @@ from anabranch.protocol.stage.scheduling import (
     CORRECTION_STEPS_ALONE,
     CORRECTION_STEPS_SERVED,
 )
-from anabranch.runtime.boundary_reader import BoundaryReader
+from anabranch.streams.boundary_reader import BoundaryReader
 from harness.replica_world import OUT, Process, World
 
 pytestmark = (

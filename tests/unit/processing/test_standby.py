@@ -16,8 +16,8 @@ from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import EventLog
 from anabranch.processing.standby import STANDBY_COPY_EVERY_MS, Standby
 from anabranch.protocol.control.records import Heartbeat
@@ -26,8 +26,8 @@ from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS, PASSIVE
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.log.timeline import Answer, Step, Timeline, timeline_name
 from anabranch.protocol.stage.standby import PRIMARY_SETTLED_MS, PRIMARY_SILENT_MS, StandbyProcess
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.heartbeats import HeartbeatSender
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import HeartbeatSender
 from harness import spark_files
 from harness.control_topics import all_control_records
 from harness.outages import Away

@@ -17,16 +17,16 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, position_of
+from anabranch.pipeline.control_topics import speakers
 from anabranch.pipeline.model import Pipeline, Stage
-from anabranch.pipeline.speakers import speakers
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
+from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.warming import WARM_UP_BATCHES
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.standby import StandbyProcess
-from anabranch.runtime.boundary_writer import BoundaryWriter
-from anabranch.runtime.own_threads import OWN_THREADS
+from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.waiting import wait_until
 
 

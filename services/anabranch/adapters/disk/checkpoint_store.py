@@ -15,7 +15,7 @@ Spark writes some files at their final names, and a hard link shares the file wi
 that changes while it is read is left out of the checkpoint. No committed batch refers to it yet:
 Spark names a file in a commit or in a snapshot of the state only after the file is whole.
 
-A life is that of the stage's log (``runtime.stream_life``). Epochs of another life mean nothing in
+A life is that of the stage's log (``streams.stream_life``). Epochs of another life mean nothing in
 this one, so its checkpoints are never found, and the next save removes them.
 
 Names sort as (epoch, timeline, number): the newest checkpoint is that of the newest process, and

@@ -9,7 +9,7 @@
         storing-<name>/        a snapshot being written to the store; removed likewise
         stored/<peer>/         a folder like this one: a peer's checkpoint from the store
 
-A life is that of the stage's log (``runtime.stream_life``). Where the log's topic is created again
+A life is that of the stage's log (``streams.stream_life``). Where the log's topic is created again
 its offsets, which are the epochs, start again. So what an earlier life left is neither newer nor
 older than what is here: it is never found, on this disk or a peer's, and the next start removes it.
 
@@ -35,6 +35,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from anabranch.adapters.disk import spark_checkpoint_files
 from anabranch.adapters.disk.durable import (
     SyncedTree,
     put_file,
@@ -43,7 +44,6 @@ from anabranch.adapters.disk.durable import (
     sync_folders,
 )
 from anabranch.adapters.disk.state_format import life_folder
-from anabranch.adapters.spark import checkpoint_files
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
@@ -239,22 +239,22 @@ class ReplicaDisk:
 
     def batches(self, name: str) -> Sequence[int]:
         """Return the committed batches that the directory has, newest first."""
-        return checkpoint_files.committed_batches(self.directory(name))
+        return spark_checkpoint_files.committed_batches(self.directory(name))
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         """Return the first of ``batches`` from which Spark can continue; None: none."""
-        return checkpoint_files.first_whole(self.directory(name), batches)
+        return spark_checkpoint_files.first_whole(self.directory(name), batches)
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         """Remove from a copy what came after ``batch``."""
-        checkpoint_files.cut_back(self.directory(name), batch, keep_plan=keep_plan)
+        spark_checkpoint_files.cut_back(self.directory(name), batch, keep_plan=keep_plan)
         for folder in (self.directory(name) / "commits", self.directory(name) / "offsets"):
             if folder.exists():
                 sync_folder(folder)
 
     def bucket(self, name: str, batch: int) -> int:
         """Return the last bucket that ``batch`` has read."""
-        return checkpoint_files.last_bucket(self.directory(name), batch)
+        return spark_checkpoint_files.last_bucket(self.directory(name), batch)
 
     def within_reach(self) -> int:
         """Return the last bucket of the checkpoint on this machine from which a failover would
@@ -270,7 +270,7 @@ class ReplicaDisk:
         )
         return max(
             (
-                checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name)
+                spark_checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name)
                 for root, timeline in places
             ),
             default=0,

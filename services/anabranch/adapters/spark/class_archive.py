@@ -39,6 +39,10 @@ _TEXT_MAX: Final = 2_000
 """Maximum length of the query's error output in a message, in characters."""
 _JAVA_LINK: Final = "java"
 """Name of the link to the Java that an archive was created with."""
+_TRAINING: Final = "anabranch.adapters.spark.class_training"
+"""Module whose ``train`` runs in a process of its own: it imports Spark's session, which imports
+this module.
+"""
 
 
 def _installed() -> Path:
@@ -157,8 +161,6 @@ def make(progress: Progress = unwatched) -> bool:
         ConfigurationError: there is no Java, the query failed, or Java wrote no archive. Stages
             start without one.
     """
-    from anabranch.adapters.spark import class_training  # which imports this module
-
     find_java()
     where = place()
     with locked(cache_dir() / "spark-classes.lock"):
@@ -172,10 +174,7 @@ def make(progress: Progress = unwatched) -> bool:
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=where.folder, prefix="unfinished-") as folder:
             unfinished = Path(folder) / "classes.jsa"
-            program = (
-                f"import sys; from {class_training.__name__} import train;"
-                " sys.exit(train(*sys.argv[1:]))"
-            )
+            program = f"import sys; from {_TRAINING} import train; sys.exit(train(*sys.argv[1:]))"
             command = [sys.executable, "-c", program, str(where.home), str(unfinished), folder]
             code, errors = run_counted(command, Path(folder) / "errors", progress)
             if code or not unfinished.exists():

@@ -28,10 +28,10 @@ from anabranch.adapters.spark.plan_socket import PlanServer
 from anabranch.adapters.spark.query import StageQuery, build_query
 from anabranch.adapters.spark.session import session_beside
 from anabranch.adapters.spark.sink import OutputStream, ResultsExpected, SinkQuery, StageSink
+from anabranch.process.crash_points import crash_point
+from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import AnabranchError, EngineEnded, LocalProtocolError
-from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
-from anabranch.runtime.crash_points import crash_point
-from anabranch.runtime.logs import short
+from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from anabranch.adapters.spark.settings import SparkSettings
     from anabranch.adapters.spark.starting import StartingSpark
     from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
+    from anabranch.process.frame import ServiceContext
     from anabranch.protocol.log.stateful_plan import StatefulPlan
     from anabranch.protocol.stage.planner import PlanTraits
-    from anabranch.runtime.service import ServiceContext
 
 _logger = logging.getLogger("anabranch.spark")
 _STOP_MS: Final = 4_000

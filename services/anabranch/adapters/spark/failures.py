@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -13,7 +14,6 @@ from anabranch.protocol.errors import (
     StageFunctionError,
     Unavailable,
 )
-from anabranch.runtime.logs import short
 
 _REPORTED: Final = re.compile(r"anabranch\.protocol\.errors\.(\w+): (.*)")
 """Pattern of an error of this project in the traceback of a task."""

@@ -32,12 +32,12 @@ from anabranch.adapters.spark.plan_facts import (
 from anabranch.adapters.spark.source import FORMAT, SourceOptions
 from anabranch.adapters.spark.state_plan import stateful_operators
 from anabranch.codec.blocks import EVENT_TIME, schema_text
+from anabranch.pipeline.offer_columns import not_as_offered, offered_inputs
 from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.planner import PlanTraits, judge
-from anabranch.runtime.offered_columns import not_as_offered, offered_inputs
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage

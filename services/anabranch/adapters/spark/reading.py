@@ -20,7 +20,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.limits import MIB
-from anabranch.runtime.block_reader import BlockReader
+from anabranch.streams.block_reader import BlockReader
 
 if TYPE_CHECKING:
     from anabranch.adapters.spark.source import SourceOptions

@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 
+from anabranch.adapters.disk.spark_offsets import LoggedBatch
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark.machines import machine_named
-from anabranch.adapters.spark.offsets import LoggedBatch
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import EVENT_TIME
@@ -39,7 +39,7 @@ from anabranch.protocol.errors import AnabranchError, RecordTooLarge, StageFunct
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
-from anabranch.runtime.block_writer import BlockWriter, UnwrittenBlocks
+from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

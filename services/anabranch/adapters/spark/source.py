@@ -58,7 +58,7 @@ class SourceOptions:
     width_ms: int
     splits_max: int
     is_own: bool
-    """Whether the stage's participant also writes the stream (``runtime.block_reader``)."""
+    """Whether the stage's participant also writes the stream (``streams.block_reader``)."""
     ordered: bool
     """Whether to give the rows of a batch in canonical order, in one split: for plans that are not
     batch-safe.

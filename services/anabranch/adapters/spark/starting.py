@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from anabranch.pipeline.model import Pipeline
-    from anabranch.runtime.service import ServiceContext
+    from anabranch.process.frame import ServiceContext
 
 
 def start_engine(context: ServiceContext, name: str, stages: Collection[str]) -> StartingEngine:

@@ -16,7 +16,7 @@ Invariants:
         own heartbeats; fences only from the topic of fences, which holds nothing else.
     SK4 of another pipeline's processes only heartbeats count, under the name that their stream has
         here.
-    SK5 what names a life of a stream (``runtime.stream_life``) counts in that life alone: where the
+    SK5 what names a life of a stream (``streams.stream_life``) counts in that life alone: where the
         topic of its boundary log was made anew, epochs and buckets begin again, and what a control
         topic still holds of before says nothing of them.
 """

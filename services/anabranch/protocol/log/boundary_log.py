@@ -57,7 +57,7 @@ Invariants:
         All its buckets are closed, with the parts that were named before; that it has none of later
         ones is no sign (rule 13).
 
-Reading parts whose blocks are garbage is the reader's business (rule 7, ``runtime.block_reader``).
+Reading parts whose blocks are garbage is the reader's business (rule 7, ``streams.block_reader``).
 """
 
 from __future__ import annotations

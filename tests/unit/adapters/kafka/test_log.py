@@ -12,8 +12,8 @@ from anabranch.adapters.kafka import log as adapter
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.kafka.settings import KafkaSettings
+from anabranch.local.tcp_ports import free_port
 from anabranch.protocol.errors import Unavailable
-from anabranch.up.tcp_ports import free_port
 
 
 class Writer:

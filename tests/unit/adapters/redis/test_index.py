@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from anabranch.adapters.redis.index import RedisIndex
+from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.protocol.errors import ConfigurationError, Unavailable
-from anabranch.up.embedded_redis import EmbeddedRedis
 
 QUICK_S = 5.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch.adapters.spark.failures import cause_of
+from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -13,7 +14,6 @@ from anabranch.protocol.errors import (
     StageFunctionError,
     Unavailable,
 )
-from anabranch.runtime.logs import short
 
 TASK = "org.apache.spark.SparkException: Task failed: anabranch.protocol.errors."
 

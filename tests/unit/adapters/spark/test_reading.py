@@ -19,8 +19,8 @@ from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.log.records import Part
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter
 from harness.spark_options import SCHEMA, options
 
 

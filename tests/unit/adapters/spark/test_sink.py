@@ -39,8 +39,8 @@ from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import Plan, QueryPosition
-from anabranch.runtime.block_reader import BlockReader
-from anabranch.runtime.block_writer import BlockWriter
+from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_writer import BlockWriter
 from harness.spark_options import options
 
 W = 100

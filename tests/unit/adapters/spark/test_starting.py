@@ -16,8 +16,8 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.starting import StartingSpark, start_engine
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline, Resources
+from anabranch.process.frame import ServiceContext
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.runtime.service import ServiceContext
 from harness import outputs
 
 

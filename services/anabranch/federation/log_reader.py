@@ -1,0 +1,209 @@
+"""Reader of a federation's logs: the keys of its participants, and the contracts that this
+principal may read.
+
+Theory of operation. Each contract is a topic, and the broker lists to a principal only topics that
+it has a right on. A record is judged by the keys valid at its time, so all keys published by now
+are read before one is judged. The broker must set the timestamps of a contract's topic; otherwise
+records could be dated at will, and the contract is left out. A topic counts as a contract for load
+until its first valid text is of another kind (``protocol.federation.content_log``).
+
+A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
+same contracts and sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from anabranch.codec import federation_records
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.ports import Chunk, EventLog
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.federation.content_contracts import ContentContract
+from anabranch.protocol.federation.content_log import CONTENT_STATEMENTS, ContentLog
+from anabranch.protocol.federation.contract_log import (
+    STATEMENTS,
+    ContractLog,
+    ContractStatement,
+)
+from anabranch.protocol.federation.plan_contracts import MovementContract
+from anabranch.protocol.federation.plan_ledger import PLAN_STATEMENTS, PlanLog
+from anabranch.protocol.federation.statements import Signature
+from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs
+
+_KINDS: Final[dict[type[Any], type[ContentLog | PlanLog]]] = {
+    ContentContract: ContentLog,
+    MovementContract: PlanLog,
+}
+"""Kind of a contract's log, by the type of its first valid text."""
+
+_BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
+    ContractLog: STATEMENTS,
+    ContentLog: CONTENT_STATEMENTS,
+    PlanLog: PLAN_STATEMENTS,
+}
+
+AnyLog = ContractLog | ContentLog | PlanLog
+"""Log of a contract of any kind."""
+
+
+class FederationReader:
+    """Reader of all logs of one federation. Not thread-safe."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        topics: FederationTopics,
+        auditor: str,
+        listener: Callable[[ContractStatement], None] = lambda _: None,
+    ) -> None:
+        """Open the readers; read nothing. Findings of ``auditor`` count in all contracts.
+        ``listener`` is called with each valid statement of a contract for load, in log order.
+        """
+        self._listener = listener
+        self._key_reader = KeyReader(log, topics)
+        self.keys = self._key_reader.keys
+        self.signers = self._key_reader.signers
+        self.contracts: dict[str, ContractLog] = {}
+        """Contracts for load, by name."""
+        self.contents: dict[str, ContentLog | PlanLog] = {}
+        """Contracts for streams, and movement contracts, by name."""
+        self.undatable: set[str] = set()
+        """Topics of contracts that are left out: the broker does not set their timestamps."""
+        self._ignored: Counter[str] = Counter()
+        self._topics, self._auditor = topics, auditor
+        self.verify = self._key_reader.verify
+        """Function that checks whether a key valid at a time made a signature."""
+        self._admin = log.admin()
+        self._contract_logs = TopicLogs(log)
+        self._unjudged: list[Chunk] = []
+        """Records read while the keys could not be read; the next poll judges them."""
+
+    @property
+    def every(self) -> dict[str, AnyLog]:
+        """Contracts of all kinds, by name, sorted."""
+        found: dict[str, AnyLog] = {**self.contracts, **self.contents}
+        return dict(sorted(found.items()))
+
+    @property
+    def plans(self) -> dict[str, PlanLog]:
+        """Movement contracts."""
+        return {name: log for name, log in self.contents.items() if isinstance(log, PlanLog)}
+
+    @property
+    def ignored(self) -> Counter[str]:
+        """Records that changed nothing, by the reason."""
+        found = self._ignored + self._key_reader.ignored
+        for contract in self.every.values():
+            found += contract.ignored
+        return found
+
+    def look(self) -> None:
+        """Find new participants and contracts, and follow their logs.
+
+        Raises:
+            Unavailable: no answer.
+            DataMissing: a log does not begin at its beginning.
+        """
+        found: dict[str, list[str]] = {"keys": [], "contract": []}
+        for topic in self._admin.named(f"{self._topics.federation}."):
+            kind, _ = self._topics.owner_of(topic)
+            found.get(kind, []).append(topic)
+        self._key_reader.follow(found["keys"])
+        known = self._contract_logs.topics
+        datable = [
+            topic for topic in found["contract"] if topic not in known and self._is_dated(topic)
+        ]
+        self._contract_logs.add(datable)
+        for topic in datable:
+            _, name = self._topics.owner_of(topic)
+            self.contracts[name] = ContractLog(name, self.verify, self._auditor)
+
+    def poll(self, wait_ms: int) -> int:
+        """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.
+
+        Raises:
+            Unavailable: no answer; the next call applies the records that this one has read.
+            DataMissing: a log was truncated.
+        """
+        self._unjudged = self._unjudged or self._contract_logs.fetch(wait_ms)
+        if not self._unjudged:
+            return 0
+        # The keys of these records may be as new, and their participants too.
+        self.look()
+        self._key_reader.read_to_end()
+        chunks, self._unjudged = self._unjudged, []
+        for chunk in chunks:
+            _, name = self._topics.owner_of(chunk.at.topic)
+            for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
+                self._take(name, value, time_ms)
+        return sum(len(chunk.offsets) for chunk in chunks)
+
+    def read_keys(self) -> None:
+        """Read all present statements about keys in the logs that it follows.
+
+        Raises:
+            Unavailable: no answer, or no record arrives although the end is not reached.
+        """
+        self._key_reader.read_to_end()
+
+    def read_to_end(self) -> None:
+        """Read and apply all logs up to their present ends.
+
+        Raises:
+            Unavailable: no answer, or no record arrives although the end is not reached.
+            DataMissing: as ``look``.
+        """
+        self.look()
+        self._key_reader.read_to_end()
+        if self._unjudged:
+            self.poll(0)
+        self._contract_logs.read_to_end(self.poll)
+
+    def close(self) -> None:
+        """Close all readers. Idempotent."""
+        self._key_reader.close()
+        self._contract_logs.close()
+        self._admin.close()
+
+    def _is_dated(self, topic: str) -> bool:
+        if self._admin.settings(topic).get("message.timestamp.type") == "LogAppendTime":
+            self.undatable.discard(topic)
+            return True
+        self.undatable.add(topic)
+        return False
+
+    def _take(self, name: str, value: bytes | None, time_ms: int) -> None:
+        try:
+            statement, signature = federation_records.decode(value)
+        except RemoteProtocolError:
+            self._ignored[UNREADABLE] += 1
+            return
+        reason = self.add(name, statement, signature, time_ms)
+        if reason == UNREADABLE:
+            self._ignored[UNREADABLE] += 1
+        elif not reason and name in self.contracts:
+            self._listener(statement)
+
+    def find(self, name: str) -> AnyLog | None:
+        """Return the contract of this name; None if this principal sees none."""
+        return self.contents.get(name) or self.contracts.get(name)
+
+    def add(self, name: str, statement: Any, signature: Signature, appended_ms: int) -> str:
+        """Apply a record of the log of contract ``name``; records must come in log order. Return
+        why it changes nothing, or an empty text.
+        """
+        found: Any = self.find(name) or ContractLog(name, self.verify, self._auditor)
+        kind = _KINDS.get(type(statement))
+        if kind is not None and isinstance(found, ContractLog) and found.booked is None:
+            before, found = found, kind(name, self.verify, self._auditor)
+            found.ignored = before.ignored
+        if not isinstance(statement, _BELONGS[type(found)]):
+            return UNREADABLE
+        reason: str = found.add(statement, signature, appended_ms)
+        if not reason and not isinstance(found, ContractLog):
+            self.contents[name] = found
+            self.contracts.pop(name, None)
+        return reason

@@ -1,0 +1,345 @@
+"""Reader of one boundary log: decodes records, applies them to a log state, and counts and logs
+those that are rejected.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from anabranch.codec import boundary_records
+from anabranch.codec.boundary_records import Headers
+from anabranch.codec.signed_records import signature_of, signed_message
+from anabranch.ports import Chunk, EventLog, TopicPartition
+from anabranch.protocol.edge.handover import SourceStream
+from anabranch.protocol.errors import (
+    ConfigurationError,
+    DataMissing,
+    RemoteProtocolError,
+    Unavailable,
+)
+from anabranch.protocol.federation.statements import Signature
+from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.log_snapshots import LogStart
+from anabranch.protocol.log.records import LogEntry, LogSnapshot, as_known_here
+from anabranch.streams.log_end import end_of, read_to
+
+_FETCH_RECORDS: Final = 2_000
+_SILENT_POLLS_MAX: Final = 300
+_END_ANSWER_MS: Final = 10_000
+"""Timeout for asking for the log's end, in ms: that of any request of the client."""
+
+_WHY_CHARS_MAX: Final = 200
+
+_logger = logging.getLogger("anabranch.boundaries")
+_NORMAL: Final = {
+    "fenced": logging.INFO,
+    "older_branch": logging.INFO,
+    "ended_branch": logging.INFO,
+    "known": logging.DEBUG,
+    "log_snapshot": logging.DEBUG,
+}
+"""Reasons of rejection, with the log level, that restarts, failovers and repeated writes cause. Any
+other reason is logged as a warning: a correct writer does not cause it.
+"""
+
+Listener = Callable[[int, LogEntry, Outcome], None]
+
+
+class Judge(Protocol):
+    """Judge of whose signed records count."""
+
+    def refresh(self) -> None:
+        """Read all present statements about signers. Called after records were fetched, and before
+        they are judged.
+
+        Raises:
+            Unavailable: no answer; the records are judged later.
+        """
+
+    def why_not(
+        self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
+    ) -> str:
+        """Return why a record that the log took at ``at_ms`` does not count; empty if it counts."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStream:
+    """Properties that the pipeline file gives a stream, besides its topic and writers."""
+
+    bucket_ms: int = 0
+    """Width of the stream's buckets, in ms; 0 accepts any."""
+    known_as: str = ""
+    """Name of the stream in this pipeline, if it is another pipeline's (``as_known_here``)."""
+    judge: Judge | None = None
+    """Judge of signatures; with None every record of the topic counts, signed or not."""
+    source: SourceStream | None = None
+    """Shards and numbers of the source, if the stream is a source's; else None."""
+
+
+_ANY: Final = ExpectedStream()
+
+
+class StreamReader(Protocol):
+    """Interface of a reader of a boundary log, on this or another cluster. Not thread-safe."""
+
+    @property
+    def log_state(self) -> LogState:
+        """State of the stream, as far as the log was read."""
+
+    @property
+    def offset_next(self) -> int:
+        """Where reading goes on."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Records by what became of them."""
+
+    @property
+    def trouble(self) -> str:
+        """Reason why no records arrive, for messages; empty if nothing is known to be wrong."""
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether it is not known yet if the log can be read."""
+
+    def poll(self, wait_ms: int) -> int:
+        """Read and apply new records, as ``BoundaryReader.poll``."""
+
+    def end(self) -> int:
+        """Return the log's end offset, as ``BoundaryReader.end``."""
+
+    def read_to_end(self) -> None:
+        """Read up to the present end, as ``BoundaryReader.read_to_end``."""
+
+    def close(self) -> None:
+        """Idempotent."""
+
+
+class BoundaryReader:
+    """Reader of one stream's boundary log. Not thread-safe.
+
+    A crash loses nothing: a new reader reads the log again, from its beginning or from a log
+    snapshot (``protocol.log.log_snapshots``).
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        topic: str,
+        writers: Iterable[str],
+        *,
+        listener: Listener | None = None,
+        lock: AbstractContextManager[object] | None = None,
+        expected: ExpectedStream = _ANY,
+    ) -> None:
+        """Open the log.
+
+        Args:
+            log: Where the topic is.
+            topic: The boundary log.
+            writers: The replicas of the stream; records of others are rejected.
+            listener: Called with every decoded record, after it was applied: (offset, record,
+                outcome). Where the log is read from a log snapshot on, that comes first, accepted:
+                all that was applied until there.
+            lock: Guards the log state, for callers that look at it from another thread.
+            expected: What the log must match.
+        """
+        self._log, self._at = log, TopicPartition(topic, 0)
+        self.trouble, self.is_opening = "", False
+        self._reader = log.reader(committed=False, headers=True, follows=True)
+        self._listener = listener
+        self._lock = lock if lock is not None else nullcontext()
+        self._writers, self._expected = tuple(writers), expected
+        self.log_state = LogState(self._writers)
+        if expected.source is not None:
+            expected.source.tell(self.log_state)
+        self.counts: Counter[str] = Counter()
+        self.appended_ms: int | None = None
+        """Append time, in ms, of the record that the listener is called with. None if the record is
+        older than the log snapshot at which reading began: the time is not known then.
+        """
+        self._rejected: Counter[tuple[str, str]] = Counter()
+        self._unjudged: list[Chunk] = []
+        self.offset_next, self._end_at_first = self._reader.offsets(self._at)
+        self._start = LogStart(self.log_state, self.offset_next)
+        self._reader.assign({self._at: self.offset_next})
+
+    def poll(self, wait_ms: int) -> int:
+        """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.
+
+        Raises:
+            ConfigurationError: the stream's buckets have another width, or its source has another
+                number of shards now, than the file says.
+            DataMissing: the log's first records were deleted and no log snapshot in it replaces
+                them; or the log was truncated, or trimmed beyond this reader. The process ends, and
+                the next one begins at a log snapshot.
+        """
+        read = 0
+        for chunk in self._fetch(wait_ms):
+            for offset, value, headers, time_ms in zip(
+                chunk.offsets, chunk.values, chunk.headers, chunk.timestamps_ms, strict=True
+            ):
+                read += 1
+                try:
+                    entry = self._decoded(value, headers, time_ms)
+                except RemoteProtocolError as error:
+                    self.counts["undecodable"] += 1
+                    self._tell("undecodable", "", offset, str(error))
+                    continue
+                if self._expected.known_as:
+                    entry = as_known_here(entry, self._expected.known_as)
+                if self._start.is_over:
+                    self.appended_ms = time_ms
+                    with self._lock:
+                        outcome = self.log_state.apply(offset, entry)
+                    self._pass_on(offset, entry, outcome)
+                else:
+                    self._begin(offset, entry)
+        if self._unjudged:
+            return 0
+        self._check_width()
+        if self._expected.source is not None:
+            self._expected.source.check(self.log_state)
+        self.offset_next = self._reader.position(self._at)
+        if not self._start.is_over and self.offset_next >= self._end_at_first:
+            message = (
+                f"{self._at.topic}: its first records are deleted, and no log snapshot after them"
+                " can be read that says what they were. The consistency manager leaves one behind"
+                " when it deletes: this was done by retention, or by hand. Restore the topic from"
+                " a copy, or begin anew under another name of the pipeline"
+            )
+            raise DataMissing(message)
+        return read
+
+    def _fetch(self, wait_ms: int) -> list[Chunk]:
+        """Fetch records, and then the statements about signers by which they are judged."""
+        judge = self._expected.judge
+        chunks = self._unjudged or self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        if judge is None or not chunks:
+            return chunks
+        self._unjudged = chunks
+        try:
+            judge.refresh()
+        except Unavailable as error:
+            _logger.warning("%s: its records wait for their signers: %s", self._at.topic, error)
+            return []
+        self._unjudged = []
+        return chunks
+
+    def _decoded(self, value: bytes | None, headers: Headers, time_ms: int) -> LogEntry:
+        if self._expected.judge is None:
+            return boundary_records.decode(value, headers)
+        # First, since decoding costs more, and a stranger's record is not worth it.
+        self._check_signature(value, headers, time_ms, is_snapshot=False)
+        entry = boundary_records.decode(value, headers)
+        if isinstance(entry, LogSnapshot):
+            self._check_signature(value, headers, time_ms, is_snapshot=True)
+        return entry
+
+    def _check_signature(
+        self, value: bytes | None, headers: Headers, time_ms: int, *, is_snapshot: bool
+    ) -> None:
+        assert self._expected.judge is not None, "see the caller"  # noqa: S101 - the caller has looked
+        message = signed_message(self._at.topic, value)
+        reason = self._expected.judge.why_not(
+            signature_of(headers), message, time_ms, is_snapshot=is_snapshot
+        )
+        if reason:
+            raise RemoteProtocolError(reason)
+
+    def _check_width(self) -> None:
+        width_ms = self.log_state.bucket_ms
+        if self._expected.bucket_ms and width_ms and width_ms != self._expected.bucket_ms:
+            message = (
+                f"{self._at.topic}: this stream has buckets of {width_ms} ms, and the pipeline file"
+                f" says {self._expected.bucket_ms} ms: a stream keeps its width. Put"
+                f" `bucket: {width_ms}ms` back, or begin anew under another name of the pipeline"
+            )
+            raise ConfigurationError(message)
+
+    def _begin(self, offset: int, entry: LogEntry) -> None:
+        """Handle a record while the reader still searches for a log snapshot to begin with."""
+        steps = self._start.apply(offset, entry)
+        while True:
+            with self._lock:
+                step = next(steps, None)
+            if step is None:
+                return
+            self._pass_on(*step)
+
+    def _pass_on(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        self.counts[outcome.reason] += 1
+        if not outcome.accepted:
+            self._tell(outcome.reason, outcome.replica, offset)
+        if self._listener is not None:
+            self._listener(offset, entry, outcome)
+
+    def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
+        """Log the first, tenth, hundredth ... record of ``writer`` rejected for ``reason``: a
+        faulty writer cannot flood the process' log.
+        """
+        which = reason, writer if writer in self._writers else ""
+        self._rejected[which] += 1
+        count = str(self._rejected[which])
+        if count.rstrip("0") != "1":
+            return
+        reported = (
+            f"a boundary record is rejected: {reason}{f' ({why[:_WHY_CHARS_MAX]})' if why else ''}"
+        )
+        level = _NORMAL.get(reason, logging.WARNING)
+        _logger.log(
+            level,
+            "%s; writer %r, %s offset %d, number %s",
+            reported,
+            writer[:_WHY_CHARS_MAX],
+            self._at.topic,
+            offset,
+            count,
+        )
+
+    def listen(self, listener: Listener | None) -> None:
+        """Replace the listener: ``listener`` is called with every record read from now on."""
+        self._listener = listener
+
+    def end(self) -> int:
+        """Return the log's present end offset.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        return end_of(self._reader, self._at, _END_ANSWER_MS)
+
+    def read_to_end(self) -> None:
+        """Read and apply all records up to the log's present end.
+
+        Raises:
+            Unavailable: no record arrived for a while although the end is not reached.
+            DataMissing: as ``poll``.
+        """
+        read_to(
+            self.end(),
+            self._at.topic,
+            lambda: self.offset_next,
+            self.poll,
+            silent_polls_max=_SILENT_POLLS_MAX,
+        )
+
+    def reopen(self) -> None:
+        """Replace the client, which has failed, and continue at the same offset."""
+        self._reader.close()
+        self._reader = self._log.reader(committed=False, headers=True, follows=True)
+        self._reader.assign({self._at: self.offset_next})
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._reader.close()
+        if self._expected.judge is not None:
+            self._expected.judge.close()

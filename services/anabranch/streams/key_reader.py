@@ -1,0 +1,141 @@
+"""Reader of a federation's key logs: which keys of participants are valid, and which participants
+may sign whose streams.
+
+A crash loses nothing: a new reader reads the logs again, from their beginnings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from anabranch.codec import federation_records
+from anabranch.codec.signed_records import verifier
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
+from anabranch.protocol.errors import DataMissing, RemoteProtocolError
+from anabranch.protocol.federation.published_keys import PublishedKey, PublishedKeys
+from anabranch.protocol.federation.stream_signers import StreamSigners
+from anabranch.streams.log_end import read_to
+
+_FETCH_RECORDS: Final = 2_000
+_SILENT_POLLS_MAX: Final = 100
+UNREADABLE: Final = "not a record of this log"
+"""Reason why a record changes nothing that does not decode or belongs to another log."""
+
+
+class TopicLogs:
+    """Reader of several topics with one partition each."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._reader: LogReader = log.reader(committed=False, headers=False)
+        self.topics: list[str] = []
+
+    def add(self, topics: list[str]) -> None:
+        """Read ``topics`` too, from their beginnings.
+
+        Raises:
+            DataMissing: the first records of one are deleted.
+        """
+        if not topics:
+            return
+        places = {self._at(topic): self.position(topic) for topic in self.topics}
+        for topic in topics:
+            start, _ = self._reader.offsets(self._at(topic))
+            if start:
+                raise DataMissing(
+                    f"{topic}: its first {start} records are deleted, by retention or by hand; what"
+                    " is due follows from all of them. Restore the topic from a copy"
+                )
+            places[self._at(topic)] = 0
+        self._reader.assign(places)
+        self.topics += topics
+
+    def fetch(self, wait_ms: int) -> list[Chunk]:
+        """Return new records, waiting up to ``wait_ms`` for the first. Also waits if there are no
+        topics yet, so that a caller's loop does not spin.
+        """
+        return self._reader.fetch(_FETCH_RECORDS, wait_ms)
+
+    def position(self, topic: str) -> int:
+        """Return the offset of the next record to read."""
+        return self._reader.position(self._at(topic))
+
+    def read_to_end(self, poll: Callable[[int], object]) -> None:
+        """Call ``poll`` until each topic is read to its present end."""
+        ends = {topic: self._reader.offsets(self._at(topic))[1] for topic in self.topics}
+        for topic, end in ends.items():
+            position = _position_of(self, topic)
+            read_to(end, topic, position, poll, silent_polls_max=_SILENT_POLLS_MAX)
+
+    def close(self) -> None:
+        """Close the reader. Idempotent."""
+        self._reader.close()
+
+    @staticmethod
+    def _at(topic: str) -> TopicPartition:
+        return TopicPartition(topic, 0)
+
+
+def _position_of(logs: TopicLogs, topic: str) -> Callable[[], int]:
+    return lambda: logs.position(topic)
+
+
+class KeyReader:
+    """Reader of the key logs given to ``follow``. Not thread-safe."""
+
+    def __init__(self, log: EventLog, topics: FederationTopics) -> None:
+        """Open the reader; read nothing."""
+        self.keys = PublishedKeys()
+        self.verify = verifier(self.keys)
+        """Function that checks whether a key valid at a time made a signature."""
+        self.signers = StreamSigners(self.verify)
+        self.ignored: Counter[str] = Counter()
+        """Number of records that changed nothing, by reason."""
+        self._topics, self._logs = topics, TopicLogs(log)
+
+    @property
+    def topics(self) -> set[str]:
+        """Topics of the logs that it follows."""
+        return set(self._logs.topics)
+
+    def follow(self, topics: Iterable[str]) -> bool:
+        """Follow ``topics`` too, from their beginnings, and return whether one of them is new.
+
+        Raises:
+            Unavailable: no answer, or there is no such topic.
+            DataMissing: the first records of a log are deleted.
+        """
+        new = [topic for topic in topics if topic not in self._logs.topics]
+        self._logs.add(new)
+        return bool(new)
+
+    def read_to_end(self) -> None:
+        """Read and apply all logs up to their present ends.
+
+        Raises:
+            Unavailable: no answer, or no record arrives although the end is not reached.
+        """
+        self._logs.read_to_end(self._poll)
+
+    def close(self) -> None:
+        """Close the reader. Idempotent."""
+        self._logs.close()
+
+    def _poll(self, wait_ms: int) -> None:
+        for chunk in self._logs.fetch(wait_ms):
+            _, participant = self._topics.owner_of(chunk.at.topic)
+            for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
+                reason = self._take(participant, value, time_ms)
+                if reason:
+                    self.ignored[reason] += 1
+
+    def _take(self, participant: str, value: bytes | None, time_ms: int) -> str:
+        try:
+            word = federation_records.decode_key_log(value)
+        except RemoteProtocolError:
+            return UNREADABLE
+        if isinstance(word, PublishedKey):
+            return self.keys.add(participant, word, time_ms)
+        return self.signers.add(participant, word.statement, word.signature, time_ms)

@@ -1,0 +1,132 @@
+"""Opening of the boundary logs that a pipeline's process reads: its own streams' and other owners'.
+
+Other owners' logs need checks of signatures and names. All readers are opened here, so that none
+omits these.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from anabranch.pipeline.topic_names import FederationTopics, TopicNames
+from anabranch.protocol.edge.shards import whole_of
+from anabranch.protocol.federation.stream_signers import OwnedStream
+from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
+from anabranch.streams.distant_reader import DistantReader
+from anabranch.streams.stream_signers import NamedKeys, PublishedSigners, check_dated
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Binding, Pipeline
+    from anabranch.ports import EventLog
+
+
+def open_stream(
+    log: EventLog,
+    pipeline: Pipeline,
+    stream: str,
+    *,
+    listener: Listener | None = None,
+    lock: AbstractContextManager[object] | None = None,
+) -> BoundaryReader:
+    """Open the boundary log of ``stream``, an input or the process' own. In another pipeline's log
+    only records count that its owner, or a participant that may sign for it, has signed; they
+    appear under the stream's name in this pipeline.
+
+    Raises:
+        Unavailable: the log, or its owner's key log, does not exist, or there is no answer.
+        ConfigurationError: its owner's keys cannot be used.
+    """
+    binding, source = pipeline.bindings.get(stream), pipeline.sources.get(whole_of(stream))
+    judge = None if binding is None else _judge(log, pipeline, binding)
+    try:
+        return BoundaryReader(
+            log,
+            pipeline.topic_names.boundaries(stream),
+            pipeline.stream_writers(stream),
+            listener=listener,
+            lock=lock,
+            expected=ExpectedStream(
+                bucket_ms=pipeline.bucket_ms,
+                known_as="" if binding is None else stream,
+                judge=judge,
+                source=None if source is None else source.stream(stream),
+            ),
+        )
+    except BaseException:
+        if judge is not None:
+            judge.close()
+        raise
+
+
+def open_published(
+    log: EventLog,
+    topics: FederationTopics,
+    stream: OwnedStream,
+    writers: list[str],
+    bucket_ms: int,
+) -> BoundaryReader:
+    """Open the boundary log of a published stream for a participant with a part in it, the owner
+    included. All judge records by the published keys, so all count the same ones.
+
+    Raises:
+        Unavailable: as ``open_stream``.
+        ConfigurationError: the broker does not set the times of its log.
+    """
+    topic = TopicNames(stream.pipeline).boundaries(stream.stream)
+    check_dated(log, topic)
+    judge = PublishedSigners(log, topics, stream)
+    try:
+        expected = ExpectedStream(bucket_ms=bucket_ms, judge=judge)
+        return BoundaryReader(log, topic, writers, expected=expected)
+    except BaseException:
+        judge.close()
+        raise
+
+
+def open_dated(log: EventLog, pipeline: Pipeline, stage: str) -> BoundaryReader:
+    """Open the boundary log of ``stage`` for a reader that counts results by the log's timestamps.
+
+    Raises:
+        Unavailable: as ``open_stream``.
+        ConfigurationError: the broker does not set the times of its log.
+    """
+    check_dated(log, pipeline.topic_names.boundaries(stage))
+    return open_stream(log, pipeline, stage)
+
+
+def open_elsewhere(
+    log: EventLog, pipeline: Pipeline, stream: str, *, lock: AbstractContextManager[object]
+) -> DistantReader:
+    """Open the boundary log of a stream on another cluster, for a caller that may not wait for that
+    cluster. A thread of its own reads the log; ``lock`` guards the log state that it changes.
+    """
+    return DistantReader(
+        log,
+        pipeline.topic_names.boundaries(stream),
+        pipeline.stream_writers(stream),
+        lambda: open_stream(log, pipeline, stream, lock=lock),
+    )
+
+
+def signers_of(log: EventLog, pipeline: Pipeline, stream: str) -> PublishedSigners:
+    """Return the judge of who may sign a published stream of this pipeline, which is in a
+    federation.
+
+    Raises:
+        Unavailable: as ``PublishedSigners``.
+    """
+    assert pipeline.federation is not None, "looked for"  # noqa: S101 - by the caller
+    owned = OwnedStream(pipeline.federation.participant, pipeline.name, stream)
+    return PublishedSigners(log, FederationTopics(pipeline.federation.name), owned)
+
+
+def _judge(log: EventLog, pipeline: Pipeline, binding: Binding) -> Judge | None:
+    if binding.participant and pipeline.federation is not None:
+        check_dated(log, pipeline.topic_names.boundaries(binding.name))
+        return PublishedSigners(
+            log,
+            FederationTopics(pipeline.federation.name),
+            OwnedStream(binding.participant, binding.pipeline, binding.stream),
+        )
+    return NamedKeys(binding.key_bytes()) if binding.keys else None

@@ -1,0 +1,116 @@
+"""Judges of signatures in the boundary log of another owner's stream: by keys that the pipeline
+file names, or by keys that the federation's participants have published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+
+from anabranch.codec.signed_records import by_one_of
+from anabranch.pipeline.topic_names import FederationTopics
+from anabranch.ports import EventLog
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.statements import Signature
+from anabranch.protocol.federation.stream_signers import OwnedStream
+from anabranch.streams.key_reader import KeyReader
+
+
+class NamedKeys:
+    """Judge that accepts records signed with any of the given keys, at any time."""
+
+    def __init__(self, keys: Collection[bytes]) -> None:
+        """Read the Ed25519 ``keys``.
+
+        Raises:
+            ConfigurationError: one is no valid key.
+        """
+        self._verify = by_one_of(keys)
+
+    def refresh(self) -> None:
+        """Do nothing: the keys never change."""
+
+    def why_not(
+        self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
+    ) -> str:
+        """Return why the record does not count, as ``Judge.why_not``; time and kind do not
+        matter.
+        """
+        del at_ms, is_snapshot
+        if self._verify(message, signature.value):
+            return ""
+        return "its signature is none of the keys that the binding names"
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class PublishedSigners:
+    """Judge that accepts records of the owner, and of participants that it has named, by their
+    published keys (``protocol.federation.stream_signers``). Not thread-safe.
+    """
+
+    def __init__(self, log: EventLog, topics: FederationTopics, stream: OwnedStream) -> None:
+        """Read the present statements.
+
+        Raises:
+            Unavailable: no answer, or the owner's key log does not exist or may not be read.
+        """
+        self._topics, self._stream = topics, stream
+        self._admin = log.admin()
+        self._reader = KeyReader(log, topics)
+        try:
+            self._reader.follow([topics.keys(stream.owner)])
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    def refresh(self) -> None:
+        """Read the new statements of the owner and of the participants that it has named.
+
+        Raises:
+            Unavailable: no answer.
+        """
+        self._reader.read_to_end()
+        signers = self._reader.signers.ever_named(self._stream)
+        missing = {self._topics.keys(signer) for signer in signers} - self._reader.topics
+        if missing and self._reader.follow(self._admin.partitions(sorted(missing))):
+            self._reader.read_to_end()
+
+    def may_sign(self, participant: str, at_ms: int) -> bool:
+        """Return whether records of ``participant`` count at ``at_ms``, by the statements read
+        so far.
+        """
+        return self._reader.signers.may_sign(self._stream, participant, at_ms)
+
+    def why_not(
+        self, signature: Signature, message: bytes, at_ms: int, *, is_snapshot: bool
+    ) -> str:
+        """Return why the record does not count, as ``Judge.why_not``."""
+        return self._reader.signers.why_not(
+            self._stream, signature, message, at_ms, is_snapshot=is_snapshot
+        )
+
+    def close(self) -> None:
+        """Close the reader. Idempotent."""
+        self._reader.close()
+        self._admin.close()
+
+
+def check_dated(log: EventLog, topic: str) -> None:
+    """Check that the broker sets the timestamps of a boundary log. Otherwise the thief of a key
+    could date records back to before it was revoked.
+
+    Raises:
+        ConfigurationError: the writers set the timestamps.
+        Unavailable: no answer, the topic does not exist, or its settings may not be read.
+    """
+    with closing(log.admin()) as admin:
+        if admin.settings(topic).get("message.timestamp.type") != "LogAppendTime":
+            raise ConfigurationError(
+                f"topic {topic} has not message.timestamp.type=LogAppendTime: whoever writes could"
+                " date records at will, so no published key can be judged by them. Its owner has it"
+                f" set: kafka-configs.sh --alter --entity-type topics --entity-name {topic}"
+                " --add-config message.timestamp.type=LogAppendTime"
+            )

@@ -1,0 +1,208 @@
+"""Damage in a checkpoint is found before Spark meets it, and an older batch is gone back to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.disk.spark_checkpoint_files import (
+    committed_batches,
+    cut_back,
+    first_whole,
+    last_bucket,
+    numbered,
+)
+from harness import spark_files
+
+LAST = 5
+"""Of the committed batches in ``checkpoint``; batch 2 has a snapshot of the state, batch 6
+has a plan.
+"""
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    spark_files.fill(tmp_path / "c", LAST + 1, snapshots=(2,))
+    return tmp_path / "c"
+
+
+def newest(checkpoint: Path) -> int | None:
+    return first_whole(checkpoint, committed_batches(checkpoint))
+
+
+def only(checkpoint: Path, pattern: str) -> Path:
+    (path,) = checkpoint.glob(pattern)
+    return path
+
+
+def spoil(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "changed":
+        path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    else:
+        path.write_bytes(content[: {"empty": 0, "cut": len(content) // 2}[how]])
+
+
+HOW = ["missing", "empty", "cut", "changed"]
+
+
+def test_a_whole_checkpoint(checkpoint: Path) -> None:
+    assert committed_batches(checkpoint) == [5, 4, 3, 2, 1, 0]
+    assert [first_whole(checkpoint, [batch]) for batch in range(LAST + 1)] == list(range(LAST + 1))
+    assert newest(checkpoint) == LAST
+    assert last_bucket(checkpoint, 3) == 40
+
+
+def test_a_stateless_one_and_one_without_sums(tmp_path: Path) -> None:
+    spark_files.fill(tmp_path, 3, partitions=0)
+    for path in tmp_path.rglob(".*.crc"):
+        path.unlink()
+    assert newest(tmp_path) == 2
+
+
+def test_nothing_committed_is_whole(tmp_path: Path) -> None:
+    assert committed_batches(tmp_path / "nothing") == [-1]
+    spark_files.fill(tmp_path, 0)
+    assert committed_batches(tmp_path) == [-1]
+    assert newest(tmp_path) == -1
+    assert last_bucket(tmp_path, -1) == 0
+
+
+def test_all_commits_gone_is_not_the_beginning(checkpoint: Path) -> None:
+    for path in (checkpoint / "commits").iterdir():
+        path.unlink()
+    assert committed_batches(checkpoint) == []
+    assert newest(checkpoint) is None
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("folder", ["offsets", "commits"])
+def test_a_damaged_log_file(checkpoint: Path, folder: str, how: str) -> None:
+    spoil(checkpoint / folder / str(LAST), how)
+    assert newest(checkpoint) == LAST - 1
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_damaged_change_of_the_state(checkpoint: Path, how: str) -> None:
+    """What is made on top of it is no good either, up to the next snapshot."""
+    spoil(only(checkpoint, "state/0/1/5_*.changelog"), how)
+    assert newest(checkpoint) == 3
+    spoil(only(checkpoint, "state/0/0/2_*.changelog"), how)
+    assert newest(checkpoint) == 3, "there is a snapshot after that"
+    assert first_whole(checkpoint, [1, 0]) == 0
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("file", ["3_*.zip", "SSTs/3_*.sst"])
+def test_a_damaged_snapshot_is_taken_out_where_the_changes_do(
+    checkpoint: Path, file: str, how: str
+) -> None:
+    """Spark would load the newest snapshot, whole or not."""
+    spoil(only(checkpoint, f"state/0/1/{file}"), how)
+    assert newest(checkpoint) == LAST
+    assert list(checkpoint.glob("state/0/1/3_*.zip")) == []
+    assert list(checkpoint.glob("state/0/0/3_*.zip")) != []
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_damaged_snapshot_without_the_changes(checkpoint: Path, how: str) -> None:
+    only(checkpoint, "state/0/1/3_*.changelog").unlink()
+    assert newest(checkpoint) == LAST
+    spoil(only(checkpoint, "state/0/1/3_*.zip"), how)
+    assert newest(checkpoint) == 1
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "changed"])
+@pytest.mark.parametrize("file", ["state/0/_metadata/metadata", "state/0/0/_metadata/schema"])
+def test_a_damaged_file_that_every_batch_needs(checkpoint: Path, file: str, how: str) -> None:
+    spoil(checkpoint / file, how)
+    assert newest(checkpoint) is None
+
+
+@pytest.mark.parametrize("sums", [b"", b"crc\0", b"no sums at all", b"crc\0\0\0\0\0"])
+def test_sums_that_are_no_sums(checkpoint: Path, sums: bytes) -> None:
+    (checkpoint / "offsets" / f".{LAST}.crc").write_bytes(sums)
+    assert newest(checkpoint) == LAST - 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"v2", b"x\n{}", b"v2\n[]", b"v2\nnull", b"v2\n{", b"\xff\xfe", b'v2\n{"stateUniqueIds":[1]}'],
+)
+def test_a_commit_that_is_none(checkpoint: Path, content: bytes) -> None:
+    spark_files.write(checkpoint / "commits" / str(LAST), content)
+    assert newest(checkpoint) == LAST - 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"v1\n{}\n{}",
+        b"v1\n{",
+        b'v1\n{"batchWatermarkMs":0}',
+        b'v1\n{"batchWatermarkMs":0}\n[]',
+        b"v9\n{}\n{}",
+    ],
+)
+def test_a_plan_that_is_none(checkpoint: Path, content: bytes) -> None:
+    spark_files.write(checkpoint / "offsets" / str(LAST), content)
+    assert newest(checkpoint) == LAST - 1
+
+
+def test_older_commits_that_were_purged_are_not_needed(checkpoint: Path) -> None:
+    for batch in (0, 1, 2, 3):
+        (checkpoint / "commits" / str(batch)).unlink()
+    assert newest(checkpoint) == LAST
+    spark_files.write(
+        checkpoint / "state/0/0/4_another.changelog", b"of a timeline that was abandoned"
+    )
+    assert newest(checkpoint) is None, "nobody knows which one it is"
+
+
+def test_going_back_keeps_the_plan_or_not(checkpoint: Path) -> None:
+    cut_back(checkpoint, LAST, keep_plan=True)
+    assert numbered(checkpoint / "offsets")[-1] == LAST + 1
+    cut_back(checkpoint, LAST, keep_plan=False)
+    assert numbered(checkpoint / "offsets")[-1] == LAST
+    cut_back(checkpoint, 2, keep_plan=True)
+    assert (numbered(checkpoint / "offsets"), numbered(checkpoint / "commits")) == (
+        [0, 1, 2, 3],
+        [0, 1, 2],
+    )
+    assert not (checkpoint / "offsets" / ".4.crc").exists()
+
+
+def test_a_damaged_plan_is_not_kept(checkpoint: Path) -> None:
+    spoil(checkpoint / "offsets" / str(LAST + 1), "cut")
+    assert newest(checkpoint) == LAST
+    cut_back(checkpoint, LAST, keep_plan=True)
+    assert numbered(checkpoint / "offsets")[-1] == LAST
+
+
+def test_a_damaged_first_plan_is_not_kept(tmp_path: Path) -> None:
+    spark_files.fill(tmp_path, 0)
+    spoil(tmp_path / "offsets" / "0", "empty")
+    cut_back(tmp_path, -1, keep_plan=True)
+    assert numbered(tmp_path / "offsets") == []
+
+
+@pytest.mark.parametrize("keep_plan", [True, False])
+def test_of_a_first_batch_that_is_planned_anew_no_state_is_left(
+    tmp_path: Path, keep_plan: bool
+) -> None:
+    """The batch wrote its state and was not committed. Spark runs its plan again over that
+    state, but plans none where there is some.
+    """
+    spark_files.fill(tmp_path, 1, plan=False)
+    (tmp_path / "commits" / "0").unlink()
+    cut_back(tmp_path, -1, keep_plan=keep_plan)
+    assert (tmp_path / "offsets" / "0").exists() == keep_plan == (tmp_path / "state").exists()
+
+
+def test_a_link_keeps_its_content(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").hardlink_to(checkpoint / "offsets" / str(LAST))
+    cut_back(checkpoint, 0, keep_plan=False)
+    assert (tmp_path / "link").read_bytes()

@@ -1,0 +1,39 @@
+"""Where the archive of the broker's classes is: another Java or other jars have another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.local import kafka_classes
+
+
+def test_an_archive_is_for_one_java_and_one_set_of_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
+    java, other, jar, more = (tmp_path / name for name in ("java", "other", "a.jar", "b.jar"))
+    for path in (java, other, jar, more):
+        path.write_text(path.name)
+    places = [
+        kafka_classes.archive(*given)
+        for given in ((java, [jar]), (other, [jar]), (java, [more]), (java, [jar, more]))
+    ]
+    assert len(set(places)) == 4
+    assert kafka_classes.archive(java, [jar]) == places[0]
+    jar.write_text("another content")
+    assert kafka_classes.archive(java, [jar]) != places[0]
+
+
+def test_a_broker_without_an_archive_starts_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
+    java = tmp_path / "java"
+    java.touch()
+    assert kafka_classes.options(java, []) == []
+    kafka_classes.archive(java, []).touch()
+    assert kafka_classes.options(java, []) == [
+        f"-XX:SharedArchiveFile={kafka_classes.archive(java, [])}"
+    ]

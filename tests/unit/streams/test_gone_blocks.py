@@ -1,0 +1,102 @@
+"""What is gone of the blocks after a position."""
+
+from __future__ import annotations
+
+import pytest
+
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.codec.catalog import TopicSettings
+from anabranch.ports import TopicPartition
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.streams import gone_blocks
+from anabranch.streams.gone_blocks import gone_range, last_gone, missing_blocks
+
+PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
+
+
+@pytest.fixture
+def log() -> LocalEventLog:
+    made = LocalEventLog()
+    made.admin().create([TopicSettings("s.0", 2)])
+    writer = made.writer()
+    for n in range(10):
+        writer.send(PLACES[n % 2], b"%d" % n)
+    writer.flush()
+    return made
+
+
+def log_state(upto: int = 5) -> LogState:
+    """Bucket n has a block in each partition, at offset n - 1."""
+    made = LogState("0")
+    made.apply(0, EpochStarted("0", "f", "t"))
+    parts = tuple(Part(b, p, "t", 1, b - 1, b, 1, 0) for b in range(1, upto + 1) for p in (0, 1))
+    made.apply(1, BoundaryRecord("0", 0, BatchId("a", 0), None, upto, parts))
+    return made
+
+
+def missing(log: LocalEventLog, after: int, of: LogState | None = None) -> int | None:
+    return missing_blocks(
+        log.reader(), lambda writer: f"s.{writer}", of if of is not None else log_state(), after
+    )
+
+
+def test_everything_is_there(log: LocalEventLog) -> None:
+    assert [missing(log, after) for after in (0, 3, 5, 9)] == [None] * 4
+    assert missing(log, 0, LogState("0")) is None
+
+
+def test_the_first_bucket_that_is_gone_is_named(log: LocalEventLog) -> None:
+    log.admin().delete_before({PLACES[1]: 3})
+    assert [missing(log, after) for after in (0, 1, 2, 3, 4)] == [1, 2, 3, None, None]
+
+
+def test_what_the_log_describes_no_more_is_gone(log: LocalEventLog) -> None:
+    log.admin().delete_before({PLACES[1]: 3})
+    of = log_state()
+    of.forget(3)
+    assert [missing(log, after, of) for after in (0, 2, 3)] == [1, 3, None]
+    assert gone_range(log.reader(), lambda writer: f"s.{writer}", of, 0) is None
+
+
+def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(after: int) -> tuple[int, int] | None:
+        return gone_range(log.reader(), lambda writer: f"s.{writer}", log_state(), after)
+
+    assert gone(0) is None
+    log.admin().delete_before({PLACES[1]: 3})
+    assert [gone(after) for after in (0, 1, 3, 9)] == [(1, 3), (2, 3), None, None]
+    monkeypatch.setattr(gone_blocks, "ASK_BUCKETS_MAX", 2)
+    assert gone(0) == (1, 2), "what is gone beyond it is asked for afterwards"
+
+
+def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:
+    """What a new reader leaves out: what nobody has of it, in any partition, and what is not
+    described any more.
+    """
+    reader = log.reader()
+    assert last_gone(reader, lambda writer: f"s.{writer}", log_state()) == 0
+    assert last_gone(reader, lambda writer: f"s.{writer}", LogState("0")) == 0
+    of = log_state()
+    of.forget(2)
+    assert last_gone(reader, lambda writer: f"s.{writer}", of) == 2
+    log.admin().delete_before({PLACES[1]: 3})
+    assert last_gone(reader, lambda writer: f"s.{writer}", log_state()) == 3
+
+
+@pytest.mark.parametrize(("digest", "expected"), [(0, 0), (1, 3)])
+def test_what_another_writer_has_too_is_not_gone(
+    log: LocalEventLog, digest: int, expected: int
+) -> None:
+    log.admin().create([TopicSettings("s.1", 2)])
+    log.admin().delete_before({PLACES[1]: 3})
+    both = LogState("01")
+    for offset, writer in enumerate("01"):
+        both.apply(offset, EpochStarted(writer, "f", "t"))
+        parts = tuple(
+            Part(b, p, "t", 1, b - 1, b, 1, digest * offset) for b in range(1, 6) for p in (0, 1)
+        )
+        both.apply(2 + offset, BoundaryRecord(writer, offset, BatchId(writer, 0), None, 5, parts))
+    assert last_gone(log.reader(), lambda writer: f"s.{writer}", both) == 3
+    assert last_gone(log.reader(), lambda writer: f"s.{writer}", both, by_any=True) == expected

@@ -1,0 +1,156 @@
+"""A stream whose stage was sold, as a reader of another owner sees it: signed by its owner, by the
+partner who runs it for a while, and by nobody else.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.signing import SigningKey
+from anabranch.codec.catalog import topic_settings
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.streams.stream_logs import open_stream
+from anabranch.streams.stream_signers import PublishedSigners
+from harness.signed_streams import OWNED, TOPIC, SignedStream
+
+
+@pytest.fixture
+def world() -> SignedStream:
+    return SignedStream()
+
+
+@pytest.fixture
+def sold(world: SignedStream) -> SignedStream:
+    """North runs the stage, south does, and it comes home."""
+    world.run("north")
+    world.name_signer("south")
+    world.run("south", is_honest=False)
+    world.run("north")
+    return world
+
+
+def test_a_stage_that_was_sold_is_read_by_who_believes_its_owner(sold: SignedStream) -> None:
+    with closing(sold.read()) as reader:
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 0)
+        sold.name_signer("south", is_withdrawn=True)
+        sold.run("north")
+        reader.read_to_end()
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (8, 0)
+
+
+def test_keys_of_the_owner_alone_lose_it(sold: SignedStream) -> None:
+    """What ``participant`` is for."""
+    with closing(sold.read(keys=[sold.keys["north"].public.hex()])) as reader:
+        assert reader.log_state.upto == 2
+        assert reader.counts["off_chain"] == 2
+
+
+def test_a_partner_counts_from_the_owners_word_until_its_withdrawal(world: SignedStream) -> None:
+    world.run("north")
+    world.name_signer("south", by="south")
+    with closing(world.read()) as reader:
+        world.run("south", is_honest=False)
+        reader.read_to_end()
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (2, 3)
+        world.name_signer("south")
+        world.name_signer("south", is_withdrawn=True)
+        world.run("south", is_honest=False)
+        reader.read_to_end()
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (2, 6)
+
+
+def test_a_key_counts_until_it_is_revoked_and_what_it_signed_stays(world: SignedStream) -> None:
+    world.run("north")
+    old, new = world.keys["north"], SigningKey.generate("north", "2")
+    world.publish(new)
+    world.run("north", key=new)
+    world.clock.advance(1)
+    world.publish(old, is_revoked=True)
+    world.run("north", key=new)
+    with closing(world.read()) as reader:
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 0)
+        world.run("north", key=old, is_honest=False)
+        reader.read_to_end()
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 3)
+
+
+def test_who_signs_in_anothers_name_is_not_believed(world: SignedStream) -> None:
+    world.run("north", key=SigningKey("north", "1", b"t" * 32), is_honest=False)
+    with closing(world.read()) as reader:
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (0, 3)
+
+
+@pytest.mark.parametrize(("by", "rejected"), [("north", 0), ("south", 1)])
+def test_a_log_snapshot_is_the_owners_alone(sold: SignedStream, by: str, rejected: int) -> None:
+    sold.sum_up(by)
+    with closing(sold.read()) as reader:
+        assert reader.counts["undecodable"] == rejected
+        assert reader.log_state.upto == 6
+
+
+def test_who_writes_goes_on_from_what_readers_of_other_owners_know(world: SignedStream) -> None:
+    """Whatever a partner has written that was not named."""
+    world.run("north")
+    world.run("south", is_honest=False)
+    world.bucket = 2
+    world.run("north")
+    with closing(world.read()) as reader:
+        assert (reader.log_state.upto, reader.counts["off_chain"]) == (4, 0)
+
+
+class Silent:
+    """The logs of keys do not answer for a while."""
+
+    def __init__(self, of: PublishedSigners) -> None:
+        self._of, self._refresh = of, of.refresh
+        self.times = 2
+
+    def __call__(self) -> None:
+        if self.times:
+            self.times -= 1
+            raise Unavailable("planted")
+        self._refresh()
+
+
+def test_records_wait_while_the_logs_of_keys_do_not_answer(
+    sold: SignedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Silent] = []
+    init = PublishedSigners.__init__
+
+    def silent(self: PublishedSigners, log: LocalEventLog, *rest: object) -> None:
+        init(self, log, *rest)  # type: ignore[arg-type]
+        made.append(Silent(self))
+        monkeypatch.setattr(self, "refresh", made[-1], raising=False)
+
+    monkeypatch.setattr(PublishedSigners, "__init__", silent)
+    reader = open_stream(sold.log, sold.billing(participant="north"), "tolls")
+    assert (reader.poll(0), reader.offset_next, reader.log_state.upto) == (0, 0, 0)
+    reader.read_to_end()
+    assert (made[0].times, reader.log_state.upto, reader.counts["undecodable"]) == (0, 6, 0)
+    reader.close()
+
+
+def test_an_owner_without_a_log_of_keys_is_waited_for(world: SignedStream) -> None:
+    with pytest.raises(Unavailable):
+        world.read(participant="east")
+
+
+def test_a_log_whose_writers_set_the_times_is_rejected(world: SignedStream) -> None:
+    log = LocalEventLog(world.clock)
+    config = {"message.timestamp.type": "CreateTime"}
+    log.admin().create([topic_settings("boundaries", TOPIC, config=config)])
+    with pytest.raises(ConfigurationError, match="LogAppendTime"):
+        open_stream(log, world.billing(participant="north"), "tolls")
+
+
+def test_a_runner_sees_whether_it_may_sign(world: SignedStream) -> None:
+    with closing(PublishedSigners(world.log, world.topics, OWNED)) as signers:
+        now = world.clock.now_ms
+        assert [signers.may_sign(who, now()) for who in ("north", "south")] == [True, False]
+        world.name_signer("south")
+        signers.refresh()
+        assert signers.may_sign("south", now())
