@@ -10,10 +10,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -28,11 +31,12 @@ from confluent_kafka.admin import (
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.field_types import Field
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.local import probe
 from anabranch.operating.give_up import GiveUp
-from anabranch.pipeline.model import Pipeline
+from anabranch.pipeline.model import EventTime, KafkaColumn, Pipeline
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
@@ -192,6 +196,52 @@ def test_headers_that_are_not_as_one_expects_disturb_nobody(source: Source, kafk
         (b"[]", b"3"),
         (b"", b"4"),
     ]
+
+
+def test_parts_of_the_kafka_record_are_columns(log: KafkaEventLog, topic_prefix: str) -> None:
+    """... and the time of the producer is the event time."""
+    parts: dict[str, tuple[str, Any]] = {
+        "k": ("string", "key"),
+        "h": ("string", "header"),
+        "sent": ("timestamp-millis", "timestamp"),
+        "part": ("int", "partition"),
+        "at": ("long", "offset"),
+        "of": ("string", "topic"),
+    }
+    columns = tuple(
+        KafkaColumn(
+            field=Field(name, kind, nullable=name in ("k", "h", "sent")), part=part, header="h"
+        )
+        for name, (kind, part) in parts.items()
+    )
+    of = pipeline(
+        topic_prefix,
+        bounded=True,
+        columns=columns,
+        event_time=EventTime(field=None, of_producer=True),
+    )
+    create_topics(log, of)
+    source = Source(log, of)
+    before_ms = SystemClock().now_ms()
+    source.produce(0, report(None, 1), headers=[("h", b"1"), ("h", b"2")])
+    source.produce(1, report(None, 2), headers=[("h", None)])
+    source.produce(0, report(None, 3), headers=[("h", b"\xff")])
+    source.produce(0, report(None, 4))
+    source.run(source.process(), before_ms // 100)
+    wait_until(lambda: len(source.view.cars()) == 3, DEADLINE_S, "rows are missing")
+    rows = pa.concat_tables(source.view.stable().values()).sort_by("car").to_pylist()
+    assert [tuple(row[name] for name in ("k", "h", "part", "at", "of")) for row in rows] == [
+        ("key", "2", 0, 0, source.topic),
+        ("key", None, 1, 0, source.topic),
+        ("key", None, 0, 2, source.topic),
+    ]
+    for row in rows:
+        assert before_ms <= row["event_time"] <= SystemClock().now_ms()
+        assert row["sent"] == datetime.fromtimestamp(0, UTC) + timedelta(
+            milliseconds=row["event_time"]
+        )
+    assert [headers["anabranch-reason"] for _, headers in source.dead()] == [b"wrong_type"]
+    source.close()
 
 
 def test_a_late_record_is_a_dead_letter(source: Source) -> None:

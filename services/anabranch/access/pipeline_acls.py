@@ -437,7 +437,7 @@ def _pipeline_topics(pipeline: Pipeline) -> Iterator[_Topic]:
     for source in pipeline.sources.values():
         for topic in source.topics:
             yield _Topic(
-                "arrivals" if source.event_time.field is None else "input",
+                "arrivals" if source.event_time.is_arrival else "input",
                 topic,
                 source=source.name,
             )

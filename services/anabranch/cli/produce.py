@@ -143,7 +143,7 @@ def _pause_ms(every: str) -> int:
         raise ConfigurationError(f"--every {every}: {error}") from error
 
 
-def _checked(path: Path, lines: Lines, now: bool, progress: Progress) -> tuple[int, int]:
+def _checked(path: Path, lines: Lines, now: bool, progress: Progress) -> tuple[int, float]:
     """Check all lines of a file, and return (their number, the shift of their event times).
 
     The shift makes the newest event time the present if ``now`` is true; else it is 0. Fails at the
@@ -152,7 +152,7 @@ def _checked(path: Path, lines: Lines, now: bool, progress: Progress) -> tuple[i
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.operating.produce import read_lines
 
-    newest: int | None = None
+    newest: float | None = None
     total = 0
     try:
         with path.open("rb") as file:
@@ -195,7 +195,7 @@ class _Sender:
         self.sent = 0
         """Number of records that are in the topic."""
 
-    def send_file(self, path: Path, shift: int) -> None:
+    def send_file(self, path: Path, shift: float) -> None:
         """Send the lines of a checked file, with ``shift`` added to their event times."""
         from anabranch.operating.produce import read_lines
 
@@ -233,18 +233,18 @@ class _Sender:
 
         lines, clock = self._lines, SystemClock()
         made = islice(rows(self._target.source, seed), self._total)
-        field = self._target.source.event_time.field
         while not stopping.is_set():
-            own = {} if field is None else {field: lines.shown(lines.now(clock.now_ms()))}
+            time = lines.now(clock.now_ms())
             some = [
-                json.dumps(own | row).encode() for row in islice(made, 1 if pause_ms else _AT_ONCE)
+                json.dumps(lines.timed(row, time)).encode()
+                for row in islice(made, 1 if pause_ms else _AT_ONCE)
             ]
             if not some:
                 break
             self._send(some, 0)
             stopping.wait(pause_ms / 1_000)
 
-    def _send(self, some: list[bytes], shift: int) -> None:
+    def _send(self, some: list[bytes], shift: float) -> None:
         """Send lines, wait until they are in the topic, and show how many are."""
         self.sent += self._target.send(self._lines.records(some, shift))
         if self._total is None:

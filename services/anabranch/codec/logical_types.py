@@ -32,9 +32,9 @@ UUID_PATTERN: Final = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
 """In the syntax of RE2 and of Python; for Python to be used with ``fullmatch``."""
 _UUID: Final = re.compile(UUID_PATTERN.strip("^$"))
 _LOCAL_TIME: Final = (
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?:(:[0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
 )
-_ZONE: Final = r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+_ZONE: Final = r"([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
 _TIMESTAMPS: Final = {
     kind: (
         re.compile(_LOCAL_TIME + ("()" if kind in LOCAL_TIMESTAMPS else _ZONE)),
@@ -75,7 +75,7 @@ def timestamp_of(text: object, kind: str) -> int:
             if is_local
             else "expected a time such as 2026-05-01T14:00:00.250Z",
         )
-    day, time, fraction, zone = match.groups()
+    day, minute, second, fraction, zone = match.groups()
     digits = (fraction or "").ljust(9, "0")
     if digits[places:].strip("0"):
         raise UnfitError(
@@ -83,7 +83,7 @@ def timestamp_of(text: object, kind: str) -> int:
         )
     try:
         found = datetime.fromisoformat(
-            f"{day}T{time}{(zone or 'Z').upper().replace('Z', '+00:00')}"
+            f"{day}T{minute}{second or ':00'}{(zone or 'Z').upper().replace('Z', '+00:00')}"
         )
     except ValueError as error:
         raise UnfitError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from anabranch.codec import event_times
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Decoded
 from anabranch.codec.framing import VALUE_SCHEMA_ID
@@ -97,7 +98,7 @@ class Batch:
             del found[number]
         return found if any(header is not None for header in found) else None
 
-    def numbers(self, decoded: Decoded) -> event_time.Times | None:
+    def numbers(self, decoded: Decoded) -> event_times.Times | None:
         """Return the record number of each decoded row, or None if row i is record i."""
         if not self.heartbeats:
             return None if decoded.rows is None else np.asarray(decoded.rows, dtype=np.int64)
@@ -189,8 +190,8 @@ def judge(
     """
     numbers = batch.numbers(decoded)
     rejected = _undecodable(batch, decoded)
-    arrived = _arrivals(batch, limits) if source.event_time.field is None else None
-    timed = _event_time(decoded.table, numbers, source, arrived)
+    arrived = _arrivals(batch, limits) if source.event_time.is_arrival else None
+    timed = _event_time(batch, decoded.table, numbers, source, arrived)
     if timed.bad is not None:
         rejected += _without_event_time(batch, decoded.table, numbers, source, timed.bad)
     times = timed.event_time_ms
@@ -246,7 +247,7 @@ def judge(
     )
 
 
-def _number(numbers: event_time.Times | None, row: int) -> int:
+def _number(numbers: event_times.Times | None, row: int) -> int:
     """Return the record number of decoded row ``row``."""
     return row if numbers is None else int(numbers[row])
 
@@ -260,17 +261,20 @@ def _undecodable(batch: Batch, decoded: Decoded) -> list[tuple[int, RecordReject
 
 
 def _late_through_partition(
-    batch: Batch, numbers: event_time.Times | None, times: event_time.Times, limits: EventTimeLimits
-) -> event_time.Mask:
+    batch: Batch,
+    numbers: event_times.Times | None,
+    times: event_times.Times,
+    limits: EventTimeLimits,
+) -> event_times.Mask:
     """Return which rows, if late, are late only because their partition was discovered late."""
     upto = np.repeat(
         [limits.never_late.get(chunk.at, 0) for chunk in batch.chunks], np.diff(batch.first)
     )
-    excused: event_time.Mask = times <= (upto if numbers is None else upto[numbers])
+    excused: event_times.Mask = times <= (upto if numbers is None else upto[numbers])
     return excused
 
 
-def _arrivals(batch: Batch, limits: EventTimeLimits) -> event_time.Times:
+def _arrivals(batch: Batch, limits: EventTimeLimits) -> event_times.Times:
     """Return each record's arrival in ms, heartbeats included; 0 if its timestamp is unusable."""
     last = dict(limits.newest_ms)
     found = []
@@ -283,43 +287,51 @@ def _arrivals(batch: Batch, limits: EventTimeLimits) -> event_time.Times:
 
 
 def _event_time(
+    batch: Batch,
     table: pa.Table,
-    numbers: event_time.Times | None,
+    numbers: event_times.Times | None,
     source: Source,
-    arrived: event_time.Times | None,
-) -> event_time.Timed:
+    arrived: event_times.Times | None,
+) -> event_times.Timed:
+    rule = source.event_time
+    if rule.field is not None:
+        return event_times.times_of(event_times.column_at(table, rule.field), rule.unit, rule.zone)
     if arrived is not None:
         return event_time.from_arrivals(arrived if numbers is None else arrived[numbers])
-    assert source.event_time.field is not None, "it has a field, or arrival"  # noqa: S101
-    return event_time.from_field(table, source.event_time.field, source.event_time.unit)
+    stamps = np.asarray(
+        list(chain.from_iterable(chunk.timestamps_ms for chunk in batch.chunks)), dtype=np.int64
+    )
+    return event_time.from_producers(stamps if numbers is None else stamps[numbers])
 
 
 def _without_event_time(
     batch: Batch,
     table: pa.Table,
-    numbers: event_time.Times | None,
+    numbers: event_times.Times | None,
     source: Source,
-    bad: event_time.Mask,
+    bad: event_times.Mask,
 ) -> list[tuple[int, RecordRejected]]:
-    result = []
+    rule, result = source.event_time, []
     for row in np.flatnonzero(bad).tolist():
         number = _number(numbers, row)
-        if source.event_time.field is not None:
-            why = event_time.unusable(
-                table.column(source.event_time.field)[row].as_py(),
-                f"field {source.event_time.field}",
+        if rule.field is not None:
+            why = event_times.unusable(
+                event_times.column_at(table, rule.field)[row].as_py(),
+                f"field {rule.field}",
+                has_zone=rule.zone is not None,
             )
         else:
             chunk, index = batch.locate(number)
-            why = event_time.unusable(
-                batch.chunks[chunk].timestamps_ms[index], "the broker's timestamp"
+            whose = "broker" if rule.is_arrival else "producer"
+            why = event_times.unusable(
+                batch.chunks[chunk].timestamps_ms[index], f"the {whose}'s timestamp"
             )
         result.append((number, why))
     return result
 
 
 def _heartbeats(
-    batch: Batch, arrived: event_time.Times | None, above_ms: int
+    batch: Batch, arrived: event_times.Times | None, above_ms: int
 ) -> tuple[dict[int, int], list[tuple[int, RecordRejected]]]:
     """Return (largest event time stated by heartbeats, per chunk; rejected heartbeats).
 
@@ -349,7 +361,7 @@ def _heartbeats(
             )
             continue
         if not 1 <= event_time_ms <= EVENT_TIME_MS_MAX:
-            rejected.append((number, event_time.unusable(event_time_ms, f"header {HEARTBEAT}")))
+            rejected.append((number, event_times.unusable(event_time_ms, f"header {HEARTBEAT}")))
         elif arrived is None and event_time_ms > above_ms:
             why = (
                 f"header {HEARTBEAT} is {event_time_ms}, too far ahead of the clock or of the"
@@ -362,7 +374,10 @@ def _heartbeats(
 
 
 def _facts(
-    batch: Batch, numbers: event_time.Times | None, marks: event_time.Times, stated: dict[int, int]
+    batch: Batch,
+    numbers: event_times.Times | None,
+    marks: event_times.Times,
+    stated: dict[int, int],
 ) -> list[ChunkFacts]:
     """Return the next offset and the largest event time of each chunk. ``marks`` holds each row's
     event time, or 0 if it must not count; ``stated`` the heartbeats' times by chunk index.

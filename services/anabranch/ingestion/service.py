@@ -37,6 +37,7 @@ from anabranch.ingestion.awaited_input import AwaitedInput
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
 from anabranch.ingestion.earlier_shards import EarlierShards
+from anabranch.ingestion.kafka_columns import KafkaColumns
 from anabranch.ingestion.other_logs import (
     OtherLogs,
     check_own_partitions,
@@ -179,8 +180,8 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
         source.topics,
         source.record.avro,
         source.format,
-        source.event_time.field,
-        source.event_time.unit,
+        *([[repr(column) for column in source.columns]] if source.columns else []),
+        source.event_time.model_dump(mode="json"),
         source.late,
         source.extra_fields,
         bucket_ms,
@@ -209,6 +210,7 @@ class IngestionService:
         if registry is not None and kind is not None:
             schema_of = partial(self._schema_of, registry, kind)
         self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
+        self._columns = KafkaColumns(source, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS
         self._record_bytes = _RECORD_BYTES_AT_FIRST
         self._append_next_ms = 0
@@ -297,7 +299,7 @@ class IngestionService:
             REPLICA,
             fingerprint(source, self._pipeline.bucket_ms),
             context.entropy.token(),
-            schema=schema_text(source.record.arrow_schema().append(EVENT_TIME_FIELD)),
+            schema=schema_text(source.rows.arrow_schema().append(EVENT_TIME_FIELD)),
             bucket_ms=self._pipeline.bucket_ms,
         )
         before = EarlierShards(context, source, self._stream, started).ended()
@@ -357,7 +359,7 @@ class IngestionService:
         self._reader = log.reader(
             committed=True,
             headers=True,
-            timestamps=self._source.event_time.field is None,
+            timestamps=self._source.needs_timestamps,
             follows=True,
         )
         # Probes count records of open transactions too: a partition with records that may still
@@ -492,7 +494,9 @@ class IngestionService:
             self._finish()
 
     def _decode(self, batch: Batch) -> Decoded:
-        return self._decoder.decode(batch.values(), batch.schema_ids())
+        """Return the rows of ``batch``, without event time, and the records that are none."""
+        decoded = self._decoder.decode(batch.values(), batch.schema_ids())
+        return self._columns.add(batch, decoded)
 
     def _schema_of(
         self, registry: SchemaRegistry, kind: SchemaKind, key: SchemaKey, /

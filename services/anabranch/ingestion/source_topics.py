@@ -12,6 +12,8 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin
 
@@ -75,15 +77,7 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
             f" write shards: {partitions}, or give {source.topics[0]} more partitions"
         )
     settings = {topic: admin.settings(topic) for topic in source.topics}
-    if source.event_time.field is None:
-        for topic, values in settings.items():
-            if values.get("message.timestamp.type") != "LogAppendTime":
-                raise InputError(
-                    f"source {source.name}: 'event_time: arrival' needs"
-                    f" message.timestamp.type=LogAppendTime on topic {topic}; it has"
-                    f" {values.get('message.timestamp.type', 'none')}, the producer's clock: alter"
-                    " the topic, or name a time field"
-                )
+    _check_timestamps(source, settings)
     largest = max(
         int(values.get("max.message.bytes", MESSAGE_BYTES_DEFAULT)) for values in settings.values()
     )
@@ -95,6 +89,30 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
         tuple(name for topic, name in others.items() if topic in found),
         kept_ms(admin.settings(source.dead_letter)),
     )
+
+
+def _check_timestamps(source: Source, settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Check that the timestamps of the input topics are of the clock that event times need."""
+    rule = source.event_time
+    if rule.field is not None:
+        return
+    wanted = "LogAppendTime" if rule.is_arrival else "CreateTime"
+    for topic, values in settings.items():
+        found = values.get("message.timestamp.type", "none" if rule.is_arrival else wanted)
+        if found == wanted:
+            continue
+        if rule.is_arrival:
+            raise InputError(
+                f"source {source.name}: 'event_time: arrival' needs"
+                f" message.timestamp.type=LogAppendTime on topic {topic}; it has {found}, the"
+                " producer's clock: alter the topic, write event_time: {timestamp: create}, or name"
+                " a time field"
+            )
+        raise InputError(
+            f"source {source.name}: 'event_time: {{timestamp: create}}' needs"
+            f" message.timestamp.type=CreateTime on topic {topic}; it has {found}, the broker's"
+            " clock: alter the topic, or write event_time: arrival"
+        )
 
 
 def _dead_letter(admin: LogAdmin, source: Source, found: dict[str, int], largest: int) -> int:

@@ -54,7 +54,7 @@ def topics_of(
     for source in pipeline.sources.values():
         for topic in source.topics:
             add(
-                "arrivals" if source.event_time.field is None else "input",
+                "arrivals" if source.event_time.is_arrival else "input",
                 "input",
                 topic,
                 max(pipeline.partitions, source.shards),

@@ -7,12 +7,17 @@ are not. Sending the same lines again repeats their records.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
+import pyarrow as pa
+
 from anabranch.codec.edge import Decoder
+from anabranch.codec.field_types import Field
 from anabranch.codec.formats import FORMATS, Register
-from anabranch.codec.logical_types import TIMESTAMPS, text_of_timestamp, timestamp_of
+from anabranch.codec.iso_times import milliseconds, zone_of
+from anabranch.codec.logical_types import TIMESTAMPS, UnfitError, text_of_timestamp, timestamp_of
 from anabranch.codec.partitions import partition_of
 from anabranch.pipeline.model import Pipeline, Source
 from anabranch.ports import EventLog, LogWriter, SchemaRegistry, TopicPartition
@@ -20,7 +25,8 @@ from anabranch.protocol.edge.delivery import BEGINNING
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 _LINES_AT_ONCE: Final = 4_096
-_UNITS_PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS_PER_S: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 class Input(Protocol):
@@ -51,7 +57,10 @@ class Lines:
             raise ConfigurationError(
                 f"--key {key}: record {source.record.name} has no such field; it has {known}"
             )
-        self._source, self._key = source, key
+        self._source, self._rule = source, source.event_time
+        key_field = None if key is None else source.record.field(key)
+        self._key = None if key_field is None else key_field.json_name
+        self._path = _json_path(source.record.fields, source.event_time.field)
         self._decode = Decoder(source.record, "json", source.extra_fields).decode
         self._values = FORMATS[source.format].from_json(source.record, register)
 
@@ -64,38 +73,83 @@ class Lines:
             else None
         )
 
-    def newest(self, lines: list[bytes]) -> int | None:
+    def newest(self, lines: list[bytes]) -> int | float | None:
         """Return the latest event time of checked lines, in the unit of its field; None: records of
         this source have no event time.
         """
-        field = self._source.event_time.field
-        return None if field is None else max(self._time(json.loads(line)) for line in lines)
+        times = [self._time(json.loads(line)) for line in lines] if self._path else []
+        return max((time for time in times if time is not None), default=None)
 
-    def _time(self, row: dict[str, Any]) -> int:
-        """Return the event time of a row, in the unit of its field; of a timestamp, in us."""
-        time = row[self._source.event_time.field or ""]
-        return timestamp_of(time, TIMESTAMPS[-1]) if self._source.event_time.is_timestamp else time
+    def _time(self, row: dict[str, Any]) -> Any:
+        """Return the event time of a row, in the unit of its field; of a text, in us; None: it has
+        none.
+        """
+        value: Any = row
+        for name in self._path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if not self._rule.is_text or value is None:
+            return value
+        try:
+            return timestamp_of(value, TIMESTAMPS[-1])
+        except UnfitError:  # no zone, or more digits than that type has
+            zone = None if self._rule.zone is None else zone_of(self._rule.zone)
+            time_ms = milliseconds(pa.array([value], pa.string()), zone)[0].as_py()
+            return None if time_ms is None else time_ms * 1_000
 
-    def shown(self, time: int) -> int | str:
-        """Return an event time in the form of a row's field: a number, or a timestamp's text."""
-        return text_of_timestamp(time) if self._source.event_time.is_timestamp else time
+    def _shown(self, time: Any) -> Any:
+        """Return an event time in the form of a row's field: a number, or a text."""
+        if not self._rule.is_text:
+            return time
+        if self._rule.zone is None:
+            return text_of_timestamp(time)
+        found = (_EPOCH + timedelta(microseconds=time)).astimezone(zone_of(self._rule.zone))
+        return found.replace(tzinfo=None).isoformat(timespec="milliseconds")
 
     def now(self, now_ms: int) -> int:
-        """Return ``now_ms`` in the unit of the event-time field; of a timestamp, in us."""
-        return now_ms * _UNITS_PER_S[self._source.event_time.unit] // 1_000
+        """Return ``now_ms`` in the unit of the event-time field; of a text, in us."""
+        return now_ms * _UNITS_PER_S[self._rule.unit] // 1_000
 
-    def records(self, lines: list[bytes], shift: int = 0) -> Iterator[tuple[bytes | None, bytes]]:
+    def timed(self, row: dict[str, Any], time: float) -> dict[str, Any]:
+        """Return ``row`` with this event time, in the unit of its field; unchanged if the field is
+        in a record that the row does not have.
+        """
+        return _with(row, self._path, self._shown(time)) if self._path else row
+
+    def records(self, lines: list[bytes], shift: float = 0) -> Iterator[tuple[bytes | None, bytes]]:
         """Yield key and value of checked lines, with ``shift`` added to their event times."""
-        field = self._source.event_time.field
         keys: list[bytes | None] = [None] * len(lines)
         if shift or self._key is not None:
             rows = [json.loads(line) for line in lines]
-            if shift and field is not None:
-                rows = [row | {field: self.shown(self._time(row) + shift)} for row in rows]
+            if shift and self._path:
+                times = [self._time(row) for row in rows]
+                rows = [
+                    row if time is None else self.timed(row, time + shift)
+                    for row, time in zip(rows, times, strict=True)
+                ]
                 lines = [_compact(row) for row in rows]
             if self._key is not None:
                 keys = [str(row.get(self._key)).encode() for row in rows]
         yield from zip(keys, self._values(lines), strict=True)
+
+
+def _json_path(fields: Sequence[Field], path: str | None) -> list[str]:
+    """Return the names in JSON of a column, or part of one; none: it is not in the value."""
+    found = list[str]()
+    for name in path.split(".") if path is not None else []:
+        field = next((each for each in fields if each.name == name), None)
+        if field is None:
+            return []
+        found.append(field.json_name)
+        fields = field.inner
+    return found
+
+
+def _with(row: Any, path: Sequence[str], value: object) -> Any:
+    """Return ``row`` with ``value`` at ``path``; unchanged if there is no record to hold it."""
+    if not isinstance(row, dict):
+        return row
+    name, *rest = path
+    return row | {name: _with(row.get(name), rest, value) if rest else value}
 
 
 def _compact(row: dict[str, Any]) -> bytes:

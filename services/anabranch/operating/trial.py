@@ -17,11 +17,12 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.adapters.spark.query import (
     apply_functions,
@@ -36,6 +37,7 @@ from anabranch.adapters.system.progress import printed
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Decoder
+from anabranch.codec.event_times import column_at, times_of, unusable
 from anabranch.codec.json_records import JsonEncoder
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
@@ -45,11 +47,10 @@ from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 if TYPE_CHECKING:
     from anabranch.codec.record_schema import RecordSchema
-    from anabranch.pipeline.model import Pipeline, Stage
+    from anabranch.pipeline.model import Pipeline, Source, Stage
 
 _EXPECTED: Final = ".expected.jsonl"
 _ROWS: Final = ".jsonl"
-_MS_OF: Final = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
 _TIME: Final = pa.timestamp("ms", "UTC")
 # Time between two rows of a source whose records have no event time of their own.
 _ARRIVAL_MS: Final = 1_000
@@ -117,16 +118,50 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
         ConfigurationError: a line, which the text names, is no record.
     """
     known = pipeline.sources[source]
-    table = _decoded(path, known.record, known.extra_fields, _lines(path))
-    field = known.event_time.field
-    if field is None:
-        times = [number * _ARRIVAL_MS for number in range(table.num_rows)]
+    table = _with_places(
+        known, _decoded(path, sample_record(known), known.extra_fields, _lines(path))
+    )
+    rule = known.event_time
+    if rule.field is None:
+        times = pa.array([number * _ARRIVAL_MS for number in range(table.num_rows)], _TIME)
     else:
-        column = table.column(field)
-        if known.event_time.is_timestamp:
-            column = column.cast(pa.int64())
-        times = [round(time * _MS_OF[known.event_time.unit]) for time in column.to_pylist()]
-    return table.append_column(EVENT_TIME, pa.array(times, _TIME))
+        column = column_at(table, rule.field)
+        timed = times_of(column, rule.unit, rule.zone)
+        if timed.bad is not None:
+            row = int(timed.bad.argmax())
+            why = unusable(column[row].as_py(), f"field {rule.field}", has_zone=bool(rule.zone))
+            raise ConfigurationError(f"{path}: record {row + 1}: {why}")
+        times = pa.array(timed.event_time_ms, _TIME)
+    return table.append_column(EVENT_TIME, times)
+
+
+def sample_record(source: Source) -> RecordSchema:
+    """Return the record of a line in a source's file: that of the values, and its further columns,
+    which a line may leave out.
+    """
+    added = (
+        replace(column.field, nullable=True, has_default=True, default=None)
+        for column in source.columns
+    )
+    return replace(source.record, fields=(*source.record.fields, *added))
+
+
+def _with_places(source: Source, table: pa.Table) -> pa.Table:
+    """Return ``table`` with the place of each line where it names none: its number is its offset in
+    partition 0 of the first topic.
+    """
+    count = table.num_rows
+    stated = {
+        "topic": pa.array([source.topics[0]] * count, pa.string()),
+        "partition": pa.array([0] * count, pa.int32()),
+        "offset": pa.array(range(count), pa.int64()),
+    }
+    for column in source.columns:
+        if column.part in stated:
+            name, index = column.field.name, table.column_names.index(column.field.name)
+            filled = pc.coalesce(table.column(name), stated[column.part])
+            table = table.set_column(index, column.field.arrow, filled)
+    return table
 
 
 def bound_rows(pipeline: Pipeline, binding: str, path: Path | None) -> pa.Table:

@@ -168,7 +168,7 @@ class _PipelineReader(Document):
             key: read_source(self, self._uses, key, value)
             for key, value in sections["sources"].items()
         }
-        records = {name: source.record for name, source in sources.items() if source is not None}
+        records = {name: source.rows for name, source in sources.items() if source is not None}
         records |= {name: binding.record for name, binding in bound.items()}
         stages, stage_shards = expanded(
             self,

@@ -8,6 +8,7 @@ unlimited, as the field's docstring states.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -30,6 +31,7 @@ __all__ = [
     "Field",
     "HaMode",
     "IdleTimeout",
+    "KafkaColumn",
     "LiveSink",
     "Offer",
     "Output",
@@ -49,11 +51,20 @@ class EventTime(_Model):
     """Rule for a row's event time."""
 
     field: str | None
-    """Field of the record; None: the time at which the broker received the record."""
-    unit: Literal["ms", "s", "us"] = "ms"
-    """Unit of the field."""
-    is_timestamp: bool = False
-    """Whether the field is an Avro timestamp; ``unit`` is ``us`` then."""
+    """Column, or with dots a part of a nested one; None: the timestamp of the Kafka record."""
+    unit: Literal["ms", "s", "us", "ns"] = "ms"
+    """Unit of the field; ``us`` of timestamps and texts."""
+    is_text: bool = False
+    """Whether the field is a text in JSON: a timestamp, or a text in ISO 8601."""
+    zone: str | None = None
+    """Zone of fields that name none, such as ``Europe/Berlin``; None: they must name one."""
+    of_producer: bool = False
+    """Whether the timestamp of the Kafka record is the producer's; only without a field."""
+
+    @property
+    def is_arrival(self) -> bool:
+        """Whether it is the time at which the broker received the record."""
+        return self.field is None and not self.of_producer
 
 
 class IdleTimeout(_Model):
@@ -111,6 +122,20 @@ class _Sharded(_Model):
         return []
 
 
+class KafkaColumn(_Model):
+    """Column that holds a part of the Kafka record other than its value."""
+
+    field: Field
+    """Column: its name, type, and for a decoded key the fields inside."""
+    part: Literal["key", "header", "timestamp", "partition", "offset", "topic"]
+    header: str = ""
+    """Name of the header, for the part ``header``."""
+    record: RecordSchema | None = None
+    """Record that a key is; None: the column holds its bytes or text."""
+    format: str = "json"
+    """Format of a decoded key, one of ``codec.formats.FORMATS``."""
+
+
 class Source(_Sharded):
     """Input stream: the user's topics, their record, and the rule for event time."""
 
@@ -118,6 +143,8 @@ class Source(_Sharded):
     record: RecordSchema
     format: str = "json"
     """Format of the records, one of ``codec.formats.FORMATS``."""
+    columns: tuple[KafkaColumn, ...] = ()
+    """Columns after those of the record."""
     event_time: EventTime
     out_of_orderness_ms: int = 0
     """Time in ms by which a record may be older than the newest of its partition."""
@@ -140,6 +167,21 @@ class Source(_Sharded):
     """Position of the first read of a source that has no progress yet. A number: the first record
     with this timestamp, in ms since 1970, or a later one.
     """
+
+    @property
+    def rows(self) -> RecordSchema:
+        """Columns of the stream, without event time, as a record."""
+        if not self.columns:
+            return self.record
+        added = (column.field for column in self.columns)
+        return replace(self.record, fields=(*self.record.fields, *added))
+
+    @property
+    def needs_timestamps(self) -> bool:
+        """Whether rows depend on the timestamps of the Kafka records."""
+        return self.event_time.field is None or any(
+            column.part == "timestamp" for column in self.columns
+        )
 
     def streams(self) -> list[str]:
         """Return the streams that the source consists of, each named like the process that writes

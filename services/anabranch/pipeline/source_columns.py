@@ -14,5 +14,6 @@ if TYPE_CHECKING:
 
 def source_schema(pipeline: Pipeline, stream: str) -> pa.Schema:
     """Return the schema of a source's rows, or of another pipeline's stream."""
-    of = pipeline.bindings if stream in pipeline.bindings else pipeline.sources
-    return of[stream].record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))
+    bindings = pipeline.bindings
+    record = bindings[stream].record if stream in bindings else pipeline.sources[stream].rows
+    return record.arrow_schema().append(pa.field(EVENT_TIME, pa.int64()))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, Literal, cast
 
 from anabranch.codec.formats import FORMATS
-from anabranch.codec.logical_types import TIMESTAMPS
-from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
-from anabranch.pipeline.model import EventTime, IdleTimeout, Source
+from anabranch.pipeline.event_time import read_event_time
+from anabranch.pipeline.kafka_columns import read_columns
+from anabranch.pipeline.model import IdleTimeout, Source
 from anabranch.pipeline.named_records import read_record
 from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
@@ -21,6 +21,7 @@ _SOURCE_KEYS: Final = (
     "topics",
     "record",
     "format",
+    "columns",
     "event_time",
     "out_of_orderness",
     "idle_timeout",
@@ -42,12 +43,24 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     for topic, place in topics:
         uses.topic(topic, place)
     record = read_record(document, raw.get("record", MISSING), (*at, "record"))
-    event_time = _event_time(document, raw.get("event_time", MISSING), (*at, "event_time"), record)
     idle = document.mapping(
         raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
     )
     bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
     format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
+    columns = read_columns(
+        document,
+        raw.get("columns", {}),
+        (*at, "columns"),
+        () if record is None else record.fields,
+        format_,
+    )
+    rows = record and replace(
+        record, fields=(*record.fields, *(column.field for column in columns))
+    )
+    event_time = read_event_time(
+        document, raw.get("event_time", MISSING), (*at, "event_time"), rows
+    )
     late = document.choice(
         raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
     )
@@ -85,6 +98,7 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         topics=[topic for topic, _ in topics],
         record=record,
         format=format_,
+        columns=tuple(columns),
         event_time=event_time,
         out_of_orderness_ms=out_of_orderness_ms or 0,
         idle_timeout=IdleTimeout(partition_ms=partition_ms, source_ms=source_ms),
@@ -96,62 +110,6 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         start=start,
         shards=shards,
         shards_before=shards_before,
-    )
-
-
-def _event_time(
-    document: Document, value: object, at: Place, record: RecordSchema | None
-) -> EventTime | None:
-    if value is MISSING:
-        document.mistake(
-            at[:-1],
-            "event_time is missing; name the field, event_time: {field: NAME, unit: ms}, or"
-            " event_time: arrival",
-        )
-        return None
-    if value == "arrival":
-        return EventTime(field=None)
-    if isinstance(value, str):
-        document.mistake(
-            at, f"{value!r} is not known; use arrival, or {{field: {value}, unit: ms}}"
-        )
-        return None
-    raw = document.mapping(value, at, ("field", "unit"))
-    unit = document.choice(raw.get("unit", "ms"), (*at, "unit"), ("ms", "s", "us"))
-    if not isinstance(value, dict):
-        return None
-    field = document.text(raw.get("field", MISSING), (*at, "field"))
-    if field is not None and record is not None:
-        known = [
-            entry.name
-            for entry in record.fields
-            if entry.kind in ("int", "long") or entry.kind in TIMESTAMPS
-        ]
-        found = record.field(field)
-        if found is None:
-            guess = difflib.get_close_matches(field, [entry.name for entry in record.fields], 1)
-            hint = (
-                f"did you mean {guess[0]!r}?"
-                if guess
-                else f"its integers and timestamps are {words(known)}"
-            )
-            document.mistake((*at, "field"), f"record {record.name} has no field {field}; {hint}")
-        elif field not in known:
-            document.mistake(
-                (*at, "field"),
-                f"{field} is neither an integer nor a timestamp; use one of {words(known)}, or"
-                " event_time: arrival",
-            )
-        elif found.kind in TIMESTAMPS:
-            if "unit" in raw:
-                document.mistake(
-                    (*at, "unit"), f"{field} is a {found.kind}, which sets the unit; leave it out"
-                )
-            return EventTime(field=field, unit="us", is_timestamp=True)
-    return (
-        None
-        if field is None
-        else EventTime(field=field, unit=cast("Literal['ms', 's', 'us']", unit))
     )
 
 

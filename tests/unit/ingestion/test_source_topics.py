@@ -86,6 +86,19 @@ def test_arrival_needs_the_time_of_the_broker() -> None:
     assert check(log, of).inputs == {"p.reports": 2}
 
 
+def test_a_producers_time_needs_the_time_of_the_producer() -> None:
+    log, of = LocalEventLog(), pipeline("p", event_time=EventTime(field=None, of_producer=True))
+    create_topics(log, of, config={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(
+        ConfigurationError,
+        match=r"needs message\.timestamp\.type=CreateTime on topic p\.reports; it has LogAppendTime",
+    ):
+        check(log, of)
+    log = LocalEventLog()
+    create_topics(log, of)
+    assert check(log, of).inputs == {"p.reports": 2}
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_rejects_a_dead_letter_topic_that_is_compacted(policy: str) -> None:
     """Of records with one key only the last would stay."""

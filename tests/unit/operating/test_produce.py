@@ -6,6 +6,7 @@ import io
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,12 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.schema_registry import ConfluentRegistry
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.edge import Decoder
+from anabranch.codec.field_types import Field
 from anabranch.codec.partitions import partition_of
 from anabranch.codec.record_schema import from_avro
 from anabranch.operating.produce import Lines, Target, read_lines, registering
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import EventTime, Pipeline, Source
+from anabranch.pipeline.model import EventTime, KafkaColumn, Pipeline, Source
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.delivery import BEGINNING
 from anabranch.protocol.errors import ConfigurationError
@@ -123,7 +125,7 @@ def test_event_times_that_are_timestamps_are_moved(kind: str, format_: str) -> N
         topics=["t"],
         record=from_avro({"type": "record", "name": "r", "fields": fields}, "r"),
         format=format_,
-        event_time=EventTime(field="at", unit="us", is_timestamp=True),
+        event_time=EventTime(field="at", unit="us", is_text=True),
         dead_letter="d",
     )
     lines = Lines(source)
@@ -206,3 +208,58 @@ def test_nothing_is_sent_while_the_registry_does_not_answer(tmp_path: Path) -> N
             Lines(source, None, registering(ConfluentRegistry(server.url), source, None))
     with pytest.raises(ConfigurationError, match=r": no answer .* Nothing was sent: start"):
         Lines(source, None, registering(ConfluentRegistry(server.url), source, None))
+
+
+@pytest.mark.parametrize(
+    ("rule", "row", "moved"),
+    [
+        ({"field": "p.at", "unit": "ns"}, {"P": {"@at": 5}}, {"P": {"@at": 15}}),
+        ({"field": "p.at", "unit": "ns"}, {"P": None}, {"P": None}),
+        ({"field": "f", "unit": "s"}, {"f": 0.5}, {"f": 10.5}),
+        ({"field": "t", "unit": "us", "is_text": True}, {"t": "x"}, {"t": "x"}),
+        (
+            {"field": "t", "unit": "us", "is_text": True},
+            {"t": "2026-05-01T14:00:00.123456789Z"},
+            {"t": "2026-05-01T14:00:00.123010Z"},
+        ),
+        (
+            {"field": "t", "unit": "us", "is_text": True, "zone": "Europe/Berlin"},
+            {"t": "2026-05-01T14:00"},
+            {"t": "2026-05-01T14:00:00.000"},
+        ),
+        ({"field": "sent", "unit": "us", "is_text": True}, {"f": 1}, {"f": 1}),
+    ],
+)
+def test_event_times_are_moved_where_they_are(
+    rule: dict[str, Any], row: dict[str, object], moved: dict[str, object]
+) -> None:
+    inner = {"name": "at", "type": "long", "alias": "@at"}
+    nested = {"type": "record", "name": "p", "fields": [inner]}
+    fields = [
+        {"name": "p", "type": ["null", nested], "default": None, "alias": "P"},
+        {"name": "f", "type": "double", "default": 0},
+        {"name": "t", "type": "string", "default": "x"},
+    ]
+    source = Source(
+        name="s",
+        topics=["t"],
+        record=from_avro({"type": "record", "name": "r", "fields": fields}, "r"),
+        columns=(KafkaColumn(field=Field("sent", "timestamp-millis"), part="timestamp"),),
+        event_time=EventTime(**rule),
+        dead_letter="d",
+    )
+    ((_, value),) = Lines(source).records([json.dumps(row).encode()], shift=10)
+    assert json.loads(value) == moved
+
+
+def test_lines_without_a_time_have_no_newest(tmp_path: Path) -> None:
+    assert Lines(pipeline_in(tmp_path).sources["readings"]).newest([b'{"sensor":"x"}']) is None
+
+
+def test_a_key_is_named_by_its_column(tmp_path: Path) -> None:
+    source = pipeline_in(tmp_path).sources["readings"]
+    aliased = READING.replace('"sensor"', '"sensor", "alias": "sensor-id"')
+    record = from_avro(json.loads(aliased), "reading")
+    source = source.model_copy(update={"record": record})
+    ((key, _),) = Lines(source, "sensor").records([b'{"at":1,"sensor-id":"roof"}'])
+    assert key == b"roof"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.codec.field_types import Field
 from anabranch.operating.new_pipeline import write
 from anabranch.operating.trial import (
     bound_rows,
@@ -17,7 +18,7 @@ from anabranch.operating.trial import (
     source_rows,
 )
 from anabranch.pipeline.file import load
-from anabranch.pipeline.model import Binding, Pipeline
+from anabranch.pipeline.model import Binding, KafkaColumn, Pipeline
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -136,3 +137,34 @@ def test_mistakes_name_their_file_and_line(
     (tests / "sample" / "hottest.expected.jsonl").unlink()
     with pytest.raises(ConfigurationError, match="no file of expected rows"):
         cases_in(pipeline, tests, [])
+
+
+def test_lines_may_have_the_further_columns_of_the_source(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    columns = (
+        KafkaColumn(field=Field("k", "string", nullable=True), part="key"),
+        KafkaColumn(field=Field("place", "long"), part="offset"),
+        KafkaColumn(field=Field("of", "string"), part="topic"),
+    )
+    source = pipeline.sources["readings"].model_copy(update={"columns": columns})
+    pipeline = pipeline.model_copy(update={"sources": {"readings": source}})
+    sample = pipeline.path.parent / "tests/sample/readings.jsonl"
+    row = json.loads(sample.read_text().splitlines()[0])
+    path = tmp_path / "readings.jsonl"
+    path.write_text(f"{json.dumps(row)}\n{json.dumps(row | {'k': 'a', 'place': 7, 'of': 't'})}\n")
+    table = source_rows(pipeline, "readings", path)
+    assert table.drop_columns("event_time").schema == source.rows.arrow_schema()
+    assert table.select(["k", "place", "of"]).to_pylist() == [
+        {"k": None, "place": 0, "of": source.topics[0]},
+        {"k": "a", "place": 7, "of": "t"},
+    ]
+
+
+def test_a_line_without_a_usable_time_is_named(pipeline: Pipeline, tmp_path: Path) -> None:
+    sample = pipeline.path.parent / "tests/sample/readings.jsonl"
+    row = json.loads(sample.read_text().splitlines()[0])
+    path = tmp_path / "readings.jsonl"
+    path.write_text(f"{json.dumps(row)}\n{json.dumps(row | {'at': -1})}\n")
+    with pytest.raises(ConfigurationError, match="record 2: field at is -1: not between"):
+        source_rows(pipeline, "readings", path)

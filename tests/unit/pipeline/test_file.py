@@ -341,7 +341,7 @@ def test_variables_of_the_environment_are_filled_in(
         (
             "event_time: {field: time, unit: ms}",
             "event_time: [time]",
-            "a mapping is wanted with keys field, unit",
+            "a mapping is wanted with keys field, unit, zone",
         ),
         (
             "event_time: {field: time, unit: ms}",
@@ -353,12 +353,7 @@ def test_variables_of_the_environment_are_filled_in(
             "{field: tim}",
             "record position_report has no field tim; did you mean 'time'?",
         ),
-        ("{field: time, unit: ms}", "{field: zzz}", "its integers and timestamps are time, vid"),
-        (
-            "{field: time, unit: ms}",
-            "{field: speed}",
-            "speed is neither an integer nor a timestamp",
-        ),
+        ("{field: time, unit: ms}", "{field: zzz}", "its times are time, vid, speed"),
         (
             "{field: time, unit: ms}",
             "{field: time, unit: minutes}",
