@@ -227,8 +227,13 @@ def test_parts_of_the_kafka_record_are_columns(log: KafkaEventLog, topic_prefix:
     source.produce(1, report(None, 2), headers=[("h", None)])
     source.produce(0, report(None, 3), headers=[("h", b"\xff")])
     source.produce(0, report(None, 4))
-    source.run(source.process(), before_ms // 100)
-    wait_until(lambda: len(source.view.cars()) == 3, DEADLINE_S, "rows are missing")
+    process = source.process()
+
+    def is_read() -> bool:
+        process.step()
+        return len(source.view.cars()) == 3
+
+    wait_until(is_read, DEADLINE_S, "rows are missing")
     rows = pa.concat_tables(source.view.stable().values()).sort_by("car").to_pylist()
     assert [tuple(row[name] for name in ("k", "h", "part", "at", "of")) for row in rows] == [
         ("key", "2", 0, 0, source.topic),

@@ -200,14 +200,18 @@ def test_the_pipeline_of_the_readme_is_one(tmp_path: Path) -> None:
     ]
 
 
-def tables(text: str) -> list[dict[str, list[str]]]:
-    """Each table of a Markdown text: first cell, without back quotes -> the others."""
+def tables(text: str, header: str = "|") -> list[dict[str, list[str]]]:
+    """Each table of a Markdown text whose header begins so: first cell, without back quotes -> the
+    others.
+    """
     found: list[dict[str, list[str]]] = []
-    before = ""
+    before, is_wanted = "", False
     for line in text.splitlines():
         if re.fullmatch(r"\|(-+\|)+", line):
-            found.append({})
-        elif line.startswith("|") and found and before.startswith("|"):
+            is_wanted = before.startswith(header)
+            if is_wanted:
+                found.append({})
+        elif line.startswith("|") and is_wanted and before.startswith("|"):
             first, *others = (cell.strip() for cell in line.strip("|").split(" | "))
             found[-1][first.strip("` ")] = others
         before = line
@@ -237,7 +241,7 @@ def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
 
 
 def test_every_key_of_the_pipeline_file_is_documented_and_no_other() -> None:
-    found = tables((ROOT / "docs" / "pipeline.md").read_text())
+    found = tables((ROOT / "docs" / "pipeline.md").read_text(), "| key |")
     assert len(found) == len(PIPELINE_TABLES)
     for rows, (known, fields) in zip(found, PIPELINE_TABLES.values(), strict=True):
         assert set(rows) == set(known) == keys_of(fields)
@@ -266,7 +270,7 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
         live,
     ]
     for rows, value in zip(
-        tables((ROOT / "docs" / "pipeline.md").read_text()), values, strict=True
+        tables((ROOT / "docs" / "pipeline.md").read_text(), "| key |"), values, strict=True
     ):
         for key, (_, default, _) in rows.items():
             actual = getattr(value, key, getattr(value, f"{key}_ms", None))

@@ -17,11 +17,12 @@ from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 if TYPE_CHECKING:
-    from anabranch.codec.formats import SchemaOf
+    from anabranch.codec.framing import SchemaOf
     from anabranch.ingestion.batches import Batch
     from anabranch.pipeline.model import KafkaColumn, Source
     from anabranch.ports import Headers
 
+_SchemaOf = Callable[[str], "SchemaOf | None"]
 _Bad = list[tuple[int, RecordRejected]]
 """(row, reason) of each row that has no such column."""
 _Values = Callable[["Batch", list[int]], tuple[pa.Array, _Bad]]
@@ -31,8 +32,9 @@ _Values = Callable[["Batch", list[int]], tuple[pa.Array, _Bad]]
 class KafkaColumns:
     """Adds the columns of a source to what was decoded of its values."""
 
-    def __init__(self, source: Source, schema_of: SchemaOf | None = None) -> None:
-        """``schema_of`` asks the schema registry for keys in Avro; None: there is none.
+    def __init__(self, source: Source, schema_of: _SchemaOf = lambda _format: None) -> None:
+        """``schema_of`` returns what asks the schema registry for keys of a format; None: nothing
+        does.
 
         Raises:
             ConfigurationError: an older version of a key's record cannot be read as the newest.
@@ -69,11 +71,12 @@ class KafkaColumns:
         )
 
 
-def _values(column: KafkaColumn, schema_of: SchemaOf | None) -> _Values:
+def _values(column: KafkaColumn, schema_of: _SchemaOf) -> _Values:
     part, field = column.part, column.field
     if part == "key" and column.record is not None:
         return _decoded_keys(
-            Decoder(column.record, column.format, "ignore", schema_of), field.arrow_type()
+            Decoder(column.record, column.format, "ignore", schema_of(column.format)),
+            field.arrow_type(),
         )
     if part in ("key", "header"):
         what = "the key" if part == "key" else f"the header {column.header}"

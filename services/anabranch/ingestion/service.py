@@ -81,6 +81,7 @@ from anabranch.streams.stream_logs import open_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from anabranch.codec.framing import SchemaOf
     from anabranch.codec.writer_schema import SchemaKey, SchemaKind, WriterSchema
     from anabranch.pipeline.model import Pipeline, Source
     from anabranch.ports import LogAdmin, LogReader, SchemaRegistry
@@ -206,10 +207,10 @@ class IngestionService:
         self._others = OtherLogs(context.log, self._pipeline, source, stream)
         self._awaited_input = AwaitedInput(context.log, self._pipeline, source, stream)
         self._lookups = SchemaLookups()
-        kind, schema_of = FORMATS[source.format].schema_kind, None
-        if registry is not None and kind is not None:
-            schema_of = partial(self._schema_of, registry, kind)
-        self._decoder = Decoder(source.record, source.format, source.extra_fields, schema_of)
+        schema_of = partial(self._lookup, registry)
+        self._decoder = Decoder(
+            source.record, source.format, source.extra_fields, schema_of(source.format)
+        )
         self._columns = KafkaColumns(source, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS
         self._record_bytes = _RECORD_BYTES_AT_FIRST
@@ -497,6 +498,13 @@ class IngestionService:
         """Return the rows of ``batch``, without event time, and the records that are none."""
         decoded = self._decoder.decode(batch.values(), batch.schema_ids())
         return self._columns.add(batch, decoded)
+
+    def _lookup(self, registry: SchemaRegistry | None, format_: str) -> SchemaOf | None:
+        """Return what asks ``registry`` for schemas of a format; None: nothing does."""
+        kind = FORMATS[format_].schema_kind
+        if registry is None or kind is None:
+            return None
+        return partial(self._schema_of, registry, kind)
 
     def _schema_of(
         self, registry: SchemaRegistry, kind: SchemaKind, key: SchemaKey, /

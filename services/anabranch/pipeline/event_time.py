@@ -78,7 +78,8 @@ def _zone(document: Document, value: object, at: Place) -> str | None:
 
 def _field(document: Document, path: str, at: Place, rows: RecordSchema) -> Field | None:
     """Return the column, or part of one, of that path; None after a mistake."""
-    fields, found, before = rows.fields, None, f"record {rows.name}"
+    fields, before = rows.fields, f"record {rows.name}"
+    found: Field | None = None
     for name in path.split("."):
         found = next((each for each in fields if each.name == name), None)
         if found is None:

@@ -48,16 +48,9 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     )
     bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
     format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
-    columns = read_columns(
-        document,
-        raw.get("columns", {}),
-        (*at, "columns"),
-        () if record is None else record.fields,
-        format_,
-    )
-    rows = record and replace(
-        record, fields=(*record.fields, *(column.field for column in columns))
-    )
+    own = () if record is None else record.fields
+    columns = read_columns(document, raw.get("columns", {}), (*at, "columns"), own, format_)
+    rows = record and replace(record, fields=(*own, *(column.field for column in columns)))
     event_time = read_event_time(
         document, raw.get("event_time", MISSING), (*at, "event_time"), rows
     )
