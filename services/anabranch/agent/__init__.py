@@ -1,1 +1,1 @@
-"""A participant's agent: sells and buys load under contracts, and measures what moved."""
+"""Agent of a participant: sells and buys load under contracts, and meters the movements."""

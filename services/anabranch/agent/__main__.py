@@ -1,4 +1,4 @@
-"""``python -m anabranch.agent``: one per participant that trades."""
+"""Entry point of ``python -m anabranch.agent``: one agent per participant that trades."""
 
 from __future__ import annotations
 

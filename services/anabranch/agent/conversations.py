@@ -1,9 +1,9 @@
-"""The messages that the parties of contracts send each other on the topics of offers.
+"""Exchange of signed messages between the parties of contracts, over the topics of offers.
 
-Theory of operation. A message is news: a process reads those that come after its start, and nobody
-sends a lost one again. A message counts only with its sender's signature by a key that is valid
-now: whoever may write to a topic may write anything into it. The rules decide about repeated offers
-and answers (``protocol.federation.offers``).
+Theory of operation. A message is only valid when it arrives: a process reads those that come after
+its start, and a lost one is not sent again. A message counts only with its sender's signature by a
+currently valid key, since whoever may write to a topic can write anything into it. The rules decide
+about repeated offers and answers (``protocol.federation.offers``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
 from anabranch.protocol.federation.statements import is_signed
 
 _FETCH_RECORDS: Final = 500
+"""Maximum number of messages per fetch."""
 
 
 class Conversations:
-    """Of one participant, under all of its contracts. Not thread-safe. After a crash: from then
-    on.
+    """Messages of one participant under all of its contracts. Not thread-safe. After a crash a new
+    process reads the messages that come after its start.
     """
 
     def __init__(
@@ -51,13 +52,13 @@ class Conversations:
         self._next: dict[TopicPartition, int] = {}
         self._writer: LogWriter | None = None
         self.ignored: Counter[str] = Counter()
-        """Records that nobody believed, by the reason."""
+        """Number of ignored messages, by reason."""
 
     def follow(self, contract_id: str) -> None:
-        """From now on. Idempotent.
+        """Read the messages under a contract that come from now on. Idempotent.
 
         Raises:
-            Unavailable: there is no such topic, or no answer.
+            Unavailable: there is no such topic, or the broker does not answer.
         """
         at = TopicPartition(self._topics.offers(contract_id), 0)
         if at not in self._next:
@@ -65,14 +66,15 @@ class Conversations:
             self._reader.assign(self._next)
 
     def poll(self, wait_ms: int) -> list[Signed]:
-        """Messages of others; waits up to ``wait_ms`` for the first."""
+        """Return messages of the other parties. Waits up to ``wait_ms`` for the first."""
         if not self._next:
             self._clock.sleep_ms(wait_ms)
             return []
         try:
             chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
         except DataMissing:
-            # It slept longer than the topic keeps messages: none of those counted any more.
+            # This process was stopped for longer than the topic retains messages, which have all
+            # expired by now: continue at the end.
             self._next = {at: self._reader.offsets(at)[1] for at in self._next}
             self._reader.assign(self._next)
             return []
@@ -81,12 +83,15 @@ class Conversations:
             self._next[chunk.at] = chunk.offset_next
             _, contract_id = self._topics.owner_of(chunk.at.topic)
             for value in chunk.values:
-                signed = self._believed(value, contract_id)
+                signed = self._verified(value, contract_id)
                 if signed is not None:
                     found.append(signed)
         return found
 
-    def _believed(self, value: bytes | None, contract_id: str) -> Signed | None:
+    def _verified(self, value: bytes | None, contract_id: str) -> Signed | None:
+        """Decode a message and verify its signature. Return None and count the reason if it is
+        ignored.
+        """
         try:
             signed = federation_records.decode(value)
         except RemoteProtocolError:
@@ -113,8 +118,8 @@ class Conversations:
             return None
         return signed
 
-    def say(self, statement: Offer | Answer | ReturnRequest) -> None:
-        """Once; whether it arrives is not known."""
+    def send(self, statement: Offer | Answer | ReturnRequest) -> None:
+        """Send a message once, signed. It may be lost."""
         at = TopicPartition(self._topics.offers(statement.contract_id), 0)
         try:
             if self._writer is None:
@@ -125,11 +130,12 @@ class Conversations:
             self._drop_writer()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
         self._drop_writer()
         self._reader.close()
 
     def _drop_writer(self) -> None:
+        """Close the writer; the next message opens another."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

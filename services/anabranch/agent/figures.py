@@ -1,4 +1,4 @@
-"""What an agent shows as metrics."""
+"""Metrics of an agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABELS: Final = ("pipeline",)
 
 
 class Figures:
-    """Of one agent."""
+    """Metrics of one agent."""
 
     def __init__(self, registry: CollectorRegistry, pipeline: str) -> None:
         self._pipeline = pipeline
@@ -49,7 +49,7 @@ class Figures:
         self._offers_counted = 0
 
     def show(self, agent: Agent, places: Mapping[Place, int], ignored: Counts[str]) -> None:
-        """What holds now."""
+        """Set the metrics to the current values."""
         self._load.labels(self._pipeline).set(agent.holdings.level())
         for place, count in places.items():
             self._tasks.labels(self._pipeline, place.value).set(count)

@@ -1,7 +1,8 @@
-"""Writes entries of a participant into the ledgers of its contracts, and its words about them.
+"""Writer of a participant's entries into the ledgers of its contracts, and of its statements about
+contracts.
 
-An entry whose outcome is not known is written again: what has counted counts once. So nothing is
-kept here but when an entry was written last, which bounds how often that is.
+An entry with an unknown outcome is written again: readers count an entry once. So this module only
+remembers when it last wrote an entry, which limits how often it repeats one.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from anabranch.protocol.federation.movements import MovementEntry, Placed
 from anabranch.protocol.federation.plan_switching import PlanWord
 
 _AGAIN_MS: Final = 3_000
-"""An entry that did not count by then is written again."""
+"""Time, in ms, after which an entry that does not count yet is written again."""
 
 
 class LedgerWriter:
-    """Of one participant. Not thread-safe."""
+    """Writer of one participant. Not thread-safe."""
 
     def __init__(
         self, log: EventLog, topics: FederationTopics, key: SigningKey, clock: Clock
     ) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the writer; no broker is contacted yet."""
         self._log = log
         self._topics = topics
         self._key = key
@@ -38,9 +39,11 @@ class LedgerWriter:
         self._sent: dict[tuple[str, str, int], int] = {}
 
     def write(self, entry: MovementEntry | Placed | Metered | ContractChange | PlanWord) -> bool:
-        """Write ``entry``, unless it was written a moment ago; whether it is in the topic now."""
+        """Write ``entry``, unless it was written less than _AGAIN_MS ago. Return whether this call
+        wrote it.
+        """
         now_ms = self._clock.monotonic_ms()
-        which = _which(entry)
+        which = _identity(entry)
         self._sent = {
             each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
         }
@@ -61,16 +64,16 @@ class LedgerWriter:
         return True
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the writer. Idempotent."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
 
 
-def _which(
+def _identity(
     entry: MovementEntry | Placed | Metered | ContractChange | PlanWord,
 ) -> tuple[str, str, int]:
-    """Two entries of which this is the same say the same."""
+    """Return the identity of an entry: entries with the same identity state the same."""
     kind = type(entry).__name__
     match entry:
         case PlanWord():

@@ -1,8 +1,8 @@
-"""Measures what moved, slot by slot, and writes it into the ledgers: as seller what its node made,
-as buyer what the seller's node made. Of a stage that was sold on these are the nodes that its
-seller has named, as far as the owner's file lets them run it.
+"""Meter of moved stages: measures their load slot by slot and writes it into the ledgers. The
+seller states what its node processed, the buyer what the seller's node processed. For a resold
+stage that is each node which its seller named and which the owner's file allows.
 
-A crash loses the slots that were not followed whole: of those the other side's figure counts.
+A crash loses the slots that were not observed entirely: for those the other side's figure counts.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 _SLOTS_AT_ONCE: Final = 20
+"""Maximum number of slots of a movement that one round measures."""
 
 
 class Meter:
-    """Of one participant. Not thread-safe."""
+    """Meter of one participant. Not thread-safe."""
 
     def __init__(self, participant: str, ledgers: LedgerWriter, clock: Clock) -> None:
         self._participant = participant
         self._ledgers = ledgers
         self._clock = clock
         self._begun_ms: dict[str, int] = {}
-        """By contract, a time of its log from which on it was followed."""
+        """Time in each contract's log from which this process has followed it."""
         self._next: dict[str, int] = {}
-        """Movement -> the slot that is measured next."""
+        """Next slot to measure, by movement."""
         self._done: set[str] = set()
 
     def measure(
         self, contracts: Mapping[str, ContractLog], stages: Mapping[str, StageLogs]
     ) -> None:
-        """What is over and was not measured yet."""
+        """Write the figures of the slots that are over and not measured yet."""
         for log in contracts.values():
             booked, ledger = log.booked, log.ledger
             if booked is None or ledger is None:
@@ -61,6 +62,7 @@ class Meter:
     def _movement(
         self, contract_id: str, ledger: Ledger, movement: Movement, logs: StageLogs, is_seller: bool
     ) -> None:
+        """Write the figures of one movement's slots."""
         contract = ledger.movements.contract(movement.version)
         meter_ms, name = contract.audit.meter_ms, movement.movement_id
         is_over = movement.state is MovementState.OVER
@@ -81,7 +83,8 @@ class Meter:
             )
             nodes = nodes_of(movement, contract.seller, logs.allowed)
             units = logs.workload.units(slot, meter_ms, nodes, ran_ms)
-            # A seller that made nothing claims nothing, which is silence; its buyer says so.
+            # A seller that processed nothing states nothing, which counts as silence; its buyer
+            # states zero.
             says = logs.workload.has_made(slot, meter_ms, nodes) or not is_seller
             if units is not None and says and ran_ms:
                 self._ledgers.write(Metered(contract_id, name, self._participant, slot, units))

@@ -1,13 +1,13 @@
-"""The oracle of a participant: wiring of ``protocol.federation.oracle`` to logs and nodes.
+"""Oracle of a participant: connects ``protocol.federation.oracle`` with logs and nodes.
 
-Theory of operation. Each round it looks at each movement contract of its participant: what the
-contract's log says, where the stages of the query run by their boundary logs, and what they and the
-streams have for load. From that follows what it says, and, at the receiver, where each stage is to
-run. Stages that move under such a contract are not traded: the agent has them as load that is here
-or not, and no contract for load moves them.
+Theory of operation. Each round it reads, for each movement contract of its participant, the
+contract's log, on which nodes the query's stages run by their boundary logs, and the load of the
+stages and streams. The rules derive from that what it states and, at the receiver, where each stage
+must run. Stages that move under such a contract are not traded: the agent counts them as load that
+is here or not, and no contract for load moves them.
 
-A crash loses only averages: a new process says nothing until it has measured again, and goes on
-from what the logs say.
+A crash loses only averages: a new process states nothing until it has measured again, and continues
+from the logs.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ if TYPE_CHECKING:
     from anabranch.protocol.federation.plan_ledger import PlanLog
 
 _WEIGHT_PPM: Final = AgentRules().weight_ppm
-"""Of a measurement in the average: the same as for load that is traded."""
+"""Weight of a measurement in the average, in ppm: the same as for traded load."""
 
 
 @dataclass(slots=True)
 class _Query:
-    """The stages of one contract, and what was measured of them."""
+    """Stages of one contract, with their measurements."""
 
     contract: MovementContract
-    """Any version: all have the same plans."""
+    """Any version of the contract: all have the same plans."""
     owner: Pipeline
-    """Of the stages."""
+    """Pipeline of the stages."""
     logs: dict[str, StageLogs]
-    """By stage."""
+    """Logs of each stage."""
     loads: dict[str, LoadAverage] = field(default_factory=dict)
-    """By stage."""
+    """Average load of each stage."""
     rates: dict[int, LoadAverage] = field(default_factory=dict)
-    """Plan -> of the stream that is paid for under it."""
+    """Average rate of the stream that each plan pays for."""
     watch: SenderWatch = field(default_factory=SenderWatch)
-    """Of the receiver's."""
+    """Watch over the sender's node, at the receiver."""
 
-    def measured(self, loads: Mapping[str, int]) -> None:
-        """Take what came since the last call. ``loads``: by task."""
+    def add_measurements(self, loads: Mapping[str, int]) -> None:
+        """Add the measurements since the last call. ``loads``: by task."""
         for stage in self.contract.query:
             units = loads.get(task_of(self.contract.pipeline, stage))
             if units is not None:
@@ -79,16 +79,18 @@ class _Query:
                 self.rates[number] = _mean(self.rates.get(number), rate)
 
     def units(self, stage: str) -> int:
-        """The load of a stage; 0: it was not measured yet."""
+        """Return the load of a stage; 0 if it was not measured yet."""
         return self.loads[stage].units if stage in self.loads else 0
 
     def has_all(self) -> bool:
-        """Whether all is measured that a profit needs."""
+        """Return whether everything that a profit needs is measured."""
         contract = self.contract
         return len(self.loads) == len(contract.query) and len(self.rates) == contract.plan_count
 
     def _paid(self, number: int) -> tuple[str, str]:
-        """The stage in whose logs the stream is that is paid for under a plan, and its name."""
+        """Return the stage whose logs contain the stream that a plan pays for, and the stream's
+        name.
+        """
         plan = self.contract.plans[number]
         if number:
             return plan.stream, plan.stream
@@ -102,7 +104,7 @@ class _Query:
 
 
 class Oracle:
-    """Of one participant, under all of its movement contracts. Not thread-safe."""
+    """Oracle of one participant, for all of its movement contracts. Not thread-safe."""
 
     def __init__(
         self,
@@ -113,15 +115,15 @@ class Oracle:
         stages: TradedStages,
         ledgers: LedgerWriter,
     ) -> None:
-        """Nothing is contacted yet.
+        """Prepare the oracle; no broker is contacted yet.
 
         Args:
-            context: Of the process.
-            backoff_ms: So long a plan that came to nothing is not proposed again.
-            hosted: Pipelines of others whose stages may run here.
-            agent: Of the same participant.
-            stages: Its own, which it moves, and those of others that it follows.
-            ledgers: Into which it writes what it says.
+            context: The context of the process.
+            backoff_ms: Time, in ms, for which a rejected plan is not proposed again.
+            hosted: Pipelines of other owners whose stages may run here.
+            agent: The agent of the same participant.
+            stages: The participant's own stages, which the oracle moves, and hosted ones.
+            ledgers: The writer of its statements.
         """
         self._context, self._backoff_ms = context, backoff_ms
         self._agent, self._stages = agent, stages
@@ -129,19 +131,19 @@ class Oracle:
         self._pipelines = {**hosted, context.pipeline.name: context.pipeline}
         self._queries: dict[str, _Query] = {}
         self._reserved: dict[str, str] = {}
-        """Own task -> the contract under which it moves."""
+        """Contract under which each reserved own task moves."""
         self.left_alone: dict[str, str] = {}
-        """Contracts that are not followed here, and why."""
+        """Reason why a contract is not followed here, by contract."""
         self.detail: dict[str, object] = {}
-        """What it shows of those that are."""
+        """Status of the contracts that are followed."""
 
     def measure(self, loads: Mapping[str, int]) -> None:
-        """``loads``: what the tasks that are followed had to do since the last call."""
+        """Add ``loads``, the loads of the followed tasks since the last call."""
         for query in self._queries.values():
-            query.measured(loads)
+            query.add_measurements(loads)
 
     def step(self, contracts: Mapping[str, PlanLog], now_ms: int) -> None:
-        """One round over all contracts."""
+        """Run one round over all contracts."""
         self.detail = {}
         for name, log in contracts.items():
             ledger = log.ledger
@@ -158,7 +160,7 @@ class Oracle:
     # ---------------------------------------------------------------- which contracts
 
     def _reason(self, log: PlanLog, switch: PlanSwitch, now_ms: int) -> str:
-        """Why a contract is not followed; empty: it is."""
+        """Return why a contract is not followed; empty if it is."""
         contract, booked = switch.contract, log.booked
         owner = self._pipelines.get(contract.pipeline)
         federation = None if owner is None else owner.federation
@@ -185,10 +187,13 @@ class Oracle:
         return ""
 
     def _is_own(self, contract: MovementContract) -> bool:
+        """Return whether this participant is the contract's receiver, which owns the stages."""
         return contract.party(self._agent.participant) is Side.BUYER
 
     def _released(self, contract: MovementContract, why: str) -> str:
-        """Its stages may be traded again, once they are home."""
+        """Return the stages of an ended contract to trade, once they run at home. Return
+        ``why``.
+        """
         query = self._queries.get(contract.contract_id)
         for stage, task in zip(contract.query, tasks_of(contract), strict=True):
             mine = self._reserved.get(task) == contract.contract_id
@@ -201,14 +206,17 @@ class Oracle:
     # ---------------------------------------------------------------- one contract
 
     def _follow(self, log: PlanLog, switch: PlanSwitch, now_ms: int) -> None:
+        """Run one round of a contract: place its stages, compute the profits, and write a
+        statement.
+        """
         contract, agent = switch.contract, self._agent
-        query = self._queries.get(contract.contract_id) or self._opened(contract)
+        query = self._queries.get(contract.contract_id) or self._open_query(contract)
         may_switch = log.is_in_force(now_ms)
         has_moved = has_failed = False
         if self._is_own(contract):
             has_failed = may_switch and self._has_failed(switch, query)
             wanted = at_sender(switch, may_switch=may_switch and not has_failed)
-            has_moved = self._settle(contract, wanted)
+            has_moved = self._place_stages(contract, wanted)
         side = Side.BUYER if self._is_own(contract) else Side.SELLER
         here = load_here(switch, side, may_switch=may_switch)
         for stage, task in zip(contract.query, tasks_of(contract), strict=True):
@@ -243,7 +251,8 @@ class Oracle:
             "runs_on": {stage: logs.runs_on for stage, logs in query.logs.items()},
         }
 
-    def _opened(self, contract: MovementContract) -> _Query:
+    def _open_query(self, contract: MovementContract) -> _Query:
+        """Open the logs of a contract's stages."""
         owner = self._pipelines[contract.pipeline]
         logs = {}
         for stage, task in zip(contract.query, tasks_of(contract), strict=True):
@@ -253,8 +262,8 @@ class Oracle:
         query = self._queries[contract.contract_id] = _Query(contract, owner, logs)
         return query
 
-    def _settle(self, contract: MovementContract, wanted: Collection[str]) -> bool:
-        """Set right where the own stages of a query run; whether all run there."""
+    def _place_stages(self, contract: MovementContract, wanted: Collection[str]) -> bool:
+        """Move each own stage of a query to where it must run. Return whether all run there."""
         settled = [
             self._stages.settle_at(stage, contract.sender if stage in wanted else "")
             for stage in contract.query
@@ -262,7 +271,7 @@ class Oracle:
         return all(settled)
 
     def _has_failed(self, switch: PlanSwitch, query: _Query) -> bool:
-        """Whether the sender's node does not run what it has to by the active plan."""
+        """Return whether the sender's node fails to run what the active plan assigns to it."""
         contract, node = switch.contract, node_of(switch.contract.sender)
         stages = [
             SenderStage(logs.runs_on == node, logs.is_silent(), logs.waits_ms())
@@ -279,7 +288,7 @@ class Oracle:
 
 
 def _foreign(owner: Pipeline, query: Collection[str]) -> list[tuple[str, str]]:
-    """The streams of other pipelines that these stages read on this cluster."""
+    """Return the streams of other pipelines that the stages of ``query`` read on this cluster."""
     named = {stream for stage in query if stage in owner.stages for stream in owner.inputs(stage)}
     return [
         (each.pipeline, each.stream)
@@ -289,4 +298,5 @@ def _foreign(owner: Pipeline, query: Collection[str]) -> list[tuple[str, str]]:
 
 
 def _mean(before: LoadAverage | None, units: int) -> LoadAverage:
+    """Return the average with ``units`` added."""
     return LoadAverage.of(units) if before is None else before.measured(units, _WEIGHT_PPM)

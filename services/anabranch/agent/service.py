@@ -1,16 +1,16 @@
-"""A participant's agent: wiring of ``protocol.federation.agent`` to topics, logs and nodes.
+"""Agent of a participant: connects ``protocol.federation.agent`` with topics, logs and nodes.
 
-Theory of operation. Nothing here decides about a task. The service passes measurements, messages
-and ledger entries to the state machine, and signs and sends what it answers. What its participant
-says about movement contracts is the oracle's (``agent.oracle``). Each round compares
-where every stage runs with the agent's table (``protocol.federation.stage_moves``). Where they
-differ, the service appends a move to the log of moves, and the nodes do the rest, as for an
-operator; of a stage that came it says so in the ledger. So each step of a movement may be lost, or
-interrupted by the end of either side, and the next round goes on from what the logs say.
+Theory of operation. This module decides nothing about a task. It passes measurements, messages and
+ledger entries to the state machine, and signs and sends the commands that it returns. The oracle
+(``agent.oracle``) does the same for movement contracts. Each round compares where every stage runs
+with the agent's table (``protocol.federation.stage_moves``). If they differ, the service appends a
+move to the log of moves, and the nodes carry it out, as for an operator; of a hosted stage it
+states in the ledger where it must run. So each step of a movement may be lost, or interrupted by a
+crash of either side, and the next round continues from the logs.
 
-A new process reads the ledgers from their beginnings and comes to the same tasks at the same
-places. It forgets the offers that it had made and received: offers lapse, and a stage whose
-movement nobody started goes home.
+A new process reads the ledgers from their beginnings and derives the same tasks at the same places.
+It forgets the offers that it had sent and received: offers expire, and a stage whose movement no
+party started returns home.
 """
 
 from __future__ import annotations
@@ -57,36 +57,42 @@ if TYPE_CHECKING:
     from anabranch.process.settings import ServiceSettings
 
 _POLL_MS: Final = 100
+"""Timeout for polling messages, in ms."""
 _LOOK_EVERY_MS: Final = 5_000
-"""Between two looks for new contracts: each asks the broker for the names of all topics."""
+"""Interval between checks for new contracts, in ms: each asks the broker for the names of all
+topics.
+"""
 _MEASURE_EVERY_MS: Final = 1_000
+"""Interval between measurements of load, in ms."""
 _ANSWERS_KEPT: Final = 1_000
-"""Signatures of answers: one is wanted until its movement has begun."""
+"""Maximum number of answers whose signatures are kept: each is needed until its movement
+has begun.
+"""
 
 
 def build(settings: ServiceSettings, context: ServiceContext) -> AgentService:
-    """The agent of the participant that the pipeline file names.
+    """Build the agent of the participant that the pipeline file names.
 
     Raises:
-        ConfigurationError: the file names none, the key cannot be used or is missing, or the file
-            of a pipeline that is hosted is wrong.
+        ConfigurationError: the file names no agent, the key is missing or cannot be used, or the
+            file of a hosted pipeline is wrong.
     """
     federation = context.pipeline.federation
     if federation is None or federation.agent is None:
         raise ConfigurationError(
-            f"{settings.pipeline}: nobody trades here; add `agent` to the section `federation`"
+            f"{settings.pipeline}: there is no agent; add `agent` to the section `federation`"
         )
     key = key_of_environment(federation.participant)
     if key is None:
         raise ConfigurationError(
-            f"an agent signs what it says: name the key of {federation.participant} in"
+            f"an agent signs its messages: name the key of {federation.participant} in"
             " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
         )
     return AgentService(context, federation, federation.agent, key, hosted_pipelines(federation))
 
 
 class AgentService:
-    """One of them. Not thread-safe."""
+    """Service of one agent. Not thread-safe."""
 
     def __init__(
         self,
@@ -96,7 +102,9 @@ class AgentService:
         key: SigningKey,
         hosted: dict[str, Pipeline],
     ) -> None:
-        """``hosted``: pipelines of others whose stages may run here. Nothing is contacted yet."""
+        """Prepare the agent; no broker is contacted yet. ``hosted``: pipelines of other owners
+        whose stages may run here.
+        """
         self.status = ServiceStatus()
         self._context = context
         self._federation = federation
@@ -115,10 +123,10 @@ class AgentService:
         )
         self.agent = Agent(self._participant, policy.cost(), rules)
         self._news: list[ContractStatement] = []
-        """Statements that count, since they were looked at last."""
+        """Valid statements since the last round."""
         self._answers: OrderedDict[tuple[str, int], Signature] = OrderedDict()
         self._left_alone: dict[str, str] = {}
-        """Contracts under which nobody trades here, and why."""
+        """Reason why this participant does not trade under a contract, by contract."""
         self._stages: TradedStages | None = None
         self._reader: FederationReader | None = None
         self._talk: Conversations | None = None
@@ -132,11 +140,11 @@ class AgentService:
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
-        """Read the logs to their ends, and take up what they say.
+        """Read the logs to their ends and derive the agent's state from them.
 
         Raises:
-            Unavailable: no answer, or a topic is missing.
-            DataMissing: a log does not begin at its beginning.
+            Unavailable: the broker does not answer, or a topic is missing.
+            DataMissing: the first records of a log were deleted.
         """
         context, log = self._context, self._context.log
         self._reader = reader = FederationReader(
@@ -160,7 +168,7 @@ class AgentService:
         self._talk = Conversations(log, self._topics, self._key, reader.verify, context.clock)
         entries = [news for news in self._news if isinstance(news, (Started, Withdrawn, Ended))]
         self._news.clear()
-        # What was sold on had come before: the ledgers in which it is the seller go first.
+        # A resold stage was bought first: ledgers with this participant as the seller come first.
         entries.sort(key=lambda entry: self._is_buyer(entry.contract_id))
         for entry in entries:
             self._perform(self.agent.recorded(entry, self._now_ms()))
@@ -174,7 +182,7 @@ class AgentService:
         )
 
     def step(self) -> None:
-        """One round: what is new, what is due, where stages are to run, what is to be measured."""
+        """Run one round: read what is new, send what is due, place stages, and measure."""
         reader = self._reader
         talk = self._talk
         stages = self._stages
@@ -188,7 +196,7 @@ class AgentService:
         try:
             self._read_ledgers(reader)
             for signed in talk.poll(_POLL_MS):
-                self._hear(signed.statement, signed.signature)
+                self._on_message(signed.statement, signed.signature)
             stages.poll()
             self.status.waiting_for = None
         except Unavailable as error:
@@ -203,7 +211,7 @@ class AgentService:
         self._report(reader, talk)
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Close the topics. Idempotent."""
         for closable in (
             self._talk,
             self._ledgers,
@@ -218,13 +226,14 @@ class AgentService:
         self._reader = None
 
     def _now_ms(self) -> int:
-        """The time by which it waits; the dates of what it signs for others are the clock's."""
+        """Return the agent's time, by which it waits, a wall clock that never runs backwards."""
         clock = self._context.clock
         return self._time.at(clock.now_ms(), clock.monotonic_ms())
 
     # ---------------------------------------------------------------- what is new
 
     def _read_ledgers(self, reader: FederationReader) -> None:
+        """Read new records of contracts and keys, and pass movements' entries to the agent."""
         now_ms = self._context.clock.monotonic_ms()
         if now_ms >= self._look_next_ms:
             self._look_next_ms = now_ms + _LOOK_EVERY_MS
@@ -243,7 +252,7 @@ class AgentService:
                 self._perform(self.agent.recorded(entry, self._now_ms()))
 
     def _learn_contracts(self, reader: FederationReader) -> None:
-        """Those under which to trade, as they are by now."""
+        """Tell the agent the current state of the contracts under which it trades."""
         assert self._stages is not None, "started"  # noqa: S101
         for name, log in reader.contracts.items():
             booked = log.booked
@@ -272,16 +281,18 @@ class AgentService:
                     self._stages.host(task)
 
     def _is_buyer(self, contract_id: str) -> bool:
+        """Return whether this participant is the buyer under a contract."""
         assert self._reader is not None, "started"  # noqa: S101
         booked = self._reader.contracts[contract_id].booked
         return booked is not None and booked.contract.buyer == self._participant
 
-    def _hear(self, statement: Offer | Answer | ReturnRequest, signature: Signature) -> None:
+    def _on_message(self, statement: Offer | Answer | ReturnRequest, signature: Signature) -> None:
+        """Pass a message of another party to the agent."""
         now_ms = self._now_ms()
         if isinstance(statement, Offer):
             self._perform(self.agent.offered(statement, now_ms))
         elif isinstance(statement, Answer):
-            # Of an answer that is taken up the ledger wants the signature.
+            # The ledger needs the signature of an answer that this agent accepts later.
             self._answers[statement.contract_id, statement.number] = signature
             while len(self._answers) > _ANSWERS_KEPT:
                 self._answers.popitem(last=False)
@@ -290,6 +301,7 @@ class AgentService:
             self._perform(self.agent.return_requested(statement, now_ms))
 
     def _measure(self, stages: TradedStages, oracle: Oracle) -> None:
+        """Measure the loads of all followed tasks, if it is time."""
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._measure_next_ms:
             return
@@ -306,8 +318,8 @@ class AgentService:
     # ---------------------------------------------------------------- messages out
 
     def _perform(self, commands: list[Command]) -> None:
-        """Say it, or write it. ``Prepare`` and ``BringHome`` need no hand: where a stage is to run
-        follows from its place.
+        """Send or write what the agent commands. ``Prepare`` and ``BringHome`` need no action:
+        where a stage must run follows from its place.
         """
         assert self._ledgers is not None, "started"  # noqa: S101
         for command in commands:
@@ -316,10 +328,10 @@ class AgentService:
                     "message_sent",
                     what=type(command).__name__.lower(),
                     contract=command.contract_id,
-                    detail=_in_words(command),
+                    detail=_summary(command),
                 )
                 if self._talk is not None:
-                    self._talk.say(command)
+                    self._talk.send(command)
             elif isinstance(command, Claim):
                 self._claim(command)
             elif isinstance(command, (Withdrawn, Ended)) and self._is_news(command):
@@ -330,11 +342,12 @@ class AgentService:
                 )
 
     def _claim(self, claim: Claim) -> None:
+        """Write the start of a movement into the ledger, with the signed answer that it accepts."""
         assert self._ledgers is not None, "started"  # noqa: S101
         answer = claim.answer
         signature = self._answers.get((answer.contract_id, answer.number))
         if signature is None:
-            return  # it was too long ago: the movement is withdrawn when its deadline is over
+            return  # the answer is too old: the movement is withdrawn at its deadline
         entry = Started(
             answer.contract_id,
             claim.movement_id,
@@ -347,7 +360,7 @@ class AgentService:
         self._ledgers.write(entry)
 
     def _is_news(self, entry: MovementEntry) -> bool:
-        """Whether it would count by what the ledger says now."""
+        """Return whether ``entry`` would change the current state of the ledger."""
         assert self._reader is not None, "started"  # noqa: S101
         ledger = self._reader.contracts[entry.contract_id].ledger
         movement = None if ledger is None else ledger.movements.find(entry.movement_id)
@@ -356,7 +369,9 @@ class AgentService:
         return movement is not None and movement.state is MovementState.RUNNING
 
     def _suspend(self, reader: FederationReader) -> None:
-        """Contracts whose other side has failed: nothing new moves until somebody resumes them."""
+        """Suspend contracts whose other side has failed: nothing new moves until a person resumes
+        them.
+        """
         assert self._ledgers is not None, "started"  # noqa: S101
         for name, log in reader.contracts.items():
             reason = log.reason_to_suspend(self._participant)
@@ -372,6 +387,7 @@ class AgentService:
     # ---------------------------------------------------------------- what it shows
 
     def _report(self, reader: FederationReader, talk: Conversations) -> None:
+        """Update the status and the metrics."""
         holdings = self.agent.holdings
         ignored: Counter[str] = reader.ignored + talk.ignored
         self.status.detail = {
@@ -392,8 +408,8 @@ class AgentService:
         self._figures.show(self.agent, {place: len(holdings.at(place)) for place in Place}, ignored)
 
 
-def _in_words(statement: Offer | Answer | ReturnRequest) -> str:
-    """For people who read the log."""
+def _summary(statement: Offer | Answer | ReturnRequest) -> str:
+    """Return the content of a message, for people who read the log."""
     if isinstance(statement, Offer):
         tasks = (f"{t.name}: {t.units} units, up to {t.reserve_price}" for t in statement.tasks)
         return "; ".join(tasks)

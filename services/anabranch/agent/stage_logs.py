@@ -1,7 +1,7 @@
-"""Follows the logs of one stage that may move: what its input had, who made which bucket, and
-whether whoever runs it is heard.
+"""Followers of one tradable stage: what its inputs contained, which node computed which bucket, and
+whether the node that runs it is alive.
 
-A crash loses nothing that counts: a new follower begins at the logs' state of then.
+A crash loses nothing that counts: a new follower begins at the current state of the logs.
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ if TYPE_CHECKING:
 
 
 class StageLogs:
-    """Of one stage. Not thread-safe."""
+    """Logs of one stage. Not thread-safe."""
 
     def __init__(
-        self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, *, hears: bool
+        self, log: EventLog, clock: Clock, pipeline: Pipeline, stage: str, *, with_heartbeats: bool
     ) -> None:
-        """Nothing is contacted yet. ``hears``: also follow the heartbeats of its replica."""
+        """Prepare the followers; no broker is contacted yet. ``with_heartbeats``: also follow the
+        heartbeats of the stage's replica.
+        """
         self._log = log
         self._clock = clock
         self._pipeline = pipeline
         self._stage = stage
-        self._declared, self._hears = pipeline.stages[stage], hears
+        self._declared, self._with_heartbeats = pipeline.stages[stage], with_heartbeats
         self._replica = self._declared.replica_ids()[0]
         federation = pipeline.federation
         self.allowed = partners_nodes({} if federation is None else federation.partners, stage)
-        """The nodes of partners that may run it, by its owner's file."""
+        """Partners' nodes that may run the stage, by its owner's file."""
         self.workload = Workload(pipeline.inputs(stage), pipeline.bucket_ms)
         self._rows: dict[str, tuple[int, int]] = {}
-        """Stream -> its rows, and how many buckets they are of, since they were asked for."""
+        """Number of rows and buckets of each stream since ``rate`` was called."""
         self._inputs: dict[str, BoundaryReader] = {}
         self._upto: dict[str, int] = {}
         self._own: BoundaryReader | None = None
@@ -59,22 +61,24 @@ class StageLogs:
         self._peer = Peer(REPLICA_SERVICE, stage, self._replica)
         self._detector, self._silence = FailureDetector([self._peer]), Silence()
         self._began: tuple[str, int] = ("", 0)
-        """The node that runs it, and the observed time since when."""
+        """Node that runs the stage, and the observed time at which it began."""
 
     @property
     def runs_on(self) -> str:
-        """The node on which the stage's newest epoch began; empty: on none, or not read yet."""
+        """Node on which the stage's newest epoch began; empty if none did, or the log was not read
+        yet.
+        """
         return "" if self._own is None else self._own.log_state.node(self._replica)
 
     def is_silent(self) -> bool:
-        """Whether nothing was heard of who runs it for as long as one that is moved would wait,
+        """Return whether the node that runs the stage has shown no sign of life for LONG_SILENT_MS
         while the broker answered.
         """
         return self._silence.ms >= LONG_SILENT_MS
 
     def waits_ms(self) -> int:
-        """How long the oldest bucket waits that is not made: of time that was observed, and since
-        the node that runs it now has begun.
+        """Return how long the oldest uncomputed bucket has waited, in ms of observed time, since
+        the node that runs the stage began.
         """
         since = self.workload.waits_since()
         if since is None:
@@ -82,19 +86,19 @@ class StageLogs:
         return self._detector.look(self._clock.monotonic_ms()) - max(since, self._began[1])
 
     def rate(self, stream: str) -> int | None:
-        """Rows per second of event time of an input, or of the stage's results, since the last
-        call; None: no bucket has come.
+        """Return the rows per second of event time of an input, or of the stage's results, since
+        the last call; None if no bucket has come.
         """
         rows, buckets = self._rows.pop(stream, (0, 0))
         width_ms = self._pipeline.bucket_ms
         return rows * _MS_PER_S // (buckets * width_ms) if buckets else None
 
     def poll(self) -> None:
-        """Take what is there, without waiting.
+        """Read the available records, without waiting.
 
         Raises:
-            Unavailable: a topic is not there yet, or there is no answer.
-            DataMissing: a log was cut under it: a new process begins anew.
+            Unavailable: a topic does not exist yet, or the broker does not answer.
+            DataMissing: unread records of a log were deleted. A new process starts afresh.
         """
         self._open()
         assert self._own is not None, "opened"  # noqa: S101
@@ -111,29 +115,29 @@ class StageLogs:
         if epoch is not None and self._detector.began(self._peer, epoch, now_ms):
             self._silence.broken(now_ms)
         if self._control is not None:
-            self._own.end()  # the broker answers
+            self._own.end()  # raises unless the broker answers: only then silence counts
             self._silence.came_back(now_ms)
             for entry in self._control.poll():
                 if isinstance(entry, Heartbeat) and self._detector.heard(entry, now_ms):
                     self._silence.broken(now_ms)
 
     def _open(self) -> None:
-        """All of it, or what is left of it: a topic may come later."""
+        """Open the logs that are not open yet: a topic may be created later."""
         if self._own is not None:
             return
         names, pipeline = self._pipeline.topic_names, self._pipeline
         for stream in pipeline.inputs(self._stage):
             if stream in self._inputs:
                 continue
-            self._inputs[stream] = self._opened(stream)
+            self._inputs[stream] = self._open_log(stream)
         topic = names.control(REPLICA_SERVICE, f"{self._stage}.{self._replica}")
-        if self._hears and self._control is None:
+        if self._with_heartbeats and self._control is None:
             self._control = ControlReader(self._log, {topic: speakers(pipeline)[topic]})
-        self._own = self._opened(self._stage, self._seen)
-        self._tell(self._own)
+        self._own = self._open_log(self._stage, self._on_entry)
+        self._note_progress(self._own)
 
-    def _opened(self, stream: str, listener: Listener | None = None) -> BoundaryReader:
-        """The log of a stream, read to its end."""
+    def _open_log(self, stream: str, listener: Listener | None = None) -> BoundaryReader:
+        """Open the log of a stream and read it to its end."""
         reader = open_stream(self._log, self._pipeline, stream, listener=listener)
         try:
             reader.read_to_end()
@@ -142,20 +146,23 @@ class StageLogs:
             raise
         return reader
 
-    def _seen(self, _offset: int, _entry: LogEntry, outcome: Outcome) -> None:
+    def _on_entry(self, _offset: int, _entry: LogEntry, outcome: Outcome) -> None:
+        """Note which node closed which bucket, after an accepted record."""
         if outcome.accepted and self._own is not None:
-            self._tell(self._own)
+            self._note_progress(self._own)
 
-    def _tell(self, own: BoundaryReader) -> None:
+    def _note_progress(self, own: BoundaryReader) -> None:
+        """Tell the workload which node runs the stage and up to which bucket it is closed."""
         log_state = own.log_state
         self.workload.made(log_state.node(self._replica), log_state.closed(self._replica))
 
     def _take(self, stream: str, reader: BoundaryReader, observed_ms: int) -> None:
+        """Tell the workload which buckets of an input have arrived."""
         rows, upto = self._rows_of(stream, reader), reader.log_state.upto
         self.workload.arrived(stream, upto, rows, observed_ms)
 
     def _rows_of(self, stream: str, reader: BoundaryReader) -> dict[int, int]:
-        """Of the buckets of a stream that have become stable since the last call."""
+        """Return the rows of each bucket of a stream that has become stable since the last call."""
         log_state = reader.log_state
         before, upto = self._upto.get(stream), log_state.upto
         rows = (
@@ -174,7 +181,7 @@ class StageLogs:
         return rows
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the logs. Idempotent."""
         for closable in (*self._inputs.values(), self._own, self._control):
             if closable is not None:
                 closable.close()

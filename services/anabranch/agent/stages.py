@@ -1,13 +1,13 @@
-"""The stages that a participant trades: its own, and those of others that came. Where each runs,
-where it should run, and the statements that the ledgers need.
+"""Stages that a participant trades, its own and hosted ones: where each runs, where it should run,
+and the statements that the ledgers need.
 
-Theory of operation. Both kinds are settled by the same rules (``protocol.federation.stage_moves``).
-Of an own stage a move is written into the pipeline's log of moves. Of one that came the seller says
-in the ledger under which it came where it is to run, and whoever sold it sees to that: so a stage
-that was sold on from hand to hand is moved by its owner, who sees one contract of the chain.
+Theory of operation. The same rules place both kinds (``protocol.federation.stage_moves``). For an
+own stage this module writes a move into the pipeline's log of moves. For a hosted stage the seller
+states in the ledger under which it came where it must run, and the buyer follows that: so a stage
+that was resold several times is moved by its owner, which sees only one contract of the chain.
 
-A crash loses nothing: where a stage is to run follows from the agent's table, which follows from
-the ledgers, and is compared with the log of moves, or with the ledger, again.
+A crash loses nothing: where a stage must run follows from the agent's table, which follows from the
+ledgers, and is compared with the log of moves, or with the ledger, in each round.
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ if TYPE_CHECKING:
     from anabranch.protocol.federation.contract_log import ContractLog
 
 _AGAIN_MS: Final = 2_000
-"""A move that is not in the log by then is written again."""
+"""Time, in ms, after which a move that is not in the log yet is written again."""
 
 
 class _Sale(NamedTuple):
-    """Under which a task leaves, or has left."""
+    """Sale under which a task leaves, or has left."""
 
     name: str
-    """Of the movement."""
+    """Id of the movement."""
     contract: ContractLog
     ledger: Ledger
     movement: Movement | None
-    """None: it has not started."""
+    """State of the movement; None if it has not started."""
     partner: str
-    """The node on which the task is to run."""
+    """Node on which the task must run."""
     nodes: frozenset[str]
-    """All that count for it."""
+    """All nodes that count as the seller's."""
 
 
 class TradedStages:
-    """Of one participant. Not thread-safe."""
+    """Traded stages of one participant. Not thread-safe."""
 
     def __init__(
         self, context: ServiceContext, participant: str, hosted: Mapping[str, Pipeline]
     ) -> None:
-        """Open the log of moves. ``hosted``: pipelines of others whose stages may run here.
+        """Open the log of moves. ``hosted``: pipelines of other owners whose stages may run here.
 
         Raises:
-            Unavailable: there is none, or no answer.
+            Unavailable: the log does not exist, or the broker does not answer.
         """
         pipeline = context.pipeline
         self._context = context
@@ -87,7 +87,7 @@ class TradedStages:
         ]
         self._logs = {
             task_of(pipeline.name, stage): StageLogs(
-                context.log, context.clock, pipeline, stage, hears=True
+                context.log, context.clock, pipeline, stage, with_heartbeats=True
             )
             for stage in self.names
         }
@@ -96,18 +96,20 @@ class TradedStages:
         self._placement.read_to_end()
         self._homes = {stage: pipeline.places().node_of(f"{stage}.0") for stage in self.names}
         self._moved_ms: dict[str, int] = {}
-        self._fled: dict[str, tuple[Why, int]] = {}
-        """Movements whose stage was taken home because its seller had failed: how, and when."""
+        self._recalled: dict[str, tuple[Why, int]] = {}
+        """Reason and time of failure of each movement whose stage was taken home because its seller
+        failed.
+        """
         self.left_at_seller: dict[str, str] = {}
-        """Tasks that do not run where their seller says, and why."""
+        """Reason why a task does not run where its seller states, by task."""
 
     def workloads(self) -> dict[str, StageLogs]:
-        """By task: of own stages, and of guests that are followed."""
+        """Return the logs of own stages and of followed hosted ones, by task."""
         return self._logs
 
     def for_partners(self) -> dict[str, set[str]]:
-        """The tasks that each partner may run: own ones, and, by the files of their owners, those
-        of others that may run here, too.
+        """Return the tasks that each partner may run: own ones and, by their owners' files, hosted
+        ones.
         """
         found: dict[str, set[str]] = {}
         for pipeline in (self._pipeline, *self._hosted.values()):
@@ -125,7 +127,7 @@ class TradedStages:
         return found
 
     def hosted_tasks(self) -> set[str]:
-        """Stages of others that may run here, by both files."""
+        """Return the stages of other owners that may run here, by both files."""
         return {
             task_of(pipeline.name, stage)
             for pipeline in self._hosted.values()
@@ -134,35 +136,35 @@ class TradedStages:
         }
 
     def host(self, task: str) -> None:
-        """From now on a stage of somebody else's is followed. Idempotent."""
+        """Follow a stage of another owner from now on. Idempotent."""
         if task not in self._logs:
             name, stage = stage_of(task)
             pipeline = self._hosted[name]
-            # Only who may sell it on has to know whether whoever runs it is heard.
+            # Only a participant that may resell it must know whether the node that runs it lives.
             is_sold_on = any(task in tasks for tasks in self.for_partners().values())
             self._logs[task] = StageLogs(
-                self._context.log, self._context.clock, pipeline, stage, hears=is_sold_on
+                self._context.log, self._context.clock, pipeline, stage, with_heartbeats=is_sold_on
             )
 
     def poll(self) -> None:
-        """Take what is there, without waiting.
+        """Read the available records, without waiting.
 
         Raises:
-            Unavailable: a topic is not there yet, or there is no answer.
+            Unavailable: a topic does not exist yet, or the broker does not answer.
         """
         self._placement.poll()
         places = self._placement.places
         for stage in self.names:
             node = places.node_of(f"{stage}.0")
             if node and not places.is_partners(node):
-                self._homes[stage] = node  # an operator may move it between nodes of one's own
+                self._homes[stage] = node  # an operator may move it between own nodes
         for logs in self._logs.values():
             logs.poll()
 
     def settle(
         self, agent: Agent, contracts: Mapping[str, ContractLog], now_ms: int
     ) -> list[Command]:
-        """Set right where each stage is to run; the statements that the ledgers need."""
+        """Move each stage to where it must run. Return the statements that the ledgers need."""
         commands: list[Command] = []
         running = set()
         self.left_at_seller = {
@@ -173,14 +175,14 @@ class TradedStages:
         for task, logs in self._logs.items():
             holding = agent.holdings.tasks.get(task)
             if holding is None or holding.place is Place.PROMISED:
-                continue  # it is not here, or moves under a movement contract (``agent.oracle``)
+                continue  # not here, or it moves under a movement contract (``agent.oracle``)
             home, partner = self._home(holding), ""
             holding.failed = None
             if holding.went is not None:
                 sale = self._sale(holding.went, contracts, logs)
                 partner = sale.partner
                 running.add(sale.name)
-                self._note(task, sale)
+                self._note_refused_node(task, sale)
                 why = holding.failed = self._failure(holding, logs, sale, contracts, now_ms)
                 if why is not None:
                     is_away = logs.runs_on not in sale.nodes
@@ -194,16 +196,18 @@ class TradedStages:
             if holding.came is None:
                 self._place(stage_of(task)[1], wanted)
             else:
-                commands += self._say(holding.came, contracts, wanted)
-        self._fled = {name: found for name, found in self._fled.items() if name in running}
+                commands += self._state_place(holding.came, contracts, wanted)
+        self._recalled = {name: found for name, found in self._recalled.items() if name in running}
         return commands
 
     def _home(self, holding: Holding) -> str:
+        """Return the node of this participant that runs the task."""
         if holding.came is not None:
             return node_of(self._participant)
         return self._homes[stage_of(holding.name)[1]]
 
     def _sale(self, went: Term, contracts: Mapping[str, ContractLog], logs: StageLogs) -> _Sale:
+        """Collect the facts about the sale of a task."""
         contract = contracts[went.contract_id]
         assert contract.booked is not None, "it moved under it"  # noqa: S101
         assert contract.ledger is not None, "both have signed it"  # noqa: S101
@@ -215,13 +219,13 @@ class TradedStages:
         partner = named_node(movement, seller, logs.allowed)
         return _Sale(went.movement_id, contract, ledger, movement, partner, nodes)
 
-    def _note(self, task: str, sale: _Sale) -> None:
-        """Where its seller names a node that the owner's file does not let run it."""
+    def _note_refused_node(self, task: str, sale: _Sale) -> None:
+        """Note when a seller names a node that the owner's file does not allow to run ``task``."""
         named = "" if sale.movement is None else sale.movement.node
         if named in ("", sale.partner):
             self.left_at_seller.pop(task, None)
             return
-        why = f"its seller says {named}, which may not run it: federation.partners"
+        why = f"its seller names {named}, which may not run it: federation.partners"
         if self.left_at_seller.get(task) != why:
             self.left_at_seller[task] = why
             self._context.logger.warning("left_at_seller", task=task, node=sale.partner, why=why)
@@ -234,17 +238,18 @@ class TradedStages:
         contracts: Mapping[str, ContractLog],
         now_ms: int,
     ) -> Why | None:
-        """Why it was taken home, or is to be. Who has taken it home does not bring it back:
-        whoever is heard then is a node of its own. That somebody else has taken it is no failure
-        of whom it was sold to.
+        """Return why a sold stage was taken home, or must be; None if its seller has not failed.
+
+        A recalled stage stays at home: whichever node is alive then is an own one. If another party
+        has taken the stage, that is no failure of the buyer's seller.
         """
         name, movement = sale.name, sale.movement
         if holding.place is Place.LEAVING or movement is None:
-            self._fled.pop(name, None)
+            self._recalled.pop(name, None)
             return None
         is_there = logs.runs_on in sale.nodes
         is_own = is_there or holding.came is None or self._belongs_home(holding.came, contracts)
-        if name not in self._fled and holding.place is Place.AWAY and is_own:
+        if name not in self._recalled and holding.place is Place.AWAY and is_own:
             why = failure(
                 sale.ledger,
                 movement,
@@ -254,19 +259,21 @@ class TradedStages:
                 waits_ms=logs.waits_ms() if is_there else 0,
             )
             if why is not None:
-                self._fled[name] = why, now_ms
+                self._recalled[name] = why, now_ms
                 self._context.logger.warning(
                     "seller_failed", movement=name, node=sale.partner, why=why.value
                 )
-        return self._fled[name][0] if name in self._fled else None
+        return self._recalled[name][0] if name in self._recalled else None
 
     def _belongs_home(self, came: Term, contracts: Mapping[str, ContractLog]) -> bool:
-        """Whether a guest is to run here by what was said so far."""
+        """Return whether a hosted stage must run here by the statements so far."""
         movement = _movement(came, contracts)
         return movement is not None and movement.node in ("", node_of(self._participant))
 
-    def _say(self, came: Term, contracts: Mapping[str, ContractLog], wanted: str) -> list[Command]:
-        """Where a guest is to run, unless its ledger says that."""
+    def _state_place(
+        self, came: Term, contracts: Mapping[str, ContractLog], wanted: str
+    ) -> list[Command]:
+        """Return the statement where a hosted stage must run, unless its ledger has it."""
         movement = _movement(came, contracts)
         entry = (
             None
@@ -282,11 +289,11 @@ class TradedStages:
         return [] if entry is None else [entry]
 
     def _may_end(self, holding: Holding, why: Why, sale: _Sale, now_ms: int) -> bool:
-        """Whether the ledger has proof of the failure. It is waited for as long as a movement may
-        take: what proves it may be measured only once the stage is home. Then the end is free, if
-        the stage has stayed long enough.
+        """Return whether the ledger proves the failure. The proof may only be measured once the
+        stage is home, so it is waited for as long as a movement may take. After that the end needs
+        no proof, if the stage has stayed long enough.
         """
-        ledger, (_, fled_ms) = sale.ledger, self._fled[sale.name]
+        ledger, (_, fled_ms) = sale.ledger, self._recalled[sale.name]
         movement = ledger.movements[sale.name]
         deadline_ms = fled_ms + ledger.movements.contract(movement.version).moving.deadline_ms
         return now_ms >= max(holding.hold_until_ms, deadline_ms) or any(
@@ -294,19 +301,21 @@ class TradedStages:
         )
 
     def settle_at(self, stage: str, partner: str) -> bool:
-        """Set right where a stage runs that is not traded: on the node of this participant, or at
-        home if that is none; whether it runs there.
+        """Move a stage that is not traded to the node of participant ``partner``, or home if that
+        is empty. Return whether it runs there.
         """
         node = node_of(partner) if partner else self._homes[stage]
         self._place(stage, node)
         return self._logs[task_of(self._pipeline.name, stage)].runs_on == node
 
     def _place(self, stage: str, node: str) -> None:
-        """Write a move, unless the place is that, or one was written a moment ago."""
+        """Write a move of a stage to ``node``, unless it has that place already, or a move was
+        written less than _AGAIN_MS ago.
+        """
         label, places = f"{stage}.0", self._placement.places
         now_ms = self._context.clock.monotonic_ms()
         if not places.node_of(label) or places.node_of(label) == node:
-            return  # what an operator has removed is the operator's
+            return  # a stage without a place was removed by an operator: leave it so
         if places.rejected(label, node):
             self._context.logger.warning(
                 "not_moved", stage=label, node=node, why=places.rejected(label, node)
@@ -328,14 +337,14 @@ class TradedStages:
         self._context.logger.info("moves", stage=label, to=node)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the logs. Idempotent."""
         for logs in self._logs.values():
             logs.close()
         self._placement.close()
 
 
 def _movement(term: Term, contracts: Mapping[str, ContractLog]) -> Movement | None:
-    """None: it does not run by what was read."""
+    """Return the movement of ``term``; None if it is not running by the records read so far."""
     ledger = contracts[term.contract_id].ledger
     movement = None if ledger is None else ledger.movements.find(term.movement_id)
     is_running = movement is not None and movement.state is MovementState.RUNNING

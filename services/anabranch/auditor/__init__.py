@@ -1,1 +1,3 @@
-"""Computes samples of what sellers make again, and writes what it finds into the ledgers."""
+"""Auditor service: recomputes samples of sellers' results, and writes its findings into the
+ledgers.
+"""

@@ -1,4 +1,6 @@
-"""``python -m anabranch.auditor``: the auditor's, one for each pipeline whose stages are sold."""
+"""Entry point of ``python -m anabranch.auditor``: one auditor for each pipeline whose stages are
+sold.
+"""
 
 from functools import partial
 

@@ -1,11 +1,11 @@
-"""The auditor: wiring of ``protocol.federation.auditing`` to ledgers, logs and an engine.
+"""Auditor: connects ``protocol.federation.auditing`` with ledgers, logs and an engine.
 
-Nothing here decides what is wrong. It follows the contracts whose tasks are stages of its pipeline
-file, keeps the numbers that it draws, has buckets computed again, one query at a time, and writes
-what is due.
+This module does not decide what is wrong. It follows the contracts whose tasks are stages of its
+pipeline file, draws and keeps numbers, has buckets recomputed, one query at a time, and writes the
+entries that are due.
 
-What holds after a crash at any point: the ledgers and the kept numbers say which terms there are.
-What was computed in a term that is not over is computed again, as far as its input is still there.
+After a crash at any point the ledgers and the kept numbers tell which terms exist. Results of a
+term that is not over are recomputed, as far as their input still exists.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ if TYPE_CHECKING:
     from anabranch.process.settings import ServiceSettings
 
 _POLL_MS: Final = 200
+"""Timeout for polling the ledgers, in ms."""
 _LOOK_EVERY_MS: Final = 5_000
-"""Between two looks for new contracts: each asks the broker for the names of all topics."""
+"""Interval between checks for new contracts, in ms: each asks the broker for the names of all
+topics.
+"""
 _AGAIN_MS: Final = 5_000
-"""An entry that did not count by then is written again."""
+"""Time, in ms, after which an entry that does not count yet is written again."""
 _TOKENS: Final = 4
-"""Of 8 bytes each make a number that nobody finds by trying."""
+"""Number of tokens, of 8 bytes each, in an audit number, which so cannot be guessed."""
 
 
 def build(
@@ -54,22 +57,23 @@ def build(
     start_engine: StartEngine,
     audit_nonces: Callable[[Path], AuditNonces],
 ) -> AuditorService:
-    """The auditor of the stages that the owner of the pipeline file sells. ``audit_nonces``: what
-    there is in a file.
+    """Build the auditor of the stages that the owner of the pipeline file sells. ``audit_nonces``:
+    opens the file of kept numbers.
 
     Raises:
-        ConfigurationError: the file names no auditor, the key is missing or another participant's,
-            or the kept numbers cannot be read.
+        ConfigurationError: the file names no auditor, the key is missing or belongs to another
+            participant, or the kept numbers cannot be read.
     """
     federation = context.pipeline.federation
     if federation is None or not federation.auditor:
         raise ConfigurationError(
-            f"{settings.pipeline}: nobody audits; name an `auditor` in the section `federation`"
+            f"{settings.pipeline}: there is no auditor; name an `auditor` in the section"
+            " `federation`"
         )
     key = key_of_environment(federation.auditor)
     if key is None:
         raise ConfigurationError(
-            f"an auditor signs what it finds: name the key of {federation.auditor} in"
+            f"an auditor signs its findings: name the key of {federation.auditor} in"
             " ANABRANCH_SIGNING_KEY_FILE (anabranch keys new)"
         )
     path = Path(settings.state_dir) / "auditor" / f"{context.pipeline.name}.numbers.json"
@@ -77,7 +81,7 @@ def build(
 
 
 class AuditorService:
-    """One of them. Not thread-safe."""
+    """Service of one auditor. Not thread-safe."""
 
     def __init__(
         self,
@@ -87,7 +91,9 @@ class AuditorService:
         numbers: AuditNonces,
         start_engine: StartEngine,
     ) -> None:
-        """Nothing is contacted yet. ``start_engine``: called when something is to be computed."""
+        """Prepare the auditor; no broker is contacted yet. ``start_engine``: called before the
+        first computation.
+        """
         self.status = ServiceStatus()
         self._context = context
         self._pipeline = context.pipeline
@@ -101,15 +107,15 @@ class AuditorService:
         self._writer: LogWriter | None = None
         self._look_next_ms = 0
         self._sent: dict[bytes, int] = {}
-        """Hash, or number, -> when it was written last."""
+        """Time of the last write of each entry, by hash or number."""
         self._audits: dict[str, MovementAudit] = {}
         self._logs: dict[str, SoldStageLogs] = {}
-        """By stage."""
+        """Logs of each followed stage."""
         self._served: set[str] = set()
-        """Movements whose turn it was, until it was everybody's."""
+        """Movements that had their turn in the current cycle over all of them."""
         self._not_audited: dict[str, str] = {}
         self._left_out: dict[str, collections.Counter[str]] = {}
-        """By stage, as far as it was counted."""
+        """Counts of buckets left out of each stage, by reason."""
         self._judged = Counter(
             "anabranch_audited_buckets",
             "Buckets of samples, by what the auditor found",
@@ -123,15 +129,15 @@ class AuditorService:
         """Read the ledgers to their ends.
 
         Raises:
-            Unavailable: no answer.
-            DataMissing: a log does not begin at its beginning.
+            Unavailable: the broker does not answer.
+            DataMissing: the first records of a log were deleted.
         """
         self._reader = FederationReader(self._context.log, self._topics, self._federation.auditor)
         self._reader.read_to_end()
         self._context.logger.info("ledgers_read", contracts=len(self._reader.contracts))
 
     def step(self) -> None:
-        """Read what there is, write what is due, have one stretch of buckets computed.
+        """Run one round: read new records, write due entries, and recompute one range of buckets.
 
         Raises:
             EngineEnded: the engine has ended.
@@ -157,7 +163,7 @@ class AuditorService:
         }
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Close logs and engine. Idempotent."""
         for logs in self._logs.values():
             logs.close()
         self._logs.clear()
@@ -172,6 +178,7 @@ class AuditorService:
     # ---------------------------------------------------------------- a round
 
     def _round(self, reader: FederationReader) -> None:
+        """Advance the audits of all movements."""
         for logs in self._logs.values():
             logs.poll()
         needed: dict[str, list[int | None]] = {}
@@ -200,7 +207,7 @@ class AuditorService:
         self._forget(needed)
 
     def _stage_of(self, movement: Movement) -> str:
-        """The stage that a movement is of, if it is one that this auditor can judge."""
+        """Return the stage of a movement; empty if this auditor cannot judge it."""
         pipeline, stage = stage_of(movement.task)
         declared = self._pipeline.stages.get(stage)
         if pipeline != self._pipeline.name or movement.state is MovementState.VOID:
@@ -216,7 +223,9 @@ class AuditorService:
         return "" if reason else stage
 
     def _audit_of(self, contract_id: str, movement: Movement) -> MovementAudit | None:
-        """None: the movement is over, and no number is left to reveal."""
+        """Return the audit of a movement; None if the movement is over and no number is left to
+        reveal.
+        """
         name = movement.movement_id
         numbers = self._numbers.of(name)
         if movement.state is MovementState.OVER and not numbers:
@@ -227,6 +236,7 @@ class AuditorService:
         return self._audits[name]
 
     def _sold(self, stage: str, ledger: Ledger, movement: Movement) -> SoldStage:
+        """Collect the facts about a sold stage."""
         pipeline, declared = self._pipeline, self._pipeline.stages[stage]
         allowed = partners_nodes(self._federation.partners, stage)
         return SoldStage(
@@ -238,8 +248,8 @@ class AuditorService:
         )
 
     def _take_up(self, audit: MovementAudit, ledger: Ledger, movement: Movement) -> None:
-        """What the ledger says; and a number, if one is due, which is kept before anything follows
-        from it.
+        """Update an audit from the ledger, and draw a number if one is due. The number is kept
+        before anything depends on it.
         """
         audit.read(ledger, movement)
         is_due = audit.is_number_due(movement, self._context.clock.now_ms())
@@ -251,12 +261,15 @@ class AuditorService:
             crash_point("auditor.number_kept")
 
     def _logs_of(self, stage: str) -> SoldStageLogs:
-        """Raises Unavailable: they are not there, or there is no answer."""
+        """Return the logs of a stage. Raises Unavailable if they do not exist or the broker does
+        not answer.
+        """
         if stage not in self._logs:
             self._logs[stage] = SoldStageLogs(self._context, stage, self._running_engine)
         return self._logs[stage]
 
     def _running_engine(self) -> Engine:
+        """Return the engine, which starts on the first call."""
         if self._engine is None:
             self._context.logger.info("engine_starts")
             self._engine = self._start_engine(
@@ -265,7 +278,9 @@ class AuditorService:
         return self._engine
 
     def _forget(self, needed: dict[str, list[int | None]]) -> None:
-        """Of logs, what no number wants any more; and the logs of stages that are all at home."""
+        """Forget buckets that no number covers any more, and close the logs of stages that are all
+        at home.
+        """
         for stage in self._logs.keys() - needed.keys():
             self._logs.pop(stage).close()
         for stage, buckets in needed.items():
@@ -279,26 +294,28 @@ class AuditorService:
     def _recheck(
         self, audit: MovementAudit, logs: SoldStageLogs, stage: str, sold: SoldStage
     ) -> bool:
-        """Have the next buckets of the sample computed; whether there were any."""
+        """Recompute the next buckets of a sample and judge them. Return whether there were any."""
         buckets = audit.wanted(sold.horizon)
         if not buckets:
             return False
-        first = self._computed(audit, logs, stage, buckets, sold.horizon)
+        first = self._recomputed(audit, logs, stage, buckets, sold.horizon)
         if first is None:
             return True
+        # A difference counts only if a second computation, from earlier input, confirms the first:
+        # horizon and determinism are promises of the stage's author, not of the seller.
         suspected = findings(logs.claimed(buckets), first)
         doubtful = [finding.bucket for finding in suspected]
         self._judge(audit, stage, [each for each in buckets if each not in doubtful], [])
         if doubtful:
-            second = self._computed(audit, logs, stage, doubtful, 2 * sold.horizon)
+            second = self._recomputed(audit, logs, stage, doubtful, 2 * sold.horizon)
             if second is not None:
                 alike, differing = confirmed(first, second)
-                self._left(audit, stage, differing, "two computations of it differ")
+                self._leave_out(audit, stage, differing, "two computations of it differ")
                 found = [finding for finding in suspected if finding.bucket in alike]
                 self._judge(audit, stage, list(alike), found)
         return True
 
-    def _computed(
+    def _recomputed(
         self,
         audit: MovementAudit,
         logs: SoldStageLogs,
@@ -306,12 +323,12 @@ class AuditorService:
         buckets: Sequence[int],
         before: int,
     ) -> dict[int, tuple[int, int]] | None:
-        """None: not now, or they are left out."""
+        """Recompute buckets. Return None if that is not possible now, or if they are left out."""
         try:
             return logs.computed(buckets, before)
         except UnableError as error:
             of = buckets[:1] if error.reason == GONE else buckets
-            self._left(audit, stage, of, error.reason, str(error))
+            self._leave_out(audit, stage, of, error.reason, str(error))
             return None
 
     def _judge(
@@ -321,6 +338,7 @@ class AuditorService:
         buckets: Sequence[int],
         found: Sequence[Finding],
     ) -> None:
+        """Note the findings in ``buckets``, count them and log them."""
         audit.judged(buckets, found)
         name = self._pipeline.name
         self._judged.labels(name, stage, "right").inc(len(buckets) - len(found))
@@ -330,9 +348,10 @@ class AuditorService:
                 "seller_wrong", stage=stage, bucket=finding.bucket, what=finding.fault.value
             )
 
-    def _left(
+    def _leave_out(
         self, audit: MovementAudit, stage: str, buckets: Sequence[int], why: str, detail: str = ""
     ) -> None:
+        """Leave buckets out of the audit, for the reason ``why``."""
         if buckets:
             audit.skipped(buckets, why)
             self._context.logger.warning(
@@ -340,7 +359,7 @@ class AuditorService:
             )
 
     def _count(self, stage: str, audit: MovementAudit) -> None:
-        """What was left out since the last time."""
+        """Count the buckets that were left out since the last call."""
         left_out, audit.left_out = audit.left_out, collections.Counter()
         self._left_out.setdefault(stage, collections.Counter()).update(left_out)
         self._judged.labels(self._pipeline.name, stage, "left_out").inc(left_out.total())
@@ -348,7 +367,7 @@ class AuditorService:
     # ---------------------------------------------------------------- ledgers
 
     def _write(self, entry: AuditCommitted | Audited) -> None:
-        """Write ``entry``, unless it was written a moment ago."""
+        """Write ``entry``, unless it was written less than _AGAIN_MS ago."""
         now_ms = self._context.clock.monotonic_ms()
         which = entry.digest if isinstance(entry, AuditCommitted) else entry.nonce
         self._sent = {
@@ -373,6 +392,7 @@ class AuditorService:
         self._context.logger.info(event, movement=entry.movement_id, findings=count)
 
     def _close_writer(self) -> None:
+        """Close the writer; the next entry opens another."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

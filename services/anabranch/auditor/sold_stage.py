@@ -1,7 +1,7 @@
-"""The logs of one stage that was sold, and the query that computes its buckets again.
+"""Logs of one sold stage, and the query that recomputes its buckets.
 
-Nothing is written but temporary files, which end with the process: after a crash another one begins
-where the logs are.
+It writes only temporary files, which end with the process: after a crash a new process begins where
+the logs are.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ if TYPE_CHECKING:
     from anabranch.streams.boundary_reader import BoundaryReader
 
 RECHECK_MS_MAX: Final = 100_000
-"""One computation. Two of them, and a start of Spark, take less than a loop may that is alive
-(``process.frame``).
+"""Timeout of one computation, in ms. Two of them and a start of Spark take less time than a process
+may be busy before it counts as stuck (``process.frame``).
 """
 
 _LABEL: Final = "audit"
-"""In place of a replica's name: nothing is written under it."""
+"""Name used in place of a replica's id: nothing is written under it."""
 _LOOK_MS: Final = 100
+"""Timeout for checking the query, in ms."""
 
 
 GONE: Final = "its input is gone"
+"""Reason of an UnableError: input of the first bucket was deleted."""
 
 
 class UnableError(Exception):
-    """Buckets cannot be computed again. ``reason`` is one of a few, to be counted; GONE is about
-    the first of the buckets alone.
+    """Raised when buckets cannot be recomputed. ``reason`` is one of few, so that it can be
+    counted; GONE concerns only the first bucket.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -56,7 +58,7 @@ class UnableError(Exception):
 
 
 class SoldStageLogs:
-    """Of one stage. Not thread-safe."""
+    """Logs of one stage. Not thread-safe."""
 
     def __init__(self, context: ServiceContext, stage: str, engine: Callable[[], Engine]) -> None:
         """Open the logs of the stage and of what it reads, and read them to their ends.
@@ -64,7 +66,7 @@ class SoldStageLogs:
         ``engine``: called when there is something to compute.
 
         Raises:
-            Unavailable: a log is not there, or there is no answer.
+            Unavailable: a log does not exist, or the broker does not answer.
         """
         self._context = context
         self._pipeline = context.pipeline
@@ -74,15 +76,16 @@ class SoldStageLogs:
         self._numbers = count()
         self._closing = ExitStack()
         try:
-            self._own = self._opened(stage)
-            self._inputs = {name: self._opened(name) for name in self._pipeline.inputs(stage)}
+            self._own = self._open_log(stage)
+            self._inputs = {name: self._open_log(name) for name in self._pipeline.inputs(stage)}
             self._asking: LogReader = context.log.reader(committed=False, headers=False)
             self._closing.callback(self._asking.close)
         except BaseException:
             self._closing.close()
             raise
 
-    def _opened(self, stream: str) -> BoundaryReader:
+    def _open_log(self, stream: str) -> BoundaryReader:
+        """Open the log of a stream and read it to its end."""
         reader = open_stream(self._context.log, self._pipeline, stream)
         self._closing.callback(reader.close)
         reader.read_to_end()
@@ -90,38 +93,40 @@ class SoldStageLogs:
 
     @property
     def log_state(self) -> LogState:
-        """The stage's own stream."""
+        """State of the stage's own log."""
         return self._own.log_state
 
     def poll(self) -> None:
-        """Take what is there, without waiting: of the inputs last, so that what the stage has
-        closed is known of them.
+        """Read the available records, without waiting. The inputs come last, so that they cover
+        what the stage has closed.
 
         Raises:
-            Unavailable: there is no answer.
+            Unavailable: the broker does not answer.
         """
         for reader in (self._own, *self._inputs.values()):
             reader.poll(0)
 
     def forget(self, upto: int, horizon: int) -> None:
-        """The stage's buckets up to this one will not be computed."""
+        """Forget the stage's buckets up to ``upto``, which will not be recomputed, and
+        their input.
+        """
         self._own.log_state.forget(upto)
         for reader in self._inputs.values():
             reader.log_state.forget(max(0, upto - 2 * horizon - 1))
 
     def claimed(self, buckets: Sequence[int]) -> dict[int, Contents]:
-        """What stands in the log of those of ``buckets`` that are not empty there."""
+        """Return the contents that the log states for those of ``buckets`` that are not empty."""
         stable = self.log_state.stable(buckets[0], buckets[-1])
         return {bucket: contents(parts) for bucket, _, parts in stable if bucket in buckets}
 
     def computed(self, buckets: Sequence[int], before: int) -> dict[int, Contents] | None:
-        """The same of ``buckets``, computed again by a query that begins so many buckets before
-        them; None: not now, the inputs are not known so far or the process ends.
+        """Recompute the contents of ``buckets`` by a query that begins ``before`` buckets earlier.
+        Return None if the inputs are not read far enough yet, or the process is stopping.
 
         Raises:
-            UnableError: they cannot be computed.
-            Unavailable: there is no answer.
-            EngineEnded: with all its queries.
+            UnableError: the buckets cannot be recomputed.
+            Unavailable: the broker does not answer.
+            EngineEnded: the engine has ended.
         """
         log_states = {name: reader.log_state for name, reader in self._inputs.items()}
         prepared = self._prepared = self._prepared or self._build()
@@ -145,7 +150,7 @@ class SoldStageLogs:
             engine.check()
 
     def _build(self) -> PreparedStage | None:
-        """The stage's query; None: an input has no columns yet."""
+        """Build the stage's query; None if an input has no columns yet."""
         schemas: dict[str, pa.Schema] = {}
         for name in self._pipeline.stages[self._stage].reads:
             stream = self._pipeline.input_streams(name)[0]
@@ -159,6 +164,7 @@ class SoldStageLogs:
         return self._engine().prepare(f"{self._stage}.{_LABEL}", self._stage, schemas)
 
     def _first_gone(self) -> Callable[[str, Iterable[TakenBucket]], int | None]:
+        """Return a function that finds the first bucket of a stream whose blocks were deleted."""
         names = self._pipeline.topic_names
         gone_blocks = {
             stream: GoneBlocks(self._asking, partial(names.blocks, stream))
@@ -166,6 +172,7 @@ class SoldStageLogs:
         }
 
         def first(stream: str, buckets: Iterable[TakenBucket]) -> int | None:
+            """Return the first of ``buckets`` whose blocks were deleted; None if none."""
             gone = gone_blocks[stream]
             return next(
                 (bucket for bucket, writer, parts in buckets if gone.is_gone(writer, parts)), None
@@ -174,10 +181,10 @@ class SoldStageLogs:
         return first
 
     def _run(self, prepared: PreparedStage, recheck: Recheck) -> bool:
-        """Whether the query came to its end; False: the process ends.
+        """Run the query to its end. Return False if the process is stopping.
 
         Raises:
-            UnableError: it took too long.
+            UnableError: the query took too long.
         """
         clock, stopping = self._context.clock, self._context.stopping
         name = f"recheck-{next(self._numbers)}"
@@ -196,12 +203,14 @@ class SoldStageLogs:
         return query.finished.is_set()
 
     def _drop_prepared(self) -> None:
-        """It is built anew: the columns of an input may have changed."""
+        """Close the prepared query. The next one is built anew, since the columns of an input may
+        have changed.
+        """
         if self._prepared is not None:
             self._prepared.close()
             self._prepared = None
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the query and the logs. Idempotent."""
         self._drop_prepared()
         self._closing.close()

@@ -1,1 +1,3 @@
-"""Keeps a participant's book of contracts, and settles what is due. Nothing waits for it."""
+"""Contract broker of a participant: keeps its book of contracts and settles what is due. Nothing
+depends on its speed.
+"""

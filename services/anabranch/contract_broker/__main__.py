@@ -1,4 +1,6 @@
-"""``python -m anabranch.contract_broker``: one per participant, and one for the auditor."""
+"""Entry point of ``python -m anabranch.contract_broker``: one broker per participant, and one for
+the auditor.
+"""
 
 from __future__ import annotations
 

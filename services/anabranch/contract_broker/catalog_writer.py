@@ -1,6 +1,7 @@
-"""Lists a participant's pipeline in its catalog, and does so again before the lease is over.
+"""Writer of a pipeline's entry in its participant's catalog. It renews the entry before its lease
+expires.
 
-It reads nothing back: an entry that was lost, or that another process has overtaken, is followed by
+It does not read the catalog: a lost entry, or one of another process that is newer, is followed by
 the next. After a crash the lease runs on until a new process writes.
 """
 
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
     from anabranch.process.frame import ServiceContext
 
 EVERY_MS: Final = LEASE_MS // 3
+"""Interval between writes of the entry, in ms: a third of the lease, so that two may be lost."""
 
 
 class CatalogWriter:
-    """Of one pipeline. Not thread-safe."""
+    """Writer of one pipeline's entry. Not thread-safe."""
 
     def __init__(
         self, context: ServiceContext, federation: Federation, topic: str, key: SigningKey
     ) -> None:
-        """Nothing is contacted yet."""
+        """Prepare the writer; no broker is contacted yet."""
         self._context = context
         self._federation = federation
         self._key = key
@@ -36,12 +38,12 @@ class CatalogWriter:
         self._writer: LogWriter | None = None
         self._next_ms = 0
         self._last_ms = 0
-        """The time that the last entry says: the next one's is later."""
+        """Time in the last entry; the time of the next entry is later."""
         self.waiting_for = ""
-        """Why the pipeline is not listed; empty: it is."""
+        """Reason why the pipeline is not listed; empty if it is."""
 
     def refresh(self, reader: FederationReader) -> None:
-        """Write the entry, if it is time. ``reader``: knows the keys that count."""
+        """Write the entry, if it is due. ``reader``: knows the valid keys."""
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._next_ms:
             return
@@ -51,13 +53,13 @@ class CatalogWriter:
             self._context.logger.warning("not_listed", why=self.waiting_for)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the writer. Idempotent."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def _write(self, reader: FederationReader) -> str:
-        """Why it was not written; empty: it was."""
+        """Write the entry. Return why it was not written; empty if it was."""
         now_ms = self._context.clock.now_ms()
         key, topic = self._key, self._at.topic
         pipeline = self._context.pipeline
@@ -70,10 +72,10 @@ class CatalogWriter:
                     f"key {key.key_id} of {key.participant} is not published, or revoked (anabranch"
                     " keys publish)"
                 )
-            # A writer would wait for a topic that is not there.
-            if self._writer is None and not self._is_there(topic):
+            # A producer blocks on a missing topic.
+            if self._writer is None and not self._exists(topic):
                 return (
-                    f"there is no topic {topic}, which `anabranch keys publish` makes, or this"
+                    f"there is no topic {topic}, which `anabranch keys publish` creates, or this"
                     " principal may not see it"
                 )
             value = federation_records.encode(entry, key.sign(entry))
@@ -85,7 +87,8 @@ class CatalogWriter:
             return str(error)
         return ""
 
-    def _is_there(self, topic: str) -> bool:
+    def _exists(self, topic: str) -> bool:
+        """Return whether the topic exists."""
         admin = self._context.log.admin()
         try:
             return bool(admin.partitions([topic]))

@@ -1,11 +1,11 @@
-"""Meters the streams of content contracts: reads the boundary log of each, and writes into the
+"""Meter of the streams of content contracts: reads the boundary log of each, and writes into the
 contract's ledger what came in time (``protocol.federation.arrivals``). A movement contract has a
-stream for each plan, and a period is metered by that of its plan.
+stream for each plan, and the stream of a period's plan meters the period.
 
-It reads what stands in the log, after it stands there, so nobody waits for it. It keeps nothing: a
-new process reads the logs again and comes to the same figures. What the ledger has of a period it
-does not write again, and what it writes twice counts once. Periods whose records are deleted by
-then have no figure of this side: the other side's counts.
+It only reads logs after the fact, so no process waits for it. It keeps nothing: a new process reads
+the logs again and computes the same figures. It does not repeat a figure that the ledger has, and a
+figure that it writes twice counts once. If the records of a period were deleted before, this side
+has no figure for it, and the other side's counts.
 """
 
 from __future__ import annotations
@@ -35,27 +35,31 @@ if TYPE_CHECKING:
     from anabranch.streams.boundary_reader import BoundaryReader
 
 SEEN_MS: Final = 2_000
-"""So long after the last record of a period could have been in time it has been read, or there is
-none: longer than the clocks of this process and the log differ.
+"""Time, in ms, after which the last record of a period that could be in time has been read, if
+there is one: longer than the difference between the clocks of this process and the log.
 """
 
 _AGAIN_MS: Final = 10_000
-"""After a figure that did not count yet, or a log that could not be read: until the next try."""
+"""Time, in ms, until a figure that does not count yet is written again, or a log that could not be
+read is tried again.
+"""
 
 _AT_ONCE: Final = 20
-"""Periods of one contract in a step: others wait no longer for theirs."""
+"""Maximum number of periods of one contract that one step meters, so that other contracts get their
+turn.
+"""
 
 _SKIPS_MAX: Final = 100_000
-"""Periods that do not count, passed in a step."""
+"""Maximum number of uncharged periods that one step skips."""
 
 AnyLedger = ContentLedger | PlanLedger
 
 Write = Callable[[ContentMetered], bool]
-"""Whether it is in the ledger's topic now."""
+"""Function that writes an entry and returns whether it is in the ledger's topic now."""
 
 
 class Followed(NamedTuple):
-    """The stream of a contract, or of one of its plans."""
+    """Key of a followed stream: a contract, or one of its plans."""
 
     contract: str
     plan: int = 0
@@ -64,13 +68,13 @@ class Followed(NamedTuple):
         return f"{self.contract}, plan {self.plan}" if self.plan else self.contract
 
     def counts_in(self, ledger: AnyLedger, period: int) -> bool:
-        """Whether a period is charged, and by this stream."""
+        """Return whether a period is charged by this stream."""
         return ledger.terms(period) is not None and ledger.plan(period) == self.plan
 
 
 def writers_of(pipeline: Pipeline, text: ContentContract) -> list[str] | str:
-    """The replicas of a contract's stream by this pipeline file, which may be its sender's or its
-    receiver's; or why it does not say.
+    """Return the replicas of a contract's stream by this pipeline file, its sender's or its
+    receiver's; or the reason why it does not name them.
     """
     if pipeline.name == text.pipeline:
         if text.entity in pipeline.publish_ms:
@@ -85,8 +89,8 @@ def writers_of(pipeline: Pipeline, text: ContentContract) -> list[str] | str:
 
 
 def owner_of_stage(pipelines: Mapping[str, Pipeline], text: ContentContract) -> Pipeline | str:
-    """The file of the receiver's pipeline in which a stage at the sender makes a contract's stream,
-    as this participant has it; or why there is none.
+    """Return the receiver's pipeline file whose stage at the sender computes a contract's stream,
+    as this participant has it; or the reason why there is none.
     """
     pipeline = pipelines.get(text.pipeline)
     if pipeline is None:
@@ -100,7 +104,7 @@ def owner_of_stage(pipelines: Mapping[str, Pipeline], text: ContentContract) -> 
 
 
 class FollowedStream:
-    """The stream of one contract, or of one of its plans. Not thread-safe."""
+    """Stream of one contract, or of one of its plans. Not thread-safe."""
 
     def __init__(
         self,
@@ -108,47 +112,50 @@ class FollowedStream:
         text: ContentContract,
         is_senders: Callable[[LogState], bool] = lambda _: True,
     ) -> None:
-        """``is_senders``: whether the sender makes it now."""
+        """Follow ``reader``. ``is_senders``: returns whether the sender runs the stream's stage
+        now.
+        """
         self.arrivals = Arrivals(text)
-        """Whoever made it."""
+        """Arrivals by whichever participant's node."""
         self.senders = Arrivals(text)
-        """What the sender has made."""
+        """Arrivals computed by the sender's node."""
         self._reader, self._is_senders = reader, is_senders
-        self._reader.listen(self._seen)
+        self._reader.listen(self._on_entry)
         self._upto = 0
 
     def poll(self) -> None:
-        """Take what is there, without waiting.
+        """Read the available records, without waiting.
 
         Raises:
-            Unavailable: no answer.
-            ConfigurationError: its buckets have another width.
-            DataMissing: the log was cut under it.
+            Unavailable: the broker does not answer.
+            ConfigurationError: the stream's buckets have another width.
+            DataMissing: unread records of the log were deleted.
         """
         self._reader.poll(0)
 
     def is_at_end(self) -> bool:
-        """Whether all is read that the log has now.
+        """Return whether the log is read to its current end.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: the broker does not answer.
         """
         return self._reader.offset_next >= self._reader.end()
 
     def forget(self, period: int) -> None:
-        """Those before ``period`` are metered, or need not be."""
+        """Forget the periods before ``period``, which are metered, or need not be."""
         self.arrivals.forget(period)
         self.senders.forget(period)
 
     def of(self, period: int, *, is_anybodys: bool) -> Arrived | None:
-        """What counts for a period; None: it was not followed whole."""
+        """Return what counts for a period; None if it was not followed entirely."""
         return (self.arrivals if is_anybodys else self.senders).of(period)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
         self._reader.close()
 
-    def _seen(self, _offset: int, _entry: LogEntry, _outcome: Outcome) -> None:
+    def _on_entry(self, _offset: int, _entry: LogEntry, _outcome: Outcome) -> None:
+        """Note the rows of buckets that a record of the log has made stable."""
         log_state = self._reader.log_state
         before, self._upto = self._upto, log_state.upto
         if self._upto <= before:
@@ -171,10 +178,11 @@ class FollowedStream:
 def published(
     log: EventLog, topics: FederationTopics, text: ContentContract, pipeline: Pipeline
 ) -> FollowedStream | str:
-    """A contract's stream that its sender publishes, by this pipeline file, as of ``writers_of``.
+    """Open a contract's stream that its sender publishes, or return why this pipeline file does not
+    name it (``writers_of``).
 
     Raises:
-        Unavailable, ConfigurationError: as ``open_published``.
+        Unavailable, ConfigurationError: as for ``open_published``.
     """
     writers = writers_of(pipeline, text)
     if isinstance(writers, str):
@@ -184,7 +192,7 @@ def published(
 
 
 class ContentMeter:
-    """Of all content contracts and movement contracts of one participant. Not thread-safe."""
+    """Meter of all content contracts and movement contracts of one participant. Not thread-safe."""
 
     def __init__(
         self,
@@ -194,20 +202,22 @@ class ContentMeter:
         write: Write,
         hosted: Mapping[str, Pipeline],
     ) -> None:
-        """Nothing is contacted yet. ``hosted``: pipelines of others whose stages may run here."""
+        """Prepare the meter; no broker is contacted yet. ``hosted``: pipelines of other owners
+        whose stages may run here.
+        """
         self._context, self._topics = context, topics
         self._participant, self._write = participant, write
         self._pipelines = {**hosted, context.pipeline.name: context.pipeline}
         self._streams: dict[Followed, FollowedStream] = {}
         self._next: dict[Followed, int] = {}
-        """The period that is metered next."""
+        """Next period to meter, by stream."""
         self._sent: dict[tuple[str, int], int] = {}
         self._retry_ms: dict[Followed, int] = {}
         self.not_metered: dict[str, str] = {}
-        """Contract, or contract and plan -> why its stream is not read here."""
+        """Reason why a stream is not read here, by contract, or contract and plan."""
 
     def measure(self, contracts: Mapping[str, ContentLog | PlanLog]) -> None:
-        """What is over and was not metered yet by this participant."""
+        """Write the figures of periods that are over and not metered by this participant yet."""
         now_ms = self._context.clock.monotonic_ms()
         self._sent = {
             which: sent_ms for which, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
@@ -223,44 +233,46 @@ class ContentMeter:
                     self._follow(which, ledger, side)
 
     def _follow(self, which: Followed, ledger: AnyLedger, side: Side) -> None:
+        """Read and meter one stream; close it after its last period."""
         if max(ledger.next_period(side), self._next.get(which, 0)) > ledger.last_period():
-            self._close(which)
+            self._close_stream(which)
             return
         try:
-            stream = self._streams.get(which) or self._opened(
+            stream = self._streams.get(which) or self._open_stream(
                 which, ledger.contract.content(which.plan)
             )
             if stream is not None:
                 stream.poll()
-                self._metered(which, ledger, side, stream)
+                self._meter_stream(which, ledger, side, stream)
         except (Unavailable, ConfigurationError, DataMissing) as error:
-            self._failed(which, str(error))
+            self._note_failure(which, str(error))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the streams. Idempotent."""
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
 
-    def _opened(self, which: Followed, text: ContentContract) -> FollowedStream | None:
+    def _open_stream(self, which: Followed, text: ContentContract) -> FollowedStream | None:
+        """Open the stream of a contract or plan; None if it cannot be read here."""
         made = (
             self._at_sender(text)
             if which.plan
             else published(self._context.log, self._topics, text, self._context.pipeline)
         )
         if isinstance(made, str):
-            self._failed(which, made)
+            self._note_failure(which, made)
             return None
         self._streams[which] = made
         self.not_metered.pop(str(which), None)
         return made
 
     def _at_sender(self, text: ContentContract) -> FollowedStream | str:
-        """The results of a stage of the receiver's that the sender runs, or why not. Both sides
-        read the same log, and who wrote which bucket stands in it.
+        """Open the results of a receiver's stage that the sender runs, or return why not. Both
+        sides read the same log, which states which node wrote each bucket.
 
         Raises:
-            Unavailable, ConfigurationError: as ``open_dated``.
+            Unavailable, ConfigurationError: as for ``open_dated``.
         """
         owner = owner_of_stage(self._pipelines, text)
         if isinstance(owner, str):
@@ -269,22 +281,25 @@ class ContentMeter:
         (replica,), node = owner.stream_writers(text.entity), node_of(text.sender)
         return FollowedStream(reader, text, lambda log_state: log_state.node(replica) == node)
 
-    def _failed(self, which: Followed, why: str) -> None:
+    def _note_failure(self, which: Followed, why: str) -> None:
+        """Note why a stream is not metered; log it if it is new."""
         if self.not_metered.get(str(which)) != why:
             self._context.logger.warning("stream_not_metered", contract=str(which), why=why)
         self.not_metered[str(which)] = why
         self._retry_ms[which] = self._context.clock.monotonic_ms() + _AGAIN_MS
-        self._close(which)
+        self._close_stream(which)
 
-    def _close(self, which: Followed) -> None:
+    def _close_stream(self, which: Followed) -> None:
+        """Close a stream, if it is open."""
         stream = self._streams.pop(which, None)
         if stream is not None:
             stream.close()
 
-    def _metered(
+    def _meter_stream(
         self, which: Followed, ledger: AnyLedger, side: Side, stream: FollowedStream
     ) -> None:
-        # What the ledger has is metered; what this process has sent is on its way there.
+        # The ledger has the earlier periods; entries that this process has sent will follow.
+        """Write the figures of a stream's periods that are over."""
         stream.forget(ledger.next_period(side))
         period = max(stream.arrivals.first_period, self._next.get(which, 0))
         for _ in range(_SKIPS_MAX):
@@ -307,10 +322,15 @@ class ContentMeter:
             self._sent[which.contract, each] = self._context.clock.monotonic_ms()
 
     def _is_past(self, ledger: AnyLedger, period: int) -> bool:
+        """Return whether every record of ``period`` that could be in time has been appended and
+        read.
+        """
         return self._context.clock.now_ms() > ledger.over_ms(period) + SEEN_MS
 
     def _is_over(self, ledger: AnyLedger, stream: FollowedStream, period: int) -> bool:
-        """Whether all is read that could be in time, and the ledger takes the figure by now."""
+        """Return whether all records that could be in time are read, and the ledger accepts the
+        figure by now.
+        """
         return self._is_past(ledger, period) and (
             stream.arrivals.is_over(period) or stream.is_at_end()
         )

@@ -1,15 +1,15 @@
-"""The contract broker: wiring of ``protocol.federation`` to the logs of a federation.
+"""Contract broker: connects ``protocol.federation`` with the logs of a federation.
 
-It keeps nothing of its own: a start reads the logs from their beginnings and comes to the same
-book, the same movements and the same sums. It matches nobody and is in the way of no movement:
-while it is away load moves under the contracts that there are, and is settled later.
+It keeps no state of its own: a start reads the logs from their beginnings and derives the same
+book, movements and sums. It neither matches parties nor takes part in movements: while it is down
+load moves under the existing contracts, and is settled later.
 
-What it writes are settlements, of contracts whose party or auditor it is. A settlement counts once,
-with the right sum, whoever writes it: so it may be written again after a crash, or beside another
-broker, and a sum that a last measurement has overtaken is written anew. Of content contracts and
-movement contracts it also writes what came of their streams (``content_meter``), and suspends one
-whose periods are in dispute, as an agent does where load moves. And it lists its pipeline in its
-participant's catalog (``catalog_writer``).
+It writes settlements of contracts whose party or auditor it is. A settlement counts once, with the
+right sum, whichever broker writes it: so it may be repeated after a crash, or written beside
+another broker, and a sum that a late measurement changes is written anew. For content contracts and
+movement contracts it also writes what came of their streams (``content_meter``), and suspends a
+contract whose periods are in dispute, as an agent does for contracts for load. And it lists its
+pipeline in its participant's catalog (``catalog_writer``).
 """
 
 from __future__ import annotations
@@ -42,22 +42,27 @@ from anabranch.protocol.federation.plan_ledger import PlanLog
 
 _LABELS: Final = ("pipeline",)
 _POLL_MS: Final = 200
+"""Timeout for polling the logs, in ms."""
 _LOOK_EVERY_MS: Final = 5_000
-"""Between two looks for new contracts: each asks the broker for the names of all topics."""
+"""Interval between checks for new contracts, in ms: each asks the broker for the names of all
+topics.
+"""
 _SETTLE_EVERY_MS: Final = 1_000
-"""Measurements may come without a pause: so long, at most, a settlement waits for one."""
+"""Maximum time, in ms, that a settlement waits while measurements arrive without a pause."""
 _AGAIN_MS: Final = 10_000
-"""After a settlement that did not count, or whose outcome is not known: until the next."""
+"""Time, in ms, after which a settlement that does not count yet, or whose outcome is unknown, is
+written again.
+"""
 _SUSPENSION: Final = -1
-"""In place of a period."""
+"""Key of a suspension in ``_sent``, in place of a period."""
 
 
 def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
-    """The broker of the federation that the pipeline file names.
+    """Build the broker of the federation that the pipeline file names.
 
     Raises:
-        ConfigurationError: it names none, the key cannot be used, or the file of a pipeline that is
-            hosted is wrong.
+        ConfigurationError: the file names no federation, the key cannot be used, or the file of a
+            hosted pipeline is wrong.
     """
     federation = context.pipeline.federation
     if federation is None:
@@ -70,7 +75,7 @@ def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
 
 
 class ContractBroker:
-    """One of them."""
+    """Service of one contract broker."""
 
     def __init__(
         self,
@@ -79,13 +84,13 @@ class ContractBroker:
         key: SigningKey | None,
         hosted: Mapping[str, Pipeline] | None = None,
     ) -> None:
-        """Nothing is contacted yet.
+        """Prepare the broker; no Kafka broker is contacted yet.
 
         Args:
-            context: Of the process.
-            federation: Of its pipeline file.
-            key: What it signs with; None: it looks on, and settles nothing.
-            hosted: Pipelines of others whose stages may run here.
+            context: The context of the process.
+            federation: The federation of the pipeline file.
+            key: The key that it signs with; None: it only reads, and settles nothing.
+            hosted: Pipelines of other owners whose stages may run here.
         """
         self.status = ServiceStatus()
         self._context = context
@@ -102,11 +107,13 @@ class ContractBroker:
         self._meter = (
             None
             if key is None
-            else ContentMeter(context, self._topics, key.participant, self._metered, hosted or {})
+            else ContentMeter(
+                context, self._topics, key.participant, self._write_metered, hosted or {}
+            )
         )
         self._look_next_ms = self._settle_next_ms = 0
         self._sent: dict[tuple[str, int], int] = {}
-        """(contract, period) -> when its settlement was written last."""
+        """Time of the last write of each settlement, by (contract, period)."""
         self._counted: collections.Counter[str] = collections.Counter()
         self._contracts = Gauge(
             "anabranch_contracts",
@@ -138,8 +145,8 @@ class ContractBroker:
         """Read the logs to their ends.
 
         Raises:
-            Unavailable: no answer.
-            DataMissing: a log does not begin at its beginning.
+            Unavailable: the broker does not answer.
+            DataMissing: the first records of a log were deleted.
         """
         self._reader = FederationReader(self._context.log, self._topics, self._federation.auditor)
         self._reader.read_to_end()
@@ -150,8 +157,9 @@ class ContractBroker:
         )
 
     def step(self) -> None:
-        """Read what there is; once there is nothing more, and now and then where there always is,
-        settle what may be settled. A sum that something unread changes does not count.
+        """Run one round: read new records, and settle what is due. Settlement waits until no record
+        is left to read, at most _SETTLE_EVERY_MS: a sum that an unread record changes does not
+        count.
         """
         assert self._reader is not None, "started"  # noqa: S101 - step is called after start
         now_ms = self._context.clock.monotonic_ms()
@@ -177,7 +185,7 @@ class ContractBroker:
         self._report(self._reader)
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Close the logs. Idempotent."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -188,6 +196,7 @@ class ContractBroker:
         self._close_writer()
 
     def _settle(self, contract: AnyLog, key: SigningKey) -> None:
+        """Write the settlement of a contract's next period, if it is due."""
         ledger, booked = contract.ledger, contract.booked
         if ledger is None or booked is None:
             return
@@ -215,12 +224,14 @@ class ContractBroker:
                 "settled", contract=contract.contract_id, period=period, due_nano=due_nano
             )
 
-    def _metered(self, entry: ContentMetered) -> bool:
+    def _write_metered(self, entry: ContentMetered) -> bool:
+        """Write a figure of the meter into the ledger. Return whether it was written."""
         assert self._key is not None, "it meters"  # noqa: S101 - else there is no meter
         crash_point("broker.stream_metered")
         return self._write(entry, self._key)
 
     def _suspend(self, contract: ContentLog | PlanLog, key: SigningKey) -> None:
+        """Suspend a contract whose periods are in dispute."""
         booked, reason = contract.booked, contract.reason_to_suspend(key.participant)
         now_ms = self._context.clock.monotonic_ms()
         last_ms = self._sent.get((contract.contract_id, _SUSPENSION))
@@ -228,7 +239,7 @@ class ContractBroker:
             return
         self._sent[contract.contract_id, _SUSPENSION] = now_ms
         version, at_ms = booked.contract.version, self._context.clock.now_ms()
-        # A word's number must grow: the time does, as for what an operator says.
+        # The number of a party's changes must increase, as the time does. Operators use it, too.
         word = ContractChange(
             contract.contract_id, version, key.participant, Change.SUSPENDED, at_ms, at_ms
         )
@@ -238,6 +249,7 @@ class ContractBroker:
             )
 
     def _write(self, entry: Settled | ContentMetered | ContractChange, key: SigningKey) -> bool:
+        """Write ``entry``, signed. Return whether it is in the ledger's topic."""
         if self._writer is None:
             self._writer = self._context.log.writer()
         at = TopicPartition(self._topics.contract(entry.contract_id), 0)
@@ -253,11 +265,13 @@ class ContractBroker:
         return True
 
     def _close_writer(self) -> None:
+        """Close the writer; the next entry opens another."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
     def _report(self, reader: FederationReader) -> None:
+        """Update the metrics and the status."""
         name, now_ms = self._context.pipeline.name, self._context.clock.now_ms()
         states = {
             contract.contract_id: contract.booked.state_at(now_ms)
@@ -286,7 +300,7 @@ class ContractBroker:
         }
 
     def _not_listed(self) -> list[str]:
-        """What is not in the catalog that could be, and why."""
+        """Return what could be in the catalog and is not, with the reason."""
         if self._catalog is None:
             return ["no key is named, so nothing is listed (ANABRANCH_SIGNING_KEY_FILE)"]
         pipeline = self._context.pipeline

@@ -21,7 +21,7 @@ from simulation.planting import FEDERATION, Mutant
 PARTICIPANTS: Final = (
     Mutant(
         "forged_answer_believed",
-        "agent.conversations:Conversations._believed",
+        "agent.conversations:Conversations._verified",
         "if not is_signed(",
         "if False and not is_signed(",
         "FO2",

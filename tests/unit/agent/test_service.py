@@ -288,7 +288,7 @@ def test_an_agent_wants_a_policy_a_key_and_the_right_files(
         build(made.settings, made)
 
     for none in (None, north.federation.model_copy(update={"agent": None})):
-        with pytest.raises(ConfigurationError, match="nobody trades here"):
+        with pytest.raises(ConfigurationError, match="there is no agent"):
             build_of(none)
     with pytest.raises(ConfigurationError, match="ANABRANCH_SIGNING_KEY_FILE"):
         build_of(north.federation)

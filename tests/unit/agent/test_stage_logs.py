@@ -44,7 +44,7 @@ def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
     epoch = BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
     agents, runners = Away(log), Away(log)
     beats = HeartbeatSender(cast("EventLog", runners), "p.control.processing.s.0", clock)
-    made = StageLogs(cast("EventLog", agents), clock, pipeline, "s", hears=True)
+    made = StageLogs(cast("EventLog", agents), clock, pipeline, "s", with_heartbeats=True)
 
     def passes(ms: int, *, speaks: bool = True) -> None:
         """Up to the first time that it is silent."""

@@ -332,7 +332,9 @@ def test_a_node_that_may_not_run_it_is_not_followed(three: TradingWorld) -> None
     three.book.say("south", word)
     three.lasts(2_000)
     left = three.agents["north"].status.detail["left_at_seller"]
-    assert left == {three.task: "its seller says east.0, which may not run it: federation.partners"}
+    assert left == {
+        three.task: "its seller names east.0, which may not run it: federation.partners"
+    }
     assert three.runs_on() == "south.0"
     three.start("south")
     three.until(lambda: three.movements()[0].node == "south.0", "south says it anew")

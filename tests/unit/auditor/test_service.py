@@ -304,5 +304,5 @@ def test_what_it_needs(world: AuditedStage, monkeypatch: pytest.MonkeyPatch) -> 
         update={"federation": federation.model_copy(update={"auditor": ""})}
     )
     context = outputs.context(world.log, alone, world.clock, SeededEntropy(1), "auditor", "x")
-    with pytest.raises(ConfigurationError, match="nobody audits"):
+    with pytest.raises(ConfigurationError, match="there is no auditor"):
         build(context.settings, context, world.start_engine, NonceFile)
