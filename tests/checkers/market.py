@@ -1,4 +1,4 @@
-"""Judges of a market: who runs what, who is paid what, and whether every trade was one."""
+"""Judges of a market: who runs what, and who is paid what."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.metering import overlap_ms
 from anabranch.protocol.federation.movements import MovementState
-from anabranch.protocol.federation.pricing import Bound
 from experiments.market.exchange import RUNS, Exchange
-from experiments.market.rounds import Trade
 
 
 def runners(made: Exchange) -> Iterator[str]:
@@ -77,21 +75,6 @@ def payments(made: Exchange) -> Iterator[str]:
             yield f"{name}: {paid} paid, {owed} owed"
 
 
-def bounds(made: Exchange) -> Iterator[str]:
-    """Every movement has a price of its contract's bound."""
-    for name, ledger in made.ledgers.items():
-        for movement in ledger.movements:
-            contract = made.contracts[name]
-            if (
-                movement.state is not MovementState.VOID
-                and not contract.floor <= movement.price <= contract.fixed_price
-            ):
-                yield (
-                    f"{movement.movement_id}: price {movement.price}, bound {contract.floor} to"
-                    f" {contract.fixed_price}"
-                )
-
-
 def holds(starts: Sequence[tuple[int, str]], min_hold_ms: int) -> Iterator[str]:
     """Between two movements of a task lies at least the minimum hold."""
     last: dict[str, int] = {}
@@ -99,12 +82,3 @@ def holds(starts: Sequence[tuple[int, str]], min_hold_ms: int) -> Iterator[str]:
         if task in last and at_ms - last[task] < min_hold_ms:
             yield f"{task} moved at {last[task]} and at {at_ms}"
         last[task] = at_ms
-
-
-def trades(seen: Sequence[tuple[Trade, Bound]]) -> Iterator[str]:
-    """Every price is in its bound, and both gain."""
-    for trade, bound in seen:
-        if not bound.floor <= trade.price <= bound.ceiling:
-            yield f"{trade} is out of {bound}"
-        if not trade.seller_spends < trade.price * trade.units < trade.buyer_saves:
-            yield f"{trade} is no gain for both"

@@ -4,13 +4,12 @@ good.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from nightly import __main__ as nightly
-from nightly.report import Facts, Outcome, Tally, kinds, sections, tally, text
+from nightly.report import Facts, Outcome, Tally, sections, tally, text
 
 PYTEST = (
     "FAILED tests/a.py::test_b - assert 1\n3 failed, 41 passed, 1 skipped, 2 errors in 92.19s"
@@ -49,39 +48,6 @@ def test_what_a_step_says_is_counted(output: str, found: Tally | None) -> None:
     assert tally(output) == found
 
 
-@pytest.mark.parametrize(
-    ("output", "lines"),
-    [
-        (PYTEST, ["- 1 x FAILED tests/a.py::test_b"]),
-        (MUTANTS, ["- 1 x no_read_back survives"]),
-        (CHAOS, ["- 1 x WRONG: two were lost"]),
-        ("seed 7: 3 violations; again: x\n    lost\n", ["- 1 x N violations; again: x"]),
-        ("a\nKeyError: 1\n", ["- 1 x KeyError: N"]),
-    ],
-)
-def test_what_was_not_good_is_named(output: str, lines: list[str]) -> None:
-    assert kinds(output) == lines
-
-
-def test_what_differs_in_seeds_numbers_and_folders_is_of_one_kind() -> None:
-    output = "".join(f"LATE: seed 7: results of {n} came {n}.5 s later\n" for n in (3, 4, 12))
-    output += "LATE: seed 8: results of 3 came 3.5 s later\nWRONG: /srv/x/y.py is not there\n"
-    output += "WRONG: tolls: bucket 4: it has 46 results: or others\n"
-    output += 'WRONG: seed 9: ingestion-reports_0.log: {"event": "x"}\n'
-    output += 'WRONG: seed 8: ingestion-reports_1.log: {"event": "y"}\n'
-    assert kinds(output) == [
-        "- 4 x LATE: results of N came N s later",
-        "- 2 x WRONG: an error in the log of ingestion that no fault explains",
-        "- 1 x WRONG: y.py is not there",
-        "- 1 x WRONG: tolls: bucket N",
-    ]
-
-
-def test_of_many_kinds_the_most_frequent_are_named() -> None:
-    output = "".join(f"WRONG: {letter}\n" for letter in "abcdefghijklmnopqrstuvwxyz")
-    assert kinds(output)[-2:] == ["- 1 x WRONG: t", "- 6 more kinds"]
-
-
 def outcome(
     output: str, code: int = 0, *, alone: bool = False, title: str = "bugs", facts: Facts = HERE
 ) -> Outcome:
@@ -111,37 +77,6 @@ def test_only_what_was_tried_and_never_failed_is_good(
     assert ("not good:" in page) is not good
 
 
-def test_a_page_is_filled_on_several_days() -> None:
-    """What is run again takes the place of what there was, or is added to it; the rest stays."""
-    titles = ["first", "second"]
-    later = Facts("2026-03-05 00:00", "`def`", "1 x slow")
-    page = text("", [outcome("8 of 9 killed", 1, title="second")], titles, append=False)
-    page = text(page, [outcome(CHAOS, 1, title="first")], titles, append=False)
-    assert list(sections(page)) == titles
-    assert "2026-03-04 05:06: faults in all: kill 3, cut 2." in page
-
-    again = outcome("1999 of 2000 killed", 1, title="second", facts=later)
-    replaced = text(page, [again], titles, append=False)
-    assert "8 of 9" not in replaced
-    assert sections(replaced)["first"] == sections(page)["first"]
-
-    third = outcome("KeyError: 1", 1, title="second", facts=later)
-    appended = text(page, [again, third], titles, append=True)
-    assert appended == text(text(page, [again], titles, append=True), [third], titles, append=True)
-    section = sections(appended)["second"]
-    assert [line.split(" | ")[3] for line in section.splitlines() if line.startswith("| 2")] == [
-        "8 of 9",
-        "1,999 of 2,000",
-        "broke off with 1",
-    ]
-    assert section.count("In all: ") == 1
-    assert "In all: 2,007 of 2,009, 99.64% to 99.97%." in section
-    assert section.count("not good:") == 3
-    assert (
-        section.index("In all") < section.index("- 1 x N of N killed") < section.index("KeyError")
-    )
-
-
 def test_every_step_is_run_and_reported_whatever_came_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,33 +104,3 @@ def test_every_step_is_run_and_reported_whatever_came_of_others(
     assert nightly.main(["--report", str(report), "--append"]) == 0
     assert "In all: 6 of 6" in sections(report.read_text())["second_step"]
     assert sections(report.read_text())["first_step"] == sections(page)["first_step"]
-
-
-def test_the_steps_are_commands_of_this_project() -> None:
-    found = nightly.steps(nightly.parse(["--seeds", "20", "--runs", "1"]))
-    assert [step.name for step in found] == [
-        "seeds",
-        "participants",
-        "properties",
-        "integration",
-        "spark",
-        "cluster",
-        "federation",
-        "market",
-        "moves",
-        "mutants",
-        "chaos",
-    ]
-    assert [step.name for step in found if step.alone] == ["federation", "market"]
-    assert [step.name for step in nightly.steps(nightly.parse(["--only", "chaos,seeds"]))] == [
-        "seeds",
-        "chaos",
-    ]
-    with pytest.raises(SystemExit, match="no step nothing"):
-        nightly.steps(nightly.parse(["--only", "nothing"]))
-
-
-def test_the_facts_name_commit_and_machine() -> None:
-    found = nightly.facts()
-    assert sys.version.split()[0] in found.machine
-    assert found.commit.startswith("`")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from anabranch.protocol.federation.movements import MovementState
-from checkers.market import holds, payments, runners, waits
+from checkers.market import calm, holds, payments, runners, waits
 from experiments.market.exchange import Faults, Habits
-from experiments.market.graph import chain, random_graph
+from experiments.market.graph import chain, complete_graph, random_graph
 from harness.exchanges import COST, MINUTE, exchange, rush
 
 LOADS = [[100] * 9, [100] * 6, [100] * 2, [100]]
@@ -26,6 +26,26 @@ def test_overload_goes_where_there_is_room_by_way_of_who_is_full() -> None:
     assert max(made.level(name) for name in made.agents) <= 700
     assert any(made.runner(task) == "p2" for task in made.tasks if task.startswith(("p0", "p1")))
     assert list(payments(made)) == []
+
+
+def test_offers_of_many_at_once_to_one_with_little_room_cause_no_recall() -> None:
+    made = exchange(
+        [[100] * 8, [100] * 8, [100] * 8, [100] * 5], complete_graph(4), min_hold_ms=2_000
+    )
+    made.run(4 * MINUTE)
+    assert made.starts
+    assert list(calm(made)) == []
+
+
+def test_participants_that_run_tasks_of_others_keep_them_over_a_crash() -> None:
+    faults = Faults(seed=3, lost=0.35, moves_fail=0.4, crashes_per_h=40, until_ms=4 * MINUTE)
+    made = exchange([[100] * 9, [70] * 9, [100] * 2, [100]], chain(4), faults=faults)
+    made.run(7 * MINUTE)
+    assert any(made.runner(task) != of.owner for task, of in made.tasks.items())
+    for name in ("p1", "p2", "p0"):
+        made.crash(name)
+        made.run(made.now_ms + MINUTE)
+        assert list(runners(made)) == []
 
 
 def test_at_a_fixed_price_it_stays_in_the_chain() -> None:

@@ -6,15 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from experiments.dpc.figures import FailureFigures
-from experiments.dpc.plan import Session, chain, sessions, virtual_sessions
-from experiments.dpc.plots import Line, plot
-from experiments.dpc.report import rows, text, write_report
+from experiments.dpc.plan import Session, chain
 from experiments.dpc.results import SessionResult
 from experiments.dpc.sources import Withhold, tuples, window_of
 from experiments.dpc.virtual import Costs, VirtualSession
@@ -121,95 +116,3 @@ def test_the_answer_of_a_window_is_that_of_its_tuples() -> None:
         for key in sorted(rows)
     ]
     assert window_of(4, counts, 100).to_pylist() == expected
-
-
-def test_results_survive_as_text(tmp_path: Path) -> None:
-    result = run(ONE_NODE, tmp_path)
-    assert SessionResult.from_json(result.to_json()) == result
-
-
-def test_the_report_names_every_figure_and_its_plots_are_drawings(tmp_path: Path) -> None:
-    results = [
-        run(ONE_NODE, tmp_path),
-        run(Session("two-process", (2,), 2, 2_200, failures_s=(10,)), tmp_path),
-    ]
-    table = rows([], results)
-    assert {row.experiment for row in table} == {1, 2}
-    assert all(row.holds in {"-", "yes (virtual)"} for row in table)
-    assert "Procnew" in text(table)
-    report = tmp_path / "RESULTS.md"
-    write_report(report, results, results, Costs(), ["--quick"])
-    assert "| 1 |" in report.read_text()
-    drawings = list(tmp_path.glob("*.svg"))
-    assert drawings
-    for drawing in drawings:
-        assert f"({drawing.name})" in report.read_text()
-        assert ET.fromstring(drawing.read_text()).tag.endswith("svg")
-
-
-def correction(**changes: Any) -> SessionResult:
-    figures = FailureFigures(
-        seconds=60,
-        longest_ms=2_500,
-        normal_ms=100,
-        normal_max_ms=150,
-        first_ms=2_200,
-        later_ms=900,
-        correcting_ms=1_000,
-        tentative_rows=400,
-        tentative_s=60,
-        done_ms=20_000,
-        speed=1.5,
-    )
-    return SessionResult(
-        Session("correction", (5,), 1, 3_000, failures_s=(60,)),
-        failures=[replace(figures, **changes)],
-    )
-
-
-def test_a_bound_that_was_kept_while_the_corrections_did_not_end_does_not_hold() -> None:
-    ended, unended = correction(), correction(done_ms=None, speed=0.7)
-    assert [row.holds for row in rows([], [ended])] == [
-        "yes (virtual)",
-        "yes (virtual)",
-        "-",
-        "yes (virtual)",
-    ]
-    assert [row.holds for row in rows([ended], [unended])] == [
-        "yes",
-        "yes",
-        "-",
-        "yes",
-    ], "it is judged by the real processes"
-    verdict = "NO, the corrections did not end"
-    table = rows([unended], [ended])
-    assert [row.holds for row in table] == [verdict, verdict, "-", "NO"]
-    assert (table[2].real, table[2].virtual) == ("1 did not end", "20.00 s")
-    assert [row.real for row in rows([ended, unended], [])][2] == "20.00 s; 1 did not end"
-    assert [
-        row.holds
-        for row in rows([], [correction(done_ms=None, first_ms=None, tentative_rows=0, speed=None)])
-    ] == ["yes (virtual)"] * 2
-
-
-@pytest.mark.parametrize(
-    "points", [[], [(0.0, 0.0)], [(1.0, 5.0), (2.0, 5.0)], [(-3.0, 0.0001), (1e6, 1e5)]]
-)
-def test_any_points_can_be_drawn(points: list[tuple[float, float]]) -> None:
-    ET.fromstring(plot("a < b", "x", "y", [Line("one & two", points)], [(0.0, "cut")]))
-
-
-def test_quick_is_less_and_full_is_more() -> None:
-    def length(chosen: list[Session]) -> float:
-        return sum(sum(session.failures_s) for session in chosen)
-
-    quick, usual, full = (
-        sessions({1, 2, 3, 4, 5, 6}, quick=quick, full=full, load=0.5)
-        for quick, full in ((True, False), (False, False), (False, True))
-    )
-    assert length(quick) < length(usual) < length(full)
-    assert (
-        {session.name for session in usual}
-        <= {session.name for session in full}
-        <= {s.name for s in virtual_sessions({1, 2, 3, 4, 5, 6}, 0.5)}
-    )
