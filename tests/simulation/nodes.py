@@ -109,7 +109,7 @@ class SimulatedNode(Node):
         self._is_ending = True
         super().stop()
 
-    def _build(
+    def _build_in_engine(
         self, context: ServiceContext, *, may_run_elsewhere: bool, has_place: bool
     ) -> SimulatedReplica:
         # a log may be trimmed before it has read its first record
