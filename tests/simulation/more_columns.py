@@ -25,6 +25,8 @@ FIELDS: Final = (
 _DIFFERS_BY: Final = 1e-12
 """Relative difference between replicas."""
 _NEAR: Final = 1e-9
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""Texts in JSON."""
 
 
 def arrays(rows: Sequence[Row], replica: int) -> list[pa.Array]:
@@ -53,7 +55,7 @@ def _values(
 
 def wrong(row: Mapping[str, object]) -> str:
     """Return what is wrong with the further columns of a delivered row; empty: nothing. JSON has
-    null for what it cannot say.
+    texts for numbers that it lacks.
     """
     due = _values(int(str(row["id"])), int(str(row["v"])), 0)
     found = (row.get(NUMBER), row.get(LIST))
@@ -64,7 +66,7 @@ def _is_near(found: object, due: object) -> bool:
     match due:
         case float():
             if not math.isfinite(due):
-                return found is None
+                return found == _NOT_FINITE[str(due)]
             return isinstance(found, float | int) and math.isclose(found, due, rel_tol=_NEAR)
         case list() | tuple():
             return (
