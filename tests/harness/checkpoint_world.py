@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 from unittest import mock
@@ -32,6 +32,7 @@ from anabranch.protocol.log.timeline import (
     FindRecomputed,
     OwnChain,
     Step,
+    Timeline,
     carry_out,
     failover_steps,
 )
@@ -42,6 +43,39 @@ _EPOCHS_OF_A_LIFE: Final = 30
 """Maximum offset at which a life's first epoch begins. Lives overlap, so that the epochs of an
 earlier life are sometimes below and sometimes above those of the next.
 """
+
+
+def fail_over(
+    disk: ReplicaDisk, epoch: int, chain: Container[BatchId], missing: Callable[[int], str]
+) -> Timeline:
+    """Carry out the steps of a start on ``disk``, without a log and without peers that answer.
+
+    Args:
+        disk: Checkpoints of the process that starts.
+        epoch: The new epoch.
+        chain: Batches that the stage's log has.
+        missing: Function that returns what is missing of the inputs after a batch; empty: nothing.
+
+    Raises:
+        Unavailable: the start would wait for a peer.
+    """
+
+    def perform(step: Step) -> Answer:
+        match step:
+            case FindMissing(_, batch):
+                return missing(batch)
+            case FindRecomputed():
+                return 0
+            case FindFences():
+                return ()
+            case AwaitPeer(awaited):
+                raise Unavailable(awaited)
+            case CheckEpoch() | AppendBase():
+                return None
+        assert isinstance(step, DiskStep)
+        return on_disk(disk, step)
+
+    return carry_out(failover_steps(epoch, own=OwnChain(has=chain.__contains__)), perform)
 
 
 class _StillWritten:
@@ -119,30 +153,15 @@ class CheckpointWorld:
         disk = disks.of("s", "0", [], life=str(self._life), is_stored=True)
         self._epoch += self._rng.randint(1, 9)
         held = self._held[-1] if self._held else -1
-        waits = list[str]()
-
-        def perform(step: Step) -> Answer:
-            match step:
-                case FindMissing(_, batch):
-                    return f"batch {batch + 1}" if batch < held else ""
-                case FindRecomputed():
-                    return 0
-                case FindFences():
-                    return ()
-                case AwaitPeer(missing):
-                    waits.append(missing)
-                    raise Unavailable(missing)
-                case CheckEpoch() | AppendBase():
-                    return None
-            assert isinstance(step, DiskStep)
-            return on_disk(disk, step)
-
         try:
-            timeline = carry_out(
-                failover_steps(self._epoch, own=OwnChain(has=self._chain.__contains__)), perform
+            timeline = fail_over(
+                disk,
+                self._epoch,
+                self._chain,
+                lambda batch: f"batch {batch + 1}" if batch < held else "",
             )
-        except Unavailable:
-            yield f"it waits for a peer that there is not, and holds batch {held}: {waits}"
+        except Unavailable as error:
+            yield f"it waits for a peer that there is not, and holds batch {held}: {error}"
             self._begin_life()
             return
         if timeline.start_batch < held:

@@ -1,11 +1,8 @@
 """A replica of a stage without Spark, whose checkpoint is on a disk, in Spark's format: for what
 happens to checkpoints.
 
-Its operator gives every row at once, ``AHEAD_ROWS`` more for each bucket with rows three buckets
-later, and ``LATE`` more in the bucket after it when the time of that has passed; what is to come is
-its state, which stands in the commits. So parts are pending most of the time, and a bucket
-that is run twice or left out shows in the rows of the output. Run as a program it is a process that
-can be killed::
+Its operator is that of ``replica_world``; its state stands in the commits. Run as a program it is a
+process that can be killed::
 
     python -m harness.file_replica KAFKA PIPELINE REPLICA STATE_DIR UPTO
 """
@@ -23,7 +20,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings
-from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
+from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.process.crash_points import crash_point
@@ -33,7 +30,6 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.availability import Availability, Policy
-from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.recovery import Comparison, HaMode, PartnerWrong
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
@@ -41,15 +37,12 @@ from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.gone_blocks import last_gone, missing_blocks
 from harness import spark_files
-from harness.replica_bench import WAITS, WIDTH_MS
+from harness.replica_bench import STATEFUL, WAITS, WIDTH_MS
+from harness.replica_world import expected_rows, operate, rows_read
 
 INPUT = "a"
 STAGE = "s"
 REPLICAS = ("0", "1")
-AHEAD = 3
-AHEAD_ROWS = 100
-LATE = 1_000
-TRAITS = PlanTraits(is_stateful=True, is_batch_safe=True)
 
 
 def create_topics(log: EventLog, names: TopicNames) -> None:
@@ -113,12 +106,7 @@ class Source:
 
     def expected(self, upto: int) -> dict[int, int]:
         """Rows of the output."""
-        found: dict[int, int] = {}
-        for bucket, rows in self.rows.items():
-            for to, count in ((bucket, rows), (bucket + 1, LATE), (bucket + AHEAD, AHEAD_ROWS)):
-                if to <= upto:
-                    found[to] = found.get(to, 0) + count
-        return found
+        return expected_rows(self.rows, upto, is_stateful=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +156,7 @@ class FileReplica:
             self.boundary,
             self.disk,
             StageRules(
-                TRAITS,
+                STATEFUL,
                 Availability([INPUT], WAITS, Policy.SUSPEND),
                 BatchRules(WIDTH_MS, rows_max=3),
                 conditions.horizon_buckets,
@@ -235,8 +223,13 @@ class FileReplica:
         self.runner.begin(
             self.checkpoint.name, [offset], position_of(offset).bucket * WIDTH_MS, position
         )
-        state = self._state(self.batch)
-        parts, state = self._run(state, offset, position_of(offset).bucket)
+        self._attempts += 1
+        parts, state = operate(
+            rows_read([offset]),
+            self._state(self.batch),
+            position_of(offset).bucket,
+            f"{self.boundary.epoch}-{self._attempts}",
+        )
         assert self.runner.finish(self.checkpoint.name, batch, parts)
         fields = {"nextBatchWatermarkMs": 0, "rows": state}
         spark_files.write(
@@ -271,22 +264,6 @@ class FileReplica:
         fields = json.loads((self.checkpoint / "commits" / str(batch)).read_text().splitlines()[1])
         return {int(bucket): rows for bucket, rows in fields["rows"].items()}
 
-    def _run(
-        self, state: Mapping[int, int], offset: Offset, watermark: int
-    ) -> tuple[tuple[Part, ...], dict[int, int]]:
-        read: dict[int, int] = {}
-        for bucket, _, taken in taken_of(offset):
-            read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
-        self._attempts += 1
-        given = [*read.items(), *((bucket + AHEAD, AHEAD_ROWS) for bucket in read)]
-        state = {**state, **{bucket + 1: rows for bucket, rows in read.items()}}
-        given += [(end, LATE) for end in state if end <= watermark]
-        attempt = f"{self.boundary.epoch}-{self._attempts}"
-        parts = tuple(
-            Part(bucket, 0, attempt, 1, i, i + 1, rows, 0) for i, (bucket, rows) in enumerate(given)
-        )
-        return parts, {end: rows for end, rows in state.items() if end > watermark}
-
 
 def stage_log_state(log: EventLog, names: TopicNames) -> LogState:
     """The output as any reader sees it."""
@@ -294,18 +271,6 @@ def stage_log_state(log: EventLog, names: TopicNames) -> LogState:
     reader.read_to_end()
     reader.close()
     return reader.log_state
-
-
-def stable_rows(log_state: LogState) -> dict[int, int]:
-    """Rows of the stable buckets."""
-    return (
-        {
-            bucket: sum(p.rows for p in parts)
-            for bucket, _, parts in log_state.stable(1, log_state.upto)
-        }
-        if log_state.upto
-        else {}
-    )
 
 
 def replica_rows(log_state: LogState, replica: str, first: int) -> dict[int, int]:

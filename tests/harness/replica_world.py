@@ -10,7 +10,7 @@ run twice or left out shows in the rows of the output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -51,6 +51,68 @@ rows has passed.
 AHEAD, AHEAD_ROWS = 3, 100
 """For each row so many rows, so many buckets later."""
 _TICK_MS = 100
+
+
+def rows_read(offsets: Iterable[Offset]) -> dict[int, int]:
+    """Return the rows that a batch with these offsets reads, by bucket."""
+    read: dict[int, int] = {}
+    for offset in offsets:
+        for bucket, _, taken in taken_of(offset):
+            read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
+    return read
+
+
+def operate(
+    read: Mapping[int, int], waiting: Mapping[int, int] | None, watermark: int, attempt: str
+) -> tuple[tuple[Part, ...], dict[int, int]]:
+    """Run the operator on a batch; return its parts and its state afterwards.
+
+    Args:
+        read: Rows that the batch reads, by bucket.
+        waiting: State before: rows whose late result is due at the end of a bucket, by that
+            bucket; None if the stage has no state.
+        watermark: Bucket up to which results are due.
+        attempt: Writer of the parts.
+    """
+    given = [
+        (bucket + after, rows * times)
+        for bucket, rows in read.items()
+        if rows
+        for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))
+    ]
+    left: dict[int, int] = {}
+    if waiting is not None:
+        waiting = {**waiting, **{bucket + 1: rows for bucket, rows in read.items()}}
+        given += [(end, LATE) for end in waiting if end <= watermark]
+        left = {end: rows for end, rows in sorted(waiting.items()) if end > watermark}
+    parts = tuple(
+        Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0)
+        for i, (bucket, rows) in enumerate(given)
+    )
+    return parts, left
+
+
+def expected_rows(read: Mapping[int, int], upto: int, *, is_stateful: bool) -> dict[int, int]:
+    """Return the rows of each bucket of the output up to ``upto``, where ``read`` is what the
+    inputs have.
+    """
+    late = LATE if is_stateful else 0
+    found: dict[int, int] = {}
+    for bucket, rows in read.items():
+        for after, much in ((0, rows), (1, late), (AHEAD, rows * AHEAD_ROWS)):
+            if much:
+                found[bucket + after] = found.get(bucket + after, 0) + much
+    return {bucket: rows for bucket, rows in sorted(found.items()) if bucket <= upto}
+
+
+def stable_rows(log_state: LogState) -> dict[int, int]:
+    """Return the rows of each stable bucket."""
+    if not log_state.upto:
+        return {}
+    return {
+        bucket: sum(p.rows for p in parts)
+        for bucket, _, parts in log_state.stable(1, log_state.upto)
+    }
 
 
 class _Points:
@@ -209,25 +271,11 @@ class World:
 
     def stable_rows(self) -> dict[int, int]:
         """Rows of each stable bucket of the output."""
-        log_state = self.log_state()
-        return (
-            {
-                bucket: sum(p.rows for p in parts)
-                for bucket, _, parts in log_state.stable(1, log_state.upto)
-            }
-            if log_state.upto
-            else {}
-        )
+        return stable_rows(self.log_state())
 
     def expected(self, upto: int) -> dict[int, int]:
         """What they must be."""
-        late = LATE if self.traits.is_stateful else 0
-        found: dict[int, int] = {}
-        for bucket, rows in self.rows.items():
-            for after, much in ((0, rows), (1, late), (AHEAD, rows * AHEAD_ROWS)):
-                if much:
-                    found[bucket + after] = found.get(bucket + after, 0) + much
-        return {bucket: rows for bucket, rows in sorted(found.items()) if bucket <= upto}
+        return expected_rows(self.rows, upto, is_stateful=self.traits.is_stateful)
 
 
 class CutReader(BoundaryReader):
@@ -342,26 +390,15 @@ class Process:
         self, state: State, offsets: list[Offset], watermark: int
     ) -> tuple[tuple[Part, ...], State]:
         """The operator: (what it gives, its state afterwards)."""
-        read: dict[int, int] = {}
-        for offset in offsets:
-            for bucket, _, taken in taken_of(offset):
-                read[bucket] = read.get(bucket, 0) + sum(p.rows for p in taken)
         self._attempts += 1
-        given = [
-            (bucket + after, rows * times)
-            for bucket, rows in read.items()
-            if rows
-            for after, times in ((0, 1), (AHEAD, AHEAD_ROWS))
-        ]
-        if self.world.traits.is_stateful:
-            waiting = dict(state) | {(bucket + 1, 0): rows for bucket, rows in read.items()}
-            given += [(end, LATE) for end, _ in waiting if end <= watermark]
-            state = tuple(sorted(each for each in waiting.items() if each[0][0] > watermark))
-        attempt = f"{self.boundary.epoch}-{self._attempts}"
-        parts = tuple(
-            Part(bucket, 0, attempt, 1, 10 * i, 10 * i + 1, rows, 0)
-            for i, (bucket, rows) in enumerate(given)
+        parts, left = operate(
+            rows_read(offsets),
+            {end: rows for (end, _), rows in state} if self.world.traits.is_stateful else None,
+            watermark,
+            f"{self.boundary.epoch}-{self._attempts}",
         )
+        if self.world.traits.is_stateful:
+            state = tuple(((end, 0), rows) for end, rows in left.items())
         return parts, state
 
     def round(self) -> bool:

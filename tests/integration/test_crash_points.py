@@ -35,6 +35,7 @@ from harness import file_replica
 from harness.control_topics import beating
 from harness.crash_world import DEADLINE_S, World
 from harness.outputs import Replica, delivered, ids, live_records_of, live_view, rows
+from harness.replica_world import stable_rows
 from harness.service_processes import ModuleProcess
 from harness.sources import StreamView, everything, report
 from harness.waiting import wait_until
@@ -477,7 +478,7 @@ def test_failover_of_a_replica(
         assert process.process.returncode == 0, process.log()
     peer.settle()
     log_state = file_replica.stage_log_state(log, names)
-    assert file_replica.stable_rows(log_state) == source.expected(26)
+    assert stable_rows(log_state) == source.expected(26)
     assert file_replica.replica_rows(log_state, "1", 21) == {
         b: n for b, n in source.expected(26).items() if b > 20
     }

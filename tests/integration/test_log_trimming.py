@@ -28,7 +28,8 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.streams.boundary_reader import BoundaryReader
 from harness import file_replica, outputs, sources
 from harness.boundary_logs import record
-from harness.file_replica import FileReplica, stable_rows, stage_log_state
+from harness.file_replica import FileReplica, stage_log_state
+from harness.replica_world import stable_rows
 from harness.trimmed_log import trim_below_snapshot
 from harness.waiting import wait_until
 

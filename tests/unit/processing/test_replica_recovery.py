@@ -17,15 +17,14 @@ from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.stage.recovery import HaMode, PartnerWrong
 from harness import spark_files
 from harness.file_replica import (
-    AHEAD,
     Conditions,
     FileReplica,
     Source,
     create_topics,
     replica_rows,
-    stable_rows,
     stage_log_state,
 )
+from harness.replica_world import AHEAD, stable_rows
 
 NAMES = TopicNames("p")
 

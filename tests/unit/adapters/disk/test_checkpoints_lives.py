@@ -12,26 +12,10 @@ import pytest
 
 from anabranch.adapters.disk.checkpoint_store import stored_replicas
 from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
-from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.timeline import (
-    Answer,
-    AppendBase,
-    AwaitPeer,
-    CheckEpoch,
-    DiskStep,
-    FindFences,
-    FindMissing,
-    FindRecomputed,
-    OwnChain,
-    Step,
-    Timeline,
-    carry_out,
-    epoch_of,
-    failover_steps,
-    timeline_name,
-)
+from anabranch.protocol.log.timeline import Timeline, epoch_of, timeline_name
 from harness import spark_files
+from harness.checkpoint_world import fail_over
 
 FORMER_EPOCH: Final = 70_000
 
@@ -59,23 +43,10 @@ class Lives:
         """Start a process of ``epoch`` that runs ``batches``."""
         disk = self.disk(replica)
 
-        def perform(step: Step) -> Answer:
-            match step:
-                case FindMissing(_, batch):
-                    return "the inputs are trimmed" if self.trimmed and batch < 0 else ""
-                case FindRecomputed():
-                    return 0
-                case FindFences():
-                    return ()
-                case AwaitPeer(missing):
-                    pytest.fail(f"waits for a peer: {missing}")
-                case CheckEpoch() | AppendBase():
-                    return None
-            assert isinstance(step, DiskStep)
-            return on_disk(disk, step)
+        def missing(batch: int) -> str:
+            return "the inputs are trimmed" if self.trimmed and batch < 0 else ""
 
-        chain = OwnChain(has=self.chain.__contains__)
-        timeline = carry_out(failover_steps(epoch, own=chain), perform)
+        timeline = fail_over(disk, epoch, self.chain, missing)
         directory = disk.directory(timeline.name)
         spark_files.write(directory / "metadata", b'{"id": "0a"}')
         for batch in range(timeline.start_batch + 1, timeline.start_batch + 1 + batches):
