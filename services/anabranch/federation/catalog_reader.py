@@ -22,11 +22,12 @@ date entries back to before its key was revoked.
 def read_catalogs(
     log: EventLog, topics: FederationTopics, formats: Collection[RecordFormat]
 ) -> Lookup:
-    """All that stands in the catalogs by now. ``formats``: as of ``Lookup``.
+    """Read all present entries of the catalogs. ``formats``: the record formats that ``Lookup``
+    compares.
 
     Raises:
-        Unavailable: no answer, or nothing comes although there is more.
-        DataMissing: a log does not begin at its beginning.
+        Unavailable: the broker does not answer, or no record arrives before a log's end.
+        DataMissing: the first records of a log were deleted.
     """
     with (
         closing(log.admin()) as admin,
@@ -46,9 +47,10 @@ def read_catalogs(
         logs.add(found["catalog"])
 
         def poll(wait_ms: int) -> None:
+            """Take the entries that are read next."""
             chunks = logs.fetch(wait_ms)
             if chunks:
-                keys.read_to_end()  # those by which what was just read is judged may be as new
+                keys.read_to_end()  # entries may be signed by keys that are as new
             for chunk in chunks:
                 _take(lookup, topics.owner_of(chunk.at.topic)[1], chunk)
 
@@ -57,6 +59,7 @@ def read_catalogs(
 
 
 def _take(lookup: Lookup, participant: str, chunk: Chunk) -> None:
+    """Add the entries of ``chunk`` to ``lookup``."""
     for value, time_ms in zip(chunk.values, chunk.timestamps_ms, strict=True):
         try:
             entry, signature = federation_records.decode_catalog(value)

@@ -57,6 +57,7 @@ restarted. Nothing within the process could revive it, least of all if a library
 
 _STOPPING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS_AT_ONCE: Final = 64
+"""Maximum number of signals read at once."""
 
 _WATCH_AGAIN_MS: Final = 5_000
 """Interval at which the watchdog of the loop is reset, in ms; each reset costs a thread."""
@@ -72,9 +73,10 @@ class ExitCode(IntEnum):
     STAGE_FAILED = 4
 
 
-# The mask of what processes make, and those that they start: checkpoints and logs hold users'
-# data, for their owner alone.
 OWN_FILES: Final = 0o077
+"""File mode mask of every process and its children: checkpoints and logs contain users' data, which
+only their owner may read.
+"""
 
 
 @dataclass(slots=True)
@@ -165,6 +167,7 @@ Connect = Callable[[str, str | None], Connections]
 ``anabranch.adapters.connect.connect``.
 """
 Build = Callable[[ServiceSettings, ServiceContext], Service]
+"""Function from (settings, context) to the service."""
 
 
 def main(
@@ -179,7 +182,7 @@ def main(
     try:
         settings = read_settings(service_name, given)
     except ConfigurationError as error:
-        sys.exit(_ended(logging_setup.configure(service_name, "?"), error))
+        sys.exit(_log_end(logging_setup.configure(service_name, "?"), error))
     sys.exit(run(service_name, build, connect, settings))
 
 
@@ -190,7 +193,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
     os.umask(OWN_FILES)
     logger = logging_setup.configure(service_name, settings.name, settings.log_level)
     stopping = threading.Event()
-    faulthandler.enable()  # a library that breaks down says where it was called from
+    faulthandler.enable()  # a crash in a library prints where it was called from
     _end_when_a_thread_dies(logger)
     _stop_on_signals(stopping, logger)
     try:
@@ -214,7 +217,7 @@ def run(service_name: str, build: Build, connect: Connect, settings: ServiceSett
         )
         service = build(settings, context)
     except Exception as error:  # noqa: BLE001 - every error has an exit code
-        return _ended(logger, error)
+        return _log_end(logger, error)
     return Loop(service_name, service, context, lambda code: _cut_short(logger, code)).run()
 
 
@@ -222,7 +225,7 @@ def _check_name(service_name: str, name: str, pipeline: Pipeline) -> None:
     """Check that the pipeline has a process of that name.
 
     Raises:
-        ConfigurationError: it has none.
+        ConfigurationError: the pipeline has none.
     """
     known = (*pipeline.own_processes(), *pipeline.partner_processes())
     there = [process for service, process in known if service == service_name]
@@ -290,15 +293,15 @@ class Loop:
             self._service.start()
             self._rounds()
         except Exception as error:  # noqa: BLE001 - every error has an exit code
-            code = _ended(logger, error, self._service.status)
+            code = _log_end(logger, error, self._service.status)
         self._context.stopping.set()
         self._on_ending(code)
         if self._service.status.state != "failed":
             self._service.status.state = "stopping"
         try:
             self._service.stop()
-        except Exception as error:  # noqa: BLE001 - the end goes on, the code says that it was not clean
-            code = _ended(logger, error) if code is ExitCode.STOPPED else code
+        except Exception as error:  # noqa: BLE001 - the stop continues; the exit code shows the error
+            code = _log_end(logger, error) if code is ExitCode.STOPPED else code
         if health is not None:
             health.stop()
         if code is ExitCode.STOPPED:
@@ -306,6 +309,7 @@ class Loop:
         return code
 
     def _rounds(self) -> None:
+        """Run steps until the service must stop."""
         if self._service.status.state == "starting":
             self._service.status.state = "running"
         watched_ms: int | None = None
@@ -349,7 +353,7 @@ def exit_code_of(error: Exception) -> ExitCode:
     return ExitCode.ERROR
 
 
-def _ended(
+def _log_end(
     logger: FilteringBoundLogger, error: Exception, status: ServiceStatus | None = None
 ) -> ExitCode:
     """Log ``error`` and return its exit code. A supervisor shows the field ``error`` of the log's
@@ -361,7 +365,7 @@ def _ended(
         status.state, status.error = "failed", text
     if code is ExitCode.ERROR:
         text = f"{type(error).__name__}: {text}"
-    # What a person is to mend is reported in words; only a surprise needs the traceback.
+    # The text of an error that a person must correct is enough; others need the traceback.
     expected = code in (ExitCode.CONFIGURATION, ExitCode.FENCED)
     logger.error("stopped", exit_code=int(code), error=text, exc_info=None if expected else error)
     return code
@@ -375,6 +379,7 @@ def _stop_on_signals(stopping: threading.Event, logger: FilteringBoundLogger) ->
     tells.setblocking(False)
 
     def listen() -> None:
+        """Wait for signals until one of them stops the process."""
         while not stopping.is_set():
             stops = [
                 number for number in wakes.recv(_SIGNALS_AT_ONCE) if number in _STOPPING_SIGNALS
@@ -395,6 +400,7 @@ def _cut_short(logger: FilteringBoundLogger, code: ExitCode, reason: str = "end"
     """Exit the process at once if an orderly stop takes longer than STOP_SECONDS_MAX."""
 
     def cut() -> None:
+        """Exit at once."""
         logger.warning("stop_cut_short", after_seconds=STOP_SECONDS_MAX, reason=reason)
         os._exit(code)
 
@@ -404,6 +410,8 @@ def _cut_short(logger: FilteringBoundLogger, code: ExitCode, reason: str = "end"
 
 
 def _end_when_a_thread_dies(logger: FilteringBoundLogger) -> None:
+    """Exit the process when an error ends any of its threads."""
+
     def on_death(dead: threading.ExceptHookArgs) -> None:
         if dead.exc_type is SystemExit:
             return

@@ -1,5 +1,5 @@
-"""Settings of one service process: from the command line, else the environment
-(``ANABRANCH_...``), else defaults.
+"""Settings of one service process, from the command line, else the environment (``ANABRANCH_...``),
+else defaults.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ _NAMES: Final = {
     "agent": "the participant, as `federation` in the pipeline file names it",
     "auditor": "the auditor, as `federation` in the pipeline file names it",
 }
+"""Meaning of ``--name`` for each service."""
 _EXAMPLES: Final = {
     "ingestion": "reports",
     "processing": "local.0",

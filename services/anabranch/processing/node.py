@@ -26,7 +26,7 @@ from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
-from anabranch.processing.making_way import make_way, stages_elsewhere
+from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.errors import (
     AnabranchError,
@@ -202,11 +202,13 @@ class Node:
         """
         context = self._context
         labels = places.of_node(self._node)
-        stages = stages_elsewhere(context.pipeline, [label.rpartition(".")[0] for label in labels])
+        stages = stages_with_standbys(
+            context.pipeline, [label.rpartition(".")[0] for label in labels]
+        )
         if not self._settings.restarts or not stages:
             return
         with contextlib.suppress(AnabranchError):
-            waited_ms = make_way(
+            waited_ms = yield_to_primary(
                 context.log,
                 context.clock,
                 context.pipeline,

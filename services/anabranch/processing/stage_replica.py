@@ -22,7 +22,6 @@ from anabranch.pipeline.waits import availability, horizon_buckets, known_horizo
 from anabranch.ports import QueryOutput
 from anabranch.process.frame import ServiceStatus
 from anabranch.process.logging_setup import short
-from anabranch.processing.beats import ReplicaHeartbeats
 from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
@@ -30,6 +29,7 @@ from anabranch.processing.inputs import StageInputs
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Recomputing, RecomputingReplica
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.replica_heartbeats import ReplicaHeartbeats
 from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector

@@ -1,4 +1,4 @@
-"""Writer of blocks, which returns what it wrote as parts (rule 7)."""
+"""Writer of blocks. It returns what it wrote as parts (rule 7)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class _Attempt:
 class BlockWriter:
     """Writer of one replica's block topic. Not thread-safe.
 
-    Blocks that no boundary record names do not exist. So a crash, a retry or an unknown outcome
-    leaves only garbage, which no reader takes.
+    Readers ignore blocks that no boundary record names. So a crash, a retry or an unknown outcome
+    leaves only garbage.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BlockWriter:
         self._entropy = entropy
         self._writer: LogWriter | None = None
         self._begun: list[Slice] = []
-        """Slices that ``finish`` waits for, one for each part."""
+        """Merged slices that ``finish`` waits for, one for each part."""
         self._attempt: _Attempt | None = None
 
     def write(self, slices: Sequence[Slice]) -> tuple[Part, ...]:
@@ -61,8 +61,8 @@ class BlockWriter:
 
         Raises:
             RecordTooLarge: a row is larger than ROW_BYTES_MAX.
-            Unavailable: the log rejected it for good.
-            LocalProtocolError: ``finish`` was not called for the slices before.
+            Unavailable: the broker rejected a block permanently.
+            LocalProtocolError: ``finish`` was not called for the previous slices.
         """
         if self._begun:
             message = f"{self._topic}: blocks are begun while others are not finished"
@@ -70,7 +70,7 @@ class BlockWriter:
         self._begun = _merged(slices)
         try:
             if self._begun:
-                self._attempt = self._sent(self._begun)
+                self._attempt = self._send(self._begun)
         except OutcomeUnknown:
             self.close()
         except BaseException:
@@ -83,16 +83,16 @@ class BlockWriter:
         An attempt with an unknown outcome is abandoned and written again under a new attempt id.
 
         Raises:
-            Unavailable: the log rejected one for good, or the outcomes of WRITE_TRIES_MAX attempts
-                are unknown.
+            Unavailable: the broker rejected a block permanently, or the outcomes of WRITE_TRIES_MAX
+                attempts are unknown.
         """
         if not self._begun:
             return ()
         for _ in range(WRITE_TRIES_MAX):
             try:
                 if self._attempt is None:
-                    self._attempt = self._sent(self._begun)
-                parts = self._named(self._attempt)
+                    self._attempt = self._send(self._begun)
+                parts = self._await_parts(self._attempt)
             except OutcomeUnknown:
                 self.close()
             except BaseException:
@@ -108,7 +108,7 @@ class BlockWriter:
         raise Unavailable(message)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the producer; the next block opens another. Idempotent."""
         self._attempt = None
         if self._writer is not None:
             self._writer.close()
@@ -119,7 +119,8 @@ class BlockWriter:
         self._begun = []
         self.close()
 
-    def _sent(self, slices: Sequence[Slice]) -> _Attempt:
+    def _send(self, slices: Sequence[Slice]) -> _Attempt:
+        """Send ``slices`` as the blocks of one new attempt."""
         if self._writer is None:
             self._writer = self._log.writer()
         attempt, number = self._entropy.token(), 0
@@ -139,11 +140,12 @@ class BlockWriter:
                     self._writer.send(at, value, headers=headers.encode())
                     number += 1
             counts.append(number - first)
-        sums = digests([table for _, _, table in slices])  # while the blocks are under way
+        sums = digests([table for _, _, table in slices])  # computed while the blocks are in flight
         return _Attempt(attempt, counts, sums)
 
-    def _named(self, attempt: _Attempt) -> tuple[Part, ...]:
-        assert self._writer is not None  # noqa: S101 - ``_sent`` opened it
+    def _await_parts(self, attempt: _Attempt) -> tuple[Part, ...]:
+        """Wait for the delivery of the attempt's blocks, and return the parts that name them."""
+        assert self._writer is not None  # noqa: S101 - ``_send`` opened it
         places = self._writer.flush()
         parts = []
         start = 0

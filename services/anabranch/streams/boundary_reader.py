@@ -1,5 +1,5 @@
 """Reader of one boundary log: decodes records, applies them to a log state, and counts and logs
-those that are rejected.
+rejected ones.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ from anabranch.protocol.log.records import LogEntry, LogSnapshot, as_known_here
 from anabranch.streams.log_end import end_of, read_to
 
 _FETCH_RECORDS: Final = 2_000
+"""Maximum number of records per fetch."""
 _SILENT_POLLS_MAX: Final = 300
+"""Maximum number of consecutive empty polls before the log's end, after which reading fails."""
 _END_ANSWER_MS: Final = 10_000
 """Timeout for asking for the log's end, in ms: that of any request of the client."""
 
 _WHY_CHARS_MAX: Final = 200
+"""Maximum length of a reason or writer's name in a log line: foreign records contain both."""
 
 _logger = logging.getLogger("anabranch.boundaries")
 _NORMAL: Final = {
@@ -48,17 +51,18 @@ other reason is logged as a warning: a correct writer does not cause it.
 """
 
 Listener = Callable[[int, LogEntry, Outcome], None]
+"""Function (offset, record, outcome) that is called with every applied record."""
 
 
 class Judge(Protocol):
-    """Judge of whose signed records count."""
+    """Judge of signed records: decides which count."""
 
     def refresh(self) -> None:
         """Read all present statements about signers. Called after records were fetched, and before
         they are judged.
 
         Raises:
-            Unavailable: no answer; the records are judged later.
+            Unavailable: the broker does not answer; the records are judged later.
         """
 
     def why_not(
@@ -67,7 +71,7 @@ class Judge(Protocol):
         """Return why a record that the log took at ``at_ms`` does not count; empty if it counts."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the judge's readers. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,11 @@ class StreamReader(Protocol):
 
     @property
     def offset_next(self) -> int:
-        """Where reading goes on."""
+        """Offset of the next record to read."""
 
     @property
     def counts(self) -> Counter[str]:
-        """Records by what became of them."""
+        """Number of records by outcome."""
 
     @property
     def trouble(self) -> str:
@@ -111,16 +115,16 @@ class StreamReader(Protocol):
         """Whether it is not known yet if the log can be read."""
 
     def poll(self, wait_ms: int) -> int:
-        """Read and apply new records, as ``BoundaryReader.poll``."""
+        """Read and apply new records; see ``BoundaryReader.poll``."""
 
     def end(self) -> int:
-        """Return the log's end offset, as ``BoundaryReader.end``."""
+        """Return the log's end offset; see ``BoundaryReader.end``."""
 
     def read_to_end(self) -> None:
-        """Read up to the present end, as ``BoundaryReader.read_to_end``."""
+        """Read up to the present end; see ``BoundaryReader.read_to_end``."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader. Idempotent."""
 
 
 class BoundaryReader:
@@ -143,14 +147,14 @@ class BoundaryReader:
         """Open the log.
 
         Args:
-            log: Where the topic is.
-            topic: The boundary log.
+            log: The cluster of the topic.
+            topic: The boundary log's topic.
             writers: The replicas of the stream; records of others are rejected.
-            listener: Called with every decoded record, after it was applied: (offset, record,
-                outcome). Where the log is read from a log snapshot on, that comes first, accepted:
-                all that was applied until there.
-            lock: Guards the log state, for callers that look at it from another thread.
-            expected: What the log must match.
+            listener: Called with every decoded record, after it was applied. If reading begins at a
+                log snapshot, the snapshot comes first, as accepted, in place of all records that
+                it replaces.
+            lock: Guards the log state, for callers that read it from another thread.
+            expected: Properties that the log must have.
         """
         self._log, self._at = log, TopicPartition(topic, 0)
         self.trouble, self.is_opening = "", False
@@ -178,9 +182,9 @@ class BoundaryReader:
         Raises:
             ConfigurationError: the stream's buckets have another width, or its source has another
                 number of shards now, than the file says.
-            DataMissing: the log's first records were deleted and no log snapshot in it replaces
-                them; or the log was truncated, or trimmed beyond this reader. The process ends, and
-                the next one begins at a log snapshot.
+            DataMissing: the log's first records were deleted and no log snapshot replaces them; or
+                the log was truncated, or trimmed beyond this reader's position. The process must
+                end; the next one begins at a log snapshot.
         """
         read = 0
         for chunk in self._fetch(wait_ms):
@@ -189,10 +193,10 @@ class BoundaryReader:
             ):
                 read += 1
                 try:
-                    entry = self._decoded(value, headers, time_ms)
+                    entry = self._decode(value, headers, time_ms)
                 except RemoteProtocolError as error:
                     self.counts["undecodable"] += 1
-                    self._tell("undecodable", "", offset, str(error))
+                    self._report_rejected("undecodable", "", offset, str(error))
                     continue
                 if self._expected.known_as:
                     entry = as_known_here(entry, self._expected.known_as)
@@ -211,10 +215,10 @@ class BoundaryReader:
         self.offset_next = self._reader.position(self._at)
         if not self._start.is_over and self.offset_next >= self._end_at_first:
             message = (
-                f"{self._at.topic}: its first records are deleted, and no log snapshot after them"
-                " can be read that says what they were. The consistency manager leaves one behind"
-                " when it deletes: this was done by retention, or by hand. Restore the topic from"
-                " a copy, or begin anew under another name of the pipeline"
+                f"{self._at.topic}: its first records are deleted, and no readable log snapshot"
+                " replaces them. The consistency manager writes a snapshot before it deletes, so"
+                " these were deleted by retention, or by hand. Restore the topic from a copy, or"
+                " begin anew under another name of the pipeline"
             )
             raise DataMissing(message)
         return read
@@ -229,15 +233,16 @@ class BoundaryReader:
         try:
             judge.refresh()
         except Unavailable as error:
-            _logger.warning("%s: its records wait for their signers: %s", self._at.topic, error)
+            _logger.warning("%s: records wait for their signers' keys: %s", self._at.topic, error)
             return []
         self._unjudged = []
         return chunks
 
-    def _decoded(self, value: bytes | None, headers: Headers, time_ms: int) -> LogEntry:
+    def _decode(self, value: bytes | None, headers: Headers, time_ms: int) -> LogEntry:
+        """Decode a record, after a check of its signature if there is a judge."""
         if self._expected.judge is None:
             return boundary_records.decode(value, headers)
-        # First, since decoding costs more, and a stranger's record is not worth it.
+        # The signature first: decoding costs more, and records of unknown writers are not worth it.
         self._check_signature(value, headers, time_ms, is_snapshot=False)
         entry = boundary_records.decode(value, headers)
         if isinstance(entry, LogSnapshot):
@@ -247,6 +252,7 @@ class BoundaryReader:
     def _check_signature(
         self, value: bytes | None, headers: Headers, time_ms: int, *, is_snapshot: bool
     ) -> None:
+        """Raise RemoteProtocolError unless the judge accepts the record."""
         assert self._expected.judge is not None, "see the caller"  # noqa: S101 - the caller has looked
         message = signed_message(self._at.topic, value)
         reason = self._expected.judge.why_not(
@@ -256,6 +262,9 @@ class BoundaryReader:
             raise RemoteProtocolError(reason)
 
     def _check_width(self) -> None:
+        """Raise ConfigurationError if the stream's buckets have another width than the file
+        says.
+        """
         width_ms = self.log_state.bucket_ms
         if self._expected.bucket_ms and width_ms and width_ms != self._expected.bucket_ms:
             message = (
@@ -276,13 +285,14 @@ class BoundaryReader:
             self._pass_on(*step)
 
     def _pass_on(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        """Count the outcome of a record, log a rejection, and call the listener."""
         self.counts[outcome.reason] += 1
         if not outcome.accepted:
-            self._tell(outcome.reason, outcome.replica, offset)
+            self._report_rejected(outcome.reason, outcome.replica, offset)
         if self._listener is not None:
             self._listener(offset, entry, outcome)
 
-    def _tell(self, reason: str, writer: str, offset: int, why: str = "") -> None:
+    def _report_rejected(self, reason: str, writer: str, offset: int, why: str = "") -> None:
         """Log the first, tenth, hundredth ... record of ``writer`` rejected for ``reason``: a
         faulty writer cannot flood the process' log.
         """
@@ -313,7 +323,7 @@ class BoundaryReader:
         """Return the log's present end offset.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: the broker does not answer.
         """
         return end_of(self._reader, self._at, _END_ANSWER_MS)
 
@@ -322,7 +332,7 @@ class BoundaryReader:
 
         Raises:
             Unavailable: no record arrived for a while although the end is not reached.
-            DataMissing: as ``poll``.
+            DataMissing: as for ``poll``.
         """
         read_to(
             self.end(),
@@ -339,7 +349,7 @@ class BoundaryReader:
         self._reader.assign({self._at: self.offset_next})
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the reader and its judge. Idempotent."""
         self._reader.close()
         if self._expected.judge is not None:
             self._expected.judge.close()

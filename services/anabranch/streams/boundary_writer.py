@@ -1,5 +1,5 @@
-"""Writer to a boundary log: epochs, appends, retries. ``protocol.log.writer`` decides which records
-count and when they are sent again.
+"""Writer of a boundary log: epochs, appends, retries. ``protocol.log.writer`` decides which records
+count and when to send one again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from anabranch.protocol.log.writer import OwnEntry, OwnRecords, Sendings
 from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 
 _FLUSH_TRIES: Final = 10
+"""Maximum number of flushes of one record while the broker is unavailable."""
 _RETRY_MS: Final = 200
+"""Pause between two of them, in ms."""
 
 
 class Signing(NamedTuple):
-    """Keys with which a writer signs, and the judge of whose records it accepts. It must judge as
-    readers of other owners do, so that it chains its records onto ones that they accepted.
+    """Signature function of a writer, and the judge of the records that it accepts. The judge must
+    decide as readers of other owners do, so that the writer chains its records onto ones that they
+    accepted.
     """
 
     sign: Sign
@@ -49,9 +52,16 @@ class BoundaryWriter:
         *,
         signing: Signing | None = None,
     ) -> None:
-        """``writers``: of the stream; or a reader of the log, which is the writer's from now on.
-        ``started``: with which it begins an epoch; no other process has its token. ``signing``: of
-        a stream that other owners read.
+        """Prepare the writer; ``start`` begins its epoch.
+
+        Args:
+            log: The cluster of the topic.
+            topic: The boundary log's topic.
+            writers: The stream's replicas; or an open reader of the log, which this writer takes
+                over.
+            started: The record that begins the epoch. Its token is unique to this process.
+            clock: The clock of this process.
+            signing: Signs the records, for a stream that other owners read.
         """
         self._sign = None if signing is None else signing.sign
         self._log = log
@@ -70,7 +80,7 @@ class BoundaryWriter:
                 ),
             )
         )
-        self._reader.listen(self._seen)
+        self._reader.listen(self._on_entry)
         self._writer: LogWriter | None = None
         self._own = OwnRecords(topic, started)
         self._listener: Listener | None = None
@@ -91,8 +101,9 @@ class BoundaryWriter:
         return self._reader.log_state
 
     def listen(self, listener: Listener | None) -> None:
-        """From now on ``listener`` gets every record that is read, right after it was
-        applied; before ``start``: all of the log, but what its reader had read already.
+        """Call ``listener`` with every record that is read from now on, right after it was applied.
+        Set before ``start``, it is called with the whole log, except what a given reader had read
+        already.
         """
         self._listener = listener
 
@@ -101,23 +112,25 @@ class BoundaryWriter:
         return self.log_state.tip(self._started.replica)
 
     def start(self, may_begin: Callable[[LogState], None] = lambda _: None) -> int:
-        """Begin an epoch (rule 1): append ``EpochStarted``, read the log through it. Returns the
-        epoch. What stands there before is read first: another process of the replica writes until
-        the epoch begins, and a long log is no reason for a pause. ``may_begin`` is called with all
-        that stands there, and raises what keeps the epoch from beginning.
+        """Begin an epoch (rule 1): append ``EpochStarted`` and read the log through it. Return the
+        epoch.
+
+        The existing log is read first: the replica's previous process writes until the epoch
+        begins, so a long log causes no pause. ``may_begin`` is called with the state of that log,
+        and raises if no epoch may begin.
 
         Raises:
             Fenced: another process of this replica began after this one.
-            ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
-                has buckets of another width, or is made from another share of its inputs (BL16).
+            ConfigurationError: a higher version of the stage writes the stream by now (BL15), or
+                the stream has buckets of another width, or another share of the inputs (BL16).
         """
         self._own.begins()
         self._reader.read_to_end()
-        # First: another share is another state, too, and this says what to do about it.
+        # Checked first: another share is another state, too, and this error says what to do.
         self._own.check_share(self.log_state)
         may_begin(self.log_state)
         is_acknowledged = self._send(self._started)
-        # however long that takes: a long log is no reason to begin again
+        # However long this takes: a long log does not make ``EpochStarted`` due again.
         self._reader.read_to_end()
         if not self._own.has_token:
             self._wait(self._started, lambda: self._own.has_token, is_acknowledged=is_acknowledged)
@@ -128,7 +141,7 @@ class BoundaryWriter:
         """Check that the log, as far as it was read, has no newer epoch of this replica.
 
         Raises:
-            Fenced: it has.
+            Fenced: the log has one.
         """
         self._own.check_epoch(self.log_state)
 
@@ -154,9 +167,9 @@ class BoundaryWriter:
         None if none is in flight.
 
         Raises:
-            Fenced: a newer epoch began, or the record was seen and rejected: this process is not
-                the writer any more.
-            TooManyParts: it was rejected, since too many parts are open.
+            Fenced: a newer epoch began, or the log rejected the record: this process is no longer
+                the writer.
+            TooManyParts: the log rejected the record, since too many parts are open.
         """
         record = self._own.under_way
         if not isinstance(record, BoundaryRecord):
@@ -165,7 +178,8 @@ class BoundaryWriter:
         return record
 
     def append_other(self, entry: BranchEnded | Recomputed) -> None:
-        """Append ``entry``, which is no batch's record, and read the log until it is seen (rule 2).
+        """Append ``entry``, which is not a batch's record, and read the log until it is seen (rule
+        2).
 
         Raises:
             Fenced: a newer epoch began.
@@ -174,7 +188,7 @@ class BoundaryWriter:
         self._settle(entry, self._send)
 
     def poll(self, wait_ms: int = 0) -> int:
-        """Read and apply new records, as ``BoundaryReader.poll``."""
+        """Read and apply new records; see ``BoundaryReader.poll``."""
         return self._reader.poll(wait_ms)
 
     def read_to_end(self) -> None:
@@ -186,16 +200,18 @@ class BoundaryWriter:
         self._reader.read_to_end()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the producer and the reader. Idempotent."""
         self._close_writer()
         self._reader.close()
 
     def _close_writer(self) -> None:
+        """Close the producer; the next record opens another."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
 
-    def _seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+    def _on_entry(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
+        """Note a record that was read, and pass it to the listener."""
         self._own.seen(offset, entry, outcome)
         if self._listener is not None:
             self._listener(offset, entry, outcome)
@@ -212,6 +228,7 @@ class BoundaryWriter:
             self._own.forget()
 
     def _send(self, entry: OwnEntry) -> bool:
+        """Send ``entry``. Return whether it was acknowledged."""
         self._queue(entry)
         return self._flush(entry)
 

@@ -1,4 +1,4 @@
-"""Description of a source's input topics by the broker: partitions, offsets, identities."""
+"""Partitions, offsets and topic ids of a source's input, as the broker reports them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def input_state(
             still become visible.
         topics: Topics of the source; those that do not exist are left out.
         shard: Only its partitions count.
-        positions: Where the source goes on. A topic that still has its recorded identity has these
-            partitions, whatever the first answer said: metadata may be older than a position.
+        positions: Positions from which the source continues. A topic that still has its recorded
+            id has at least these partitions, even if the broker's metadata, which may be older
+            than a position, does not list them.
 
     Raises:
-        Unavailable: no answer, or a partition has no leader at the moment.
+        Unavailable: the broker does not answer, or a partition has no leader at the moment.
     """
     counts = dict(admin.partitions(list(topics)))
     ids = admin.topic_ids(sorted(counts))

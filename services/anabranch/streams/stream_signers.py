@@ -23,7 +23,7 @@ class NamedKeys:
         """Read the Ed25519 ``keys``.
 
         Raises:
-            ConfigurationError: one is no valid key.
+            ConfigurationError: one is not a valid key.
         """
         self._verify = by_one_of(keys)
 
@@ -39,7 +39,7 @@ class NamedKeys:
         del at_ms, is_snapshot
         if self._verify(message, signature.value):
             return ""
-        return "its signature is none of the keys that the binding names"
+        return "its signature is by none of the keys that the binding names"
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -54,7 +54,8 @@ class PublishedSigners:
         """Read the present statements.
 
         Raises:
-            Unavailable: no answer, or the owner's key log does not exist or may not be read.
+            Unavailable: the broker does not answer, or the owner's key log does not exist or may
+                not be read.
         """
         self._topics, self._stream = topics, stream
         self._admin = log.admin()
@@ -99,8 +100,8 @@ class PublishedSigners:
 
 
 def check_dated(log: EventLog, topic: str) -> None:
-    """Check that the broker sets the timestamps of a boundary log. Otherwise the thief of a key
-    could date records back to before it was revoked.
+    """Check that the broker sets the timestamps of a boundary log. Otherwise a stolen key could
+    sign records dated back to before its revocation.
 
     Raises:
         ConfigurationError: the writers set the timestamps.
@@ -109,8 +110,8 @@ def check_dated(log: EventLog, topic: str) -> None:
     with closing(log.admin()) as admin:
         if admin.settings(topic).get("message.timestamp.type") != "LogAppendTime":
             raise ConfigurationError(
-                f"topic {topic} has not message.timestamp.type=LogAppendTime: whoever writes could"
-                " date records at will, so no published key can be judged by them. Its owner has it"
-                f" set: kafka-configs.sh --alter --entity-type topics --entity-name {topic}"
+                f"topic {topic} lacks message.timestamp.type=LogAppendTime: its writers could date"
+                " records at will, so published keys cannot be checked against them. Its owner must"
+                f" set it: kafka-configs.sh --alter --entity-type topics --entity-name {topic}"
                 " --add-config message.timestamp.type=LogAppendTime"
             )

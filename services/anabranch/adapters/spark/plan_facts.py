@@ -168,10 +168,10 @@ class _Zeros:
         self._inputs: set[int] = set()
         """Columns of inputs, by their numbers in the plan."""
         self._made: dict[int, Any] = {}
-        """By the number of a column, the expression that gives it."""
+        """Expression that gives a column, by the column's number."""
         self._joined: dict[int, list[Any]] = {}
-        """By the number of a column of a union, which is that of its first part's column, the
-        columns of the other parts.
+        """Columns of a union's other parts, by the number of the union's column, which is that of
+        its first part.
         """
         for node in nodes_of(plan):
             kind = _name(node)
@@ -236,7 +236,7 @@ class _Expressions:
     plans: list[Any] = field(default_factory=list)
     """Plans within the expressions, which are still to be read."""
     have_plans: dict[str, bool] = field(default_factory=dict)
-    """By name of an expression's class, whether it holds a plan."""
+    """Whether an expression's class holds a plan, by the class's name."""
     zeros: _Zeros | None = None
     """None until it is asked for."""
     zeros_shown: list[str] = field(default_factory=list)

@@ -11,7 +11,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.model import HaMode, Pipeline, Stage
-from anabranch.processing.making_way import make_way, stages_elsewhere
+from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
@@ -71,7 +71,7 @@ class World:
             meanwhile(passed_ms)
             return passed_ms >= stop_ms
 
-        return make_way(self.log, self.clock, self.pipeline, HERE, list(stages), stopping)
+        return yield_to_primary(self.log, self.clock, self.pipeline, HERE, list(stages), stopping)
 
 
 def test_it_waits_for_the_first_record_of_who_became_the_primary_elsewhere() -> None:
@@ -117,6 +117,6 @@ def test_what_cannot_be_read_is_no_reason_to_wait() -> None:
 
 def test_only_where_each_stage_of_the_node_is_elsewhere_too() -> None:
     made = pipeline(s=("passive", 2), a=("active", 2), alone=("active", 1))
-    assert stages_elsewhere(made, ["s", "a"]) == ["s"]
-    assert stages_elsewhere(made, ["a"]) == []
-    assert stages_elsewhere(made, ["s", "alone"]) == [], "its results wait for this node"
+    assert stages_with_standbys(made, ["s", "a"]) == ["s"]
+    assert stages_with_standbys(made, ["a"]) == []
+    assert stages_with_standbys(made, ["s", "alone"]) == [], "its results wait for this node"

@@ -6,7 +6,7 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.processing.beats import ReplicaHeartbeats
+from anabranch.processing.replica_heartbeats import ReplicaHeartbeats
 from anabranch.protocol.control.failure_detector import STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import PASSIVE_BEAT_MS

@@ -22,7 +22,7 @@ _POLL_MS: Final = 100
 """Timeout for polling each log, in ms."""
 
 
-def stages_elsewhere(pipeline: Pipeline, stages: Sequence[str]) -> list[str]:
+def stages_with_standbys(pipeline: Pipeline, stages: Sequence[str]) -> list[str]:
     """Return the stages, among the ``stages`` of a node, that have a standby on another node.
     Return none if a stage has no other process: that one depends on this node's start.
     """
@@ -32,7 +32,7 @@ def stages_elsewhere(pipeline: Pipeline, stages: Sequence[str]) -> list[str]:
     return [stage.name for stage in found if stage.ha == "passive"]
 
 
-def make_way(
+def yield_to_primary(
     log: EventLog,
     clock: Clock,
     pipeline: Pipeline,
