@@ -175,7 +175,7 @@ security: openssl install ## who may do what on a secured broker and Redis, wher
 
 # With small numbers it is soon over: SEEDS=50 RUNS=1 MINUTES=1 ARGS="--only seeds,chaos --report evidence.md".
 .PHONY: nightly
-nightly: classes openssl ## all that takes too long for `test` (a night): every crash point, operator and lost disk, cluster-test, mutants, SEEDS=5000, chaos RUNS=10; writes docs/evidence.md
+nightly: classes openssl ## all that takes too long for `test` (a night): every crash point, operator and lost disk, cluster-test, mutants, SEEDS=5000, chaos RUNS=10; writes tests/nightly/evidence.md
 	@PYTHONPATH=tests:services $(BIN)/python -m nightly --seeds $(or $(SEEDS),5000) --runs $(or $(RUNS),10) --minutes $(MINUTES) --jobs $(JOBS) $(if $(SEED),--chaos-seed $(SEED)) $(ARGS)
 
 .PHONY: compose-test

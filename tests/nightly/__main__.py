@@ -19,7 +19,7 @@ from harness.examples import VARIABLE
 from nightly.report import Facts, Outcome, text
 
 ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "docs" / "evidence.md"
+REPORT = ROOT / "tests" / "nightly" / "evidence.md"
 LOGS = ROOT / "artifacts" / "nightly"
 MUTANT_SEEDS = 1_000
 
@@ -69,7 +69,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="keep what the report has of the steps that are run, too: they are added up",
     )
     parser.add_argument(
-        "--report", type=Path, default=REPORT, help="where to write it (default: docs/evidence.md)"
+        "--report", type=Path, default=REPORT, help="where to write it (default: tests/nightly/evidence.md)"
     )
     return parser.parse_args(arguments)
 
