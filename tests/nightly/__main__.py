@@ -69,7 +69,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="keep what the report has of the steps that are run, too: they are added up",
     )
     parser.add_argument(
-        "--report", type=Path, default=REPORT, help="where to write it (default: tests/nightly/evidence.md)"
+        "--report",
+        type=Path,
+        default=REPORT,
+        help="where to write it (default: tests/nightly/evidence.md)",
     )
     return parser.parse_args(arguments)
 
