@@ -1,1 +1,3 @@
-"""What `make demo` runs: traffic, an oracle, judges of both topics, and what starts it all."""
+"""Programs of ``make demo``: traffic, an oracle, judges of both topics, and the driver that runs
+them.
+"""

@@ -1,15 +1,4 @@
-"""The toll road from end to end, a failure on the way: ``make demo``.
-
-Starts ``anabranch up`` with a real broker and a real Redis, writes generated traffic to the input
-topics, reads the output topics, and compares every record with the oracle. Half-way one source is
-cut off from Kafka: results go on without it, tentative, and are corrected when it is back. Nothing
-here uses more of anabranch than its command line, what that shows while it works, its topics and
-its client library.
-
-Exit codes: 0 nothing missing, duplicated, wrong or out of order, exactly the bad records rejected,
-no process left, and the live topic kept its promises (results went on within the bound, one undo,
-all corrected); 1 otherwise; 2 usage. Delays that fall into stalls of the machine are not judged.
-"""
+"""Demo ``make demo``: the toll road from end to end, with a failure on the way."""
 
 from __future__ import annotations
 
@@ -54,11 +43,11 @@ from demo.tentative import Road
 from demo.traffic import Traffic, TrafficWriter, Truth, span
 
 SETTLE_S = 2.0
-"""After the last expected record, so long nothing more must come."""
+"""Time after the last expected record during which no further one may come, in seconds."""
 
 
 class Demo:
-    """One run."""
+    """One run of the demo."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, console: Console) -> None:
         self._options = options
@@ -182,19 +171,19 @@ class Demo:
             while generator.is_alive():
                 if kills and time.monotonic() - started >= kills[0][0]:
                     self._kill(deployment, kills.pop(0)[1])
-                self._look(deployment)
+                self._raise_background_errors(deployment)
                 if self._story is not None:
                     self._story.tick(deployment)
                 live.update(running())
                 time.sleep(0.25)
-            self._look(deployment)
+            self._raise_background_errors(deployment)
             if self._truth is None:
                 raise DeploymentError("the traffic was not written")
             self._wait_for_results(deployment, self._truth, lambda: live.update(running()))
         return writer, self._truth
 
     def _read_again(self, shown: Shown) -> None:
-        """What the topics hold when nothing writes any more: that is what is judged."""
+        """Read the topics once nothing writes any more: their final content is judged."""
         with stopped(self._pipeline, self._folder / "state", self._folder / "again.log") as kafka:
             takers = self._again.takers(self._job)
             for number, (topic, take) in enumerate(takers.items()):
@@ -212,7 +201,9 @@ class Demo:
         self._behind_ms = writer.behind_ms_max
 
     def _kill_plan(self, deployment: Deployment, seconds: float) -> list[tuple[float, str]]:
-        """(seconds after the start, SERVICE/NAME), spread over the middle of the run."""
+        """Return the kills as (seconds after the start, SERVICE/NAME), spread over the middle of
+        the run.
+        """
         titles = list(self._options.kill)
         if self._options.kill_each:
             titles += [
@@ -226,8 +217,8 @@ class Demo:
         self._killed.append(title)
         self._console.print(f"killed {title} (process {pid}) with SIGKILL")
 
-    def _look(self, deployment: Deployment) -> None:
-        """Raises what went wrong in the background, if anything did."""
+    def _raise_background_errors(self, deployment: Deployment) -> None:
+        """Raise the error of a background thread, if there is one."""
         deployment.check_running()
         if self._failure is not None:
             raise self._failure
@@ -246,14 +237,14 @@ class Demo:
         changed = time.monotonic()
         counts = (-1, -1)
         while time.monotonic() < end:
-            self._look(deployment)
+            self._raise_background_errors(deployment)
             if self._story is not None:
                 self._story.tick(deployment)
             now = (self._collected.results_total(), len(set(self._collected.rejected)))
             is_whole = now[0] >= expected and now[1] >= len(truth.rejected)
             if now != counts:
                 counts, changed = now, time.monotonic()
-                # What comes beyond the expected must not keep the wait alive.
+                # Records beyond the expected number must not prolong the wait.
                 end = end if is_whole else changed + self._options.drain_deadline
             is_settled = time.monotonic() - changed >= SETTLE_S and (
                 self._story is None or self._story.is_over()
@@ -338,7 +329,7 @@ def _states(deployment: Deployment) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line's exit code."""
+    """Run the demo and return the exit code."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     console = Console()
     folder = Path(tempfile.mkdtemp(prefix="anabranch-demo-"))

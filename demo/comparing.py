@@ -1,4 +1,4 @@
-"""Comparing what came out with what must: pure functions over values."""
+"""Comparison of results with expected ones: pure functions over values."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ _TEXT_CHARS_MAX = 700
 
 
 class Result(NamedTuple):
-    """All that must be right about a result, whichever topic it is on."""
+    """Everything that must be right about a result, on either topic."""
 
     value: str
-    """As JSON with sorted names: 8, 8.0 and "8" are three values."""
+    """Value as JSON with sorted names: 8, 8.0 and "8" are three values."""
     event_time_ms: int
     key: bytes | None
     partition: int | None
-    """None: the result does not show it."""
+    """Partition on the topic; None if the reader does not know it."""
 
 
 def result(
     value: Mapping[str, object], event_time_ms: int, key: bytes | None, partition: int | None
 ) -> Result:
-    """From a record's decoded value, its header ``anabranch-event-time``, its key and its
+    """Build a result from a record's decoded value, its header ``anabranch-event-time``, key and
     partition.
     """
     return Result(json.dumps(value, sort_keys=True), event_time_ms, key, partition)
 
 
 Answer = Mapping[int, Sequence[Result]]
-"""All results of an output: of each bucket that has any, in the order of their positions."""
+"""All results of an output, by bucket, in the order of their positions."""
 
 
 class Delivered(NamedTuple):
-    """One record of an output topic as a consumer got it."""
+    """Record of an output topic as a consumer received it."""
 
     identifier: tuple[int, int]
-    """Its header ``anabranch-id``: bucket and position."""
+    """Header ``anabranch-id``: bucket and position."""
     result: Result
     received_ms: int
-    """Since 1970."""
+    """Time of receipt, in ms since 1970."""
 
     @property
     def partition(self) -> int | None:
-        """Of the topic."""
+        """Partition of the topic."""
         return self.result.partition
 
 
@@ -62,8 +62,8 @@ Read = TypeVar("Read", Delivered, LiveRecord)
 
 
 def followed(topic: str, seen: Sequence[Read], again: Sequence[Read]) -> list[str]:
-    """What somebody who followed a topic saw is the beginning of what it holds in the end, in
-    each partition; else, in words, what was not.
+    """Check that the records which a follower of a topic saw are, in each partition, the beginning
+    of those that it holds in the end. Return the differences, in words.
     """
     wrong = []
     for partition in {record.partition for record in (*again, *seen)}:
@@ -77,7 +77,7 @@ def followed(topic: str, seen: Sequence[Read], again: Sequence[Read]) -> list[st
                 len(there),
             )
             wrong.append(
-                f"{topic}, partition {partition}: who followed it saw {mine[place]}, there is"
+                f"{topic}, partition {partition}: its follower saw {mine[place]}, it holds"
                 f" {there[place : place + 1]}"
             )
     return wrong
@@ -85,10 +85,10 @@ def followed(topic: str, seen: Sequence[Read], again: Sequence[Read]) -> list[st
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How an output differs from the oracle. All numbers are 0 when it does not, but for
+    """Differences of an output from the oracle. All numbers are 0 if there are none, except
     ``expected`` and ``delivered``.
 
-    Nothing where nothing must be shows nothing: that is not equal.
+    An output without expected results is not equal: it would show nothing.
     """
 
     expected: int
@@ -107,13 +107,7 @@ class Comparison:
 
 
 def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
-    """Record by record.
-
-    Missing: an id that must be there and is not. Duplicated: each further record with an id that
-    was there already. Wrong: a record with an id that must not be there, or with another value
-    (columns and types count), ``anabranch-event-time``, key or partition than it must have. Out of
-    order: a record whose id is not greater than the one before it in its partition.
-    """
+    """Compare the delivered records with the expected ones, one by one."""
     wanted = {
         (bucket, position): row
         for bucket, rows in answer.items()
@@ -125,6 +119,7 @@ def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
     examples: list[str] = []
 
     def note(what: str, record: object) -> None:
+        """Count a difference and keep the first ones as examples."""
         counts[what] += 1
         if counts[what] <= EXAMPLES_MAX:
             examples.append(f"{what}: {record}")
@@ -158,8 +153,8 @@ def compare(answer: Answer, delivered: Iterable[Delivered]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """How the dead letters differ from the records that were bad on purpose. None where none
-    must be shows nothing: that is not equal.
+    """Differences of the dead letters from the records that were bad on purpose. Without bad
+    records they are not equal: that would show nothing.
     """
 
     expected: int
@@ -176,8 +171,9 @@ class Rejections:
 
 
 def compare_rejected(expected: Iterable[Rejected], found: Iterable[Rejected]) -> Rejections:
-    """Dead letters are at least once, so a record of the input counts once, however often it
-    was rejected; each of them must be right.
+    """Compare the dead letters with the bad records. Dead letters are delivered at least once, so a
+    record of the input counts once, however often it was rejected; each of its dead letters must be
+    right.
     """
     wanted = {record.place: record for record in expected}
     got: dict[tuple[str, int, int], set[Rejected]] = defaultdict(set)
@@ -194,6 +190,7 @@ def compare_rejected(expected: Iterable[Rejected], found: Iterable[Rejected]) ->
         for letter in letters
         if letter != wanted[place]
     ]
+    """Number of records rejected for another reason, or not kept byte by byte."""
     examples = [f"not rejected: {entry}" for entry in missing[:EXAMPLES_MAX]]
     examples += [f"rejected, but good: {entry}" for entry in unexpected[:EXAMPLES_MAX]]
     examples += [f"rejected as something else: {entry}" for entry in altered[:EXAMPLES_MAX]]
@@ -203,7 +200,7 @@ def compare_rejected(expected: Iterable[Rejected], found: Iterable[Rejected]) ->
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
-    """For people: the first of many texts, each one's beginning."""
+    """Return the first of many texts, each cut to its beginning, for people."""
     found = [
         text if len(text) <= _TEXT_CHARS_MAX else f"{text[:_TEXT_CHARS_MAX]} ..."
         for text in texts[:TEXTS_MAX]
@@ -212,7 +209,7 @@ def shortened(texts: Sequence[str]) -> list[str]:
 
 
 def percentile_ms(values_ms: Sequence[int], share: float) -> int | None:
-    """The smallest value that at least ``share`` of the values do not exceed; None without
+    """Return the smallest value that at least ``share`` of the values do not exceed; None without
     values.
     """
     if not values_ms:

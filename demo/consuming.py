@@ -1,4 +1,4 @@
-"""Reading topics with an ordinary client that sees committed records only."""
+"""Readers of topics: ordinary clients that see committed records only."""
 
 from __future__ import annotations
 
@@ -23,16 +23,21 @@ from demo.comparing import Delivered, result
 from demo.traffic import Rejected
 
 _WHOLE_S: Final = 90.0
+"""Timeout for reading a whole topic, in seconds: a transaction that its writer left open ends after
+a minute.
+"""
 _IDLE_S: Final = 20.0
-"""After so long without a record the client is made anew: after a broker's restart librdkafka
-sometimes stops reading, without an error (its issue 5153).
+"""Time without a record after which the client is replaced, in seconds: after a broker's restart
+librdkafka sometimes stops reading without an error (its issue 5153).
 """
 
 
 class TopicReader(threading.Thread):
-    """Reads one topic from its beginning until ``stop``, and hands every record to ``take``.
+    """Thread that reads one topic from its beginning until ``stop`` and passes every record to
+    ``take``.
 
-    A topic that is not there yet is waited for. ``error`` is what ended the thread early.
+    It waits for a topic that does not exist yet. ``error`` is the error that ended the thread
+    early.
     """
 
     def __init__(self, kafka: str, topic: str, take: Callable[[Message], None]) -> None:
@@ -41,7 +46,7 @@ class TopicReader(threading.Thread):
         self._take = take
         self._stopping = threading.Event()
         self._next: dict[int, int] = {}
-        """Of each partition that had a record: the offset after it."""
+        """Next offset of each partition that had a record."""
         self._settings: dict[str, str | int | bool] = {
             "bootstrap.servers": kafka,
             "group.id": f"toll-road-demo-{uuid.uuid4()}",
@@ -55,7 +60,7 @@ class TopicReader(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """Until ``stop``."""
+        """Read until ``stop``."""
         try:
             partitions = self._partitions()
             self._assign(partitions)
@@ -83,7 +88,7 @@ class TopicReader(threading.Thread):
             self._consumer.close()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._stopping.set()
         self.join()
 
@@ -112,8 +117,8 @@ class TopicReader(threading.Thread):
 def read_whole(
     kafka: str, topic: str, take: Callable[[Message], None], *, committed: bool = True
 ) -> None:
-    """Hand every record that a topic holds now to ``take``; those of aborted transactions too,
-    where ``committed`` is false.
+    """Pass every record that a topic holds now to ``take``; without ``committed`` those of aborted
+    transactions, too.
 
     Raises:
         KafkaException: the broker rejects the request, or not everything could be read within a
@@ -154,9 +159,8 @@ def read_whole(
                     take(message)
                 elif not error.retriable():
                     raise KafkaException(error)
-            for place in consumer.position(
-                places
-            ):  # beyond markers of transactions, which are no messages
+            # The position also passes transaction markers, which are not messages.
+            for place in consumer.position(places):
                 if place.offset >= open_ends.get(place.partition, math.inf):
                     del open_ends[place.partition]
     finally:
@@ -164,7 +168,7 @@ def read_whole(
 
 
 def header(message: Message, name: str) -> str:
-    """The last header of that name, or an empty text."""
+    """Return the last header of that name; empty if there is none."""
     found = ""
     for key, value in message.headers() or []:
         if key == name and isinstance(value, bytes):
@@ -173,10 +177,10 @@ def header(message: Message, name: str) -> str:
 
 
 def delivered(message: Message) -> Delivered:
-    """A record of an output topic.
+    """Parse a record of an output topic.
 
     Raises:
-        ValueError: value or headers are not as delivered records have them.
+        ValueError: value or headers do not have the form of delivered records.
     """
     bucket, _, position = header(message, "anabranch-id").partition(".")
     event_time_ms = int(header(message, "anabranch-event-time"))
@@ -189,12 +193,12 @@ def delivered(message: Message) -> Delivered:
 
 
 def received_ms() -> int:
-    """Now, by the clock."""
+    """Return the wall clock, in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def rejected(message: Message) -> Rejected:
-    """A dead letter, as the record of the input that it was.
+    """Parse a dead letter as the rejected input record.
 
     Raises:
         ValueError: headers are missing, or it has a key or a header of its sender, which no record

@@ -1,4 +1,4 @@
-"""Running ``anabranch up`` as a person would: through its command line only."""
+"""Driver of ``anabranch up``, through its command line only, as a person would use it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from demo.process_tree import Process, descendants, is_running
 SERVER_SERVICES = ("kafka", "redis", "proxy")
 STOP_S = 20
 _READY_AGAIN_S = 300.0
+"""Timeout for the second start of a deployment, in seconds."""
 _COMMAND_S = 120.0
-"""A command of anabranch ends within this, also on a machine that does much else."""
+"""Timeout of an ``anabranch`` command, in seconds, enough for a busy machine."""
 _RUNNING = " is running (pid "
-"""In what ``up`` prints of a process, behind its title."""
+"""Text that ``up`` prints behind the title of a running process."""
 RESTART_S = 30
-"""A process that is just being restarted is there again within this."""
+"""Time within which a process that is restarting runs again, in seconds."""
 
 
 class DeploymentError(Exception):
-    """The deployment did not do what it must; the text says what and where its log is."""
+    """Raised when the deployment fails; the text says what happened and where its log is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of ``anabranch status --json``."""
+    """Line of ``anabranch status --json``."""
 
     service: str
     name: str
@@ -47,13 +48,13 @@ class Row:
 
     @property
     def title(self) -> str:
-        """SERVICE/NAME, as the options of the demo take it."""
+        """SERVICE/NAME, as in the demo's options."""
         return f"{self.service}/{self.name}"
 
 
 def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
-    """Copy a pipeline file with what lies next to it, and give its first stage ``replicas``.
-    Returns the copy's path.
+    """Copy a pipeline file and its folder, and set the replicas of its first stage to ``replicas``.
+    Return the path of the copy.
     """
     shutil.copytree(
         pipeline.parent,
@@ -72,7 +73,7 @@ def copy_pipeline(pipeline: Path, folder: Path, replicas: int | None) -> Path:
 
 
 class Deployment:
-    """One ``anabranch up`` in a process group of its own."""
+    """Running ``anabranch up`` in a process group of its own."""
 
     def __init__(
         self,
@@ -83,13 +84,13 @@ class Deployment:
         drills: bool = False,
         only: Sequence[str] = (),
     ) -> None:
-        """Start it; ``drills``: so that services can be cut off from Kafka; ``only``: these
-        services, beside broker and Redis.
+        """Start it. ``drills``: so that services can be cut off from Kafka. ``only``: these
+        services, besides broker and Redis.
         """
         self._state_dir = state_dir
         self._log = log
         self._services: frozenset[str] = frozenset()
-        """Whose start is counted, by title; empty: not known yet."""
+        """Titles of the services whose start is counted; empty while they are not known."""
         self._output: IO[bytes] = log.open("wb")
         self._process = subprocess.Popen(
             [
@@ -111,7 +112,7 @@ class Deployment:
 
     @property
     def pid(self) -> int:
-        """The supervisor's."""
+        """Id of the supervisor's process."""
         return self._process.pid
 
     def wait_ready(
@@ -120,11 +121,11 @@ class Deployment:
         on_line: Callable[[str], None] = lambda _: None,
         progress: Progress = unwatched,
     ) -> None:
-        """Until ``up`` has printed its ready line. ``on_line`` gets what it has printed last,
-        ``progress`` how many of its processes are ready.
+        """Wait until ``up`` has printed its ready line. ``on_line`` is called with its last line,
+        ``progress`` with the number of ready processes.
 
         Raises:
-            DeploymentError: it ended, or the time is over.
+            DeploymentError: it ended, or is not ready in time.
         """
         end = time.monotonic() + deadline_s
         while not self._is_ready():
@@ -142,10 +143,12 @@ class Deployment:
             time.sleep(0.2)
 
     def _count_ready(self, lines: Sequence[str], progress: Progress) -> None:
-        """By what ``up`` has printed; how many there will be, ``status`` knows."""
+        """Report how many processes are ready, from the lines of ``up``; ``status`` tells how many
+        there are.
+        """
         ready = {line.partition(_RUNNING)[0] for line in lines if _RUNNING in line}
         if ready and not self._services:
-            with suppress(DeploymentError):  # the first one is ready before it is written down
+            with suppress(DeploymentError):  # the first process is ready before ``status`` knows it
                 self._services = frozenset(
                     row.title for row in self.status() if row.service not in SERVER_SERVICES
                 )
@@ -153,7 +156,7 @@ class Deployment:
             progress("processes ready", len(ready & self._services), len(self._services))
 
     def status(self) -> list[Row]:
-        """All processes, broker and Redis included.
+        """Return all processes, broker and Redis included.
 
         Raises:
             DeploymentError: ``anabranch status`` failed.
@@ -173,7 +176,7 @@ class Deployment:
         ]
 
     def kafka(self) -> str:
-        """Address of the broker.
+        """Return the address of the broker.
 
         Raises:
             DeploymentError: status shows none.
@@ -184,7 +187,7 @@ class Deployment:
         return address
 
     def kill(self, title: str) -> int:
-        """SIGKILL to the process SERVICE/NAME. Returns its id.
+        """Send SIGKILL to the process SERVICE/NAME. Return its id.
 
         Raises:
             DeploymentError: there is no such process, or it does not run.
@@ -202,10 +205,10 @@ class Deployment:
         raise DeploymentError(f"cannot kill {title}: status shows no such process")
 
     def drill(self, *arguments: str) -> None:
-        """``anabranch drill cut``, ``heal`` and the like; it is done when this returns.
+        """Run ``anabranch drill``, such as ``cut`` or ``heal``, and wait until it is done.
 
         Raises:
-            DeploymentError: it failed.
+            DeploymentError: the command failed.
         """
         command = [*_anabranch(), "drill", *arguments, "--state-dir", str(self._state_dir)]
         done = subprocess.run(
@@ -218,15 +221,15 @@ class Deployment:
             )
 
     def check_running(self) -> None:
-        """Raises DeploymentError if the supervisor has ended."""
+        """Raise DeploymentError if the supervisor has ended."""
         if self._process.poll() is not None:
             raise DeploymentError(
                 f"anabranch up ended with exit code {self._process.returncode}:\n{self.log_tail()}"
             )
 
     def stop(self, seen: set[Process], progress: Progress = unwatched) -> list[int]:
-        """Stop as Ctrl-C does. Returns the ids of processes that were left, of those that run
-        now and of ``seen``; they are killed. ``progress`` gets how many have ended.
+        """Stop as Ctrl-C does. Return the ids of processes that remained, of those that run now and
+        of ``seen``; they are killed. ``progress`` is called with the number of ended processes.
         """
         running = descendants(self._process.pid)
         processes = seen | running
@@ -250,13 +253,14 @@ class Deployment:
         return left
 
     def log_tail(self, lines: int = 25) -> str:
-        """The last lines that ``up`` printed."""
+        """Return the last lines that ``up`` printed."""
         text = self._log.read_text(errors="replace").splitlines()[-lines:]
         return "\n".join(
             [*text, f"(all of it: {self._log}; each process's own log: {self._state_dir})"]
         )
 
     def _is_ready(self) -> bool:
+        """Return whether ``up`` has printed its ready line."""
         return any(
             line.lower().lstrip().startswith("ready")
             for line in self._log.read_text(errors="replace").splitlines()
@@ -265,15 +269,14 @@ class Deployment:
 
 @contextmanager
 def stopped(pipeline: Path, state_dir: Path, log: Path) -> Iterator[str]:
-    """The address of the broker of a deployment that has been stopped: nothing that writes an
-    output runs any more.
+    """Start the broker of a stopped deployment and yield its address, while no writer of an output
+    runs.
 
     Raises:
         DeploymentError: the broker does not start again.
     """
-    deployment = Deployment(
-        pipeline, state_dir, log, only=["consistency_manager"]
-    )  # it writes none
+    # The consistency manager writes no output.
+    deployment = Deployment(pipeline, state_dir, log, only=["consistency_manager"])
     try:
         deployment.wait_ready(_READY_AGAIN_S)
         yield deployment.kafka()
@@ -282,5 +285,6 @@ def stopped(pipeline: Path, state_dir: Path, log: Path) -> Iterator[str]:
 
 
 def _anabranch() -> list[str]:
+    """Return the command that runs ``anabranch``."""
     beside = Path(sys.executable).with_name("anabranch")
     return [str(beside)] if beside.is_file() else [sys.executable, "-m", "anabranch.cli"]

@@ -1,4 +1,6 @@
-"""What the demo must know of its pipeline file, and what comes out of its topics."""
+"""Facts of the pipeline file that the demo needs, and the records that it collects from the
+topics.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from demo.traffic import Rejected
 
 T = TypeVar("T")
 CLOSING_MS = 3_000
-"""Heartbeats go on for so long after the last report: more than out-of-orderness and a few
-buckets, less than ``max_ahead``.
+"""Duration of heartbeats after the last report, in ms: longer than out-of-orderness and a few
+buckets, shorter than ``max_ahead``.
 """
 _UNITS_MS = {"second": 1_000, "seconds": 1_000, "minute": 60_000, "minutes": 60_000}
 _DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
@@ -27,26 +29,26 @@ _DELAY_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the demo must know of the pipeline file."""
+    """Facts of the pipeline file that the demo needs."""
 
     topics: list[str]
     dead_letters: list[str]
     outputs: dict[str, str]
-    """Output to its topic."""
+    """Corrected topic of each output."""
     live: dict[str, str]
-    """Output to its live topic, of those that have one."""
+    """Live topic of each output that has one."""
     sources: list[str]
     max_delay_ms: int
     bucket_ms: int
     partitions: int
-    """Of each topic that the pipeline makes."""
+    """Number of partitions of each topic that the pipeline creates."""
     window_ms: int
     free_vehicles: int
     free_speed: int
 
 
 def read_job(pipeline: Path) -> Job:
-    """The job in a pipeline file of the toll road."""
+    """Read the job from a pipeline file of the toll road."""
     document = YAML(typ="safe").load(pipeline)
     parameters: dict[str, Any] = {}
     for stage in document["stages"].values():
@@ -77,13 +79,14 @@ def read_job(pipeline: Path) -> Job:
 
 
 def _delay_ms(text: str) -> int:
+    """Parse a duration."""
     number = text.rstrip("ms")
     return int(float(number) * _DELAY_UNITS_MS[text[len(number) :]])
 
 
 @dataclass(slots=True)
 class Collected:
-    """What came out so far. Written by reader threads, each to lists of its own."""
+    """Records collected so far. Reader threads write them, each to lists of its own."""
 
     results: dict[str, list[Delivered]]
     live: LiveTopic
@@ -91,11 +94,11 @@ class Collected:
 
     @classmethod
     def nothing(cls, job: Job) -> Collected:
-        """To begin with."""
+        """Return an empty collection."""
         return cls({name: [] for name in job.outputs}, LiveTopic(job.partitions))
 
     def takers(self, job: Job) -> dict[str, Callable[[Message], None]]:
-        """What is done with a record, by topic."""
+        """Return the function that handles a record of each topic."""
         found: dict[str, Callable[[Message], None]] = {}
         for name, topic in job.outputs.items():
             found[topic] = partial(_take, self.results[name].append, consuming.delivered)
@@ -106,11 +109,11 @@ class Collected:
         return found
 
     def results_total(self) -> int:
-        """Over all outputs."""
+        """Return the number of results of all outputs."""
         return sum(len(records) for records in self.results.values())
 
     def lag_ms(self) -> int | None:
-        """How old the newest result was when it came."""
+        """Return the age of the newest result when it was received; None without results."""
         newest = [records[-1] for records in self.results.values() if records]
         return (
             max(record.received_ms - record.result.event_time_ms for record in newest)

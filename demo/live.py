@@ -1,8 +1,8 @@
-"""A live topic as an ordinary client sees it: its records, and in numbers what they amount to. Pure
-functions over values.
+"""Live topic as an ordinary client sees it: its records and their statistics. Pure functions over
+values.
 
-Whether the topic kept its promises is ``live_checker``'s business, what its tentative results must
-be is ``tentative``'s.
+``live_checker`` judges whether the topic kept its promises, ``tentative`` what its tentative
+results must be.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def live_record(
     offset: int,
     received_ms: int,
 ) -> LiveRecord:
-    """A record of a live topic.
+    """Parse a record of a live topic.
 
     Raises:
-        ValueError: value or headers are not as a live topic has them.
+        ValueError: value or headers do not have the form of a live topic.
     """
     named = {name: content.decode(errors="replace") for name, content in headers}
     kind = named.get("anabranch-kind", "")
@@ -77,12 +77,13 @@ def live_record(
 
 
 def _pair(text: str) -> tuple[int, int]:
+    """Parse two numbers separated by a dot."""
     first, _, second = text.partition(".")
     return int(first), int(second)
 
 
 def events(ordered: Sequence[Transaction]) -> list[LiveRecord]:
-    """Of each failure: its first tentative result, its undo, its rec_done."""
+    """Return the events of each failure: its first tentative result, its undo, its rec_done."""
     found = []
     is_begun = False  # of this failure; it may begin with buckets in which there is no result
     for transaction in ordered:
@@ -99,23 +100,23 @@ def events(ordered: Sequence[Transaction]) -> list[LiveRecord]:
 
 
 class Delay(NamedTuple):
-    """How late a bucket was shown that has results, tentative or stable."""
+    """Delay of a bucket with results, tentative or stable."""
 
     event_time_ms: int
-    """The time of its results (the end of their window)."""
+    """Time of the bucket's results (the end of their window)."""
     covered_ms: int
-    """When a reader had the transaction that showed it first."""
+    """Time at which a reader received the transaction that first showed the bucket."""
 
     @property
     def delay_ms(self) -> int:
-        """By the clock, from the results' time until a reader had them."""
+        """Wall-clock time from the results' time until a reader received them."""
         return self.covered_ms - self.event_time_ms
 
 
 def delays(ordered: Sequence[Transaction], event_times_ms: Mapping[int, int]) -> list[Delay]:
-    """Of each bucket in ``event_times_ms`` that was shown at all, ascending.
+    """Return the delay of each bucket in ``event_times_ms`` that was shown at all, ascending.
 
-    A bucket counts as shown when a boundary says so; that its results are there is judged elsewhere
+    A bucket counts as shown when a boundary says so; other judges check that its results are there
     (``live_checker``, ``tentative``).
     """
     found = []
@@ -129,7 +130,7 @@ def delays(ordered: Sequence[Transaction], event_times_ms: Mapping[int, int]) ->
 
 
 def seen_event_times_ms(ordered: Sequence[Transaction]) -> dict[int, int]:
-    """The buckets of which results were seen, with their time."""
+    """Return the time of each bucket of which results were seen."""
     return {
         record.ident[0]: record.event_time_ms
         for each in ordered
@@ -144,23 +145,23 @@ Name = tuple[int, int, tuple[int, int]]
 
 @dataclass(slots=True)
 class Account:
-    """What a live topic amounts to."""
+    """Statistics of a live topic."""
 
     tentative: set[Name] = field(default_factory=set)
     standing: set[Name] = field(default_factory=set)
     """Tentative results that nothing has voided so far."""
     corrected: int = 0
-    """Stable results in the place of what was shown as tentative."""
+    """Number of stable results that replaced tentative ones."""
     missing: set[str] = field(default_factory=set)
 
     @property
     def undone(self) -> int:
-        """Tentative results that were taken back."""
+        """Number of tentative results that were voided."""
         return len(self.tentative) - len(self.standing)
 
 
 def account(ordered: Sequence[Transaction]) -> Account:
-    """Go through the transactions of a live topic, from its first one."""
+    """Compute the statistics from the transactions of a live topic, from its first one."""
     found, shown = Account(), 0
     for transaction in ordered:
         if any(record.kind == UNDO for record in transaction.records):

@@ -1,12 +1,12 @@
-"""A live topic, record by record: what a reader of it is promised (docs/concepts.md; rules 19, 20
-of the protocol).
+"""Checker of a live topic, record by record: do the records keep what a reader is promised
+(docs/concepts.md; rules 19, 20 of the protocol)?
 
-The one checker of live topics: the demo, chaos and the simulation use it. No project code. The
-transactions are put together from the boundaries in all partitions, and the answer is followed
-bucket by bucket. What a row is made of is its caller's choice: everything that must be right about
-a result (its value, its time, its key, its partition) belongs into it, on both sides.
+It is the only checker of live topics: the demo, chaos and the simulation use it. It uses no code of
+the project. It assembles transactions from the boundaries in all partitions, and follows the answer
+bucket by bucket. The caller chooses what a row contains: everything that must be right about a
+result (its value, time, key and partition) belongs into it, on both sides.
 
-When the traffic of a finite run is over, all sources are silent, and that looks like a failure. So
+When the traffic of a finite run ends, all sources fall silent, which looks like a failure. So
 transactions count up to the one by which everything until ``end_ms`` is stable; a failure under way
 there is followed to its end, if it has one.
 """
@@ -27,29 +27,33 @@ REC_DONE: Final = "rec_done"
 
 
 class LiveRecord(NamedTuple):
-    """One record, as a committed reader sees it; times are ms since 1970. Which fields say
-    something depends on ``kind``.
+    """Record as a committed reader sees it; times are ms since 1970. ``kind`` decides which fields
+    are set.
     """
 
     partition: int
     offset: int
     kind: str
-    """insertion, tentative, undo, boundary, rec_done."""
+    """Kind: insertion, tentative, undo, boundary or rec_done."""
     ident: tuple[int, int] | None = None
-    """(bucket, position); of an undo the last stable one, None if there is none."""
+    """(bucket, position) of a result; of an undo that of the last stable one, None if there is
+    none.
+    """
     branch: tuple[int, int] | None = None
-    """Of a tentative result: which branch made it."""
+    """Branch that computed a tentative result."""
     row: Row | None = None
     stable: int = 0
-    """Of a boundary: every bucket up to this one is stable."""
+    """In a boundary, the last bucket up to which all are stable."""
     shown: int = 0
-    """Of a boundary: tentative results are shown up to this bucket; 0: there is no failure."""
+    """In a boundary, the last bucket of which tentative results are shown; 0 if there is no
+    failure.
+    """
     sequence: int = 0
-    """Of a boundary: the number of its transaction."""
+    """In a boundary, the number of its transaction."""
     missing: tuple[str, ...] = ()
-    """Of a tentative result: the streams without which it was made."""
+    """Streams that a tentative result lacks."""
     stable_ms: int = 0
-    """Of a boundary: the end of bucket ``stable``."""
+    """In a boundary, the end of bucket ``stable``."""
     event_time_ms: int = 0
     received_ms: int = 0
 
@@ -64,14 +68,14 @@ class Transaction:
     shown: int
     records: list[LiveRecord] = field(default_factory=list)
     boundaries: int = 0
-    """Partitions that have it whole."""
+    """Number of partitions that have the whole transaction."""
     received_ms: int = 0
-    """When it was whole in all of them."""
+    """Time at which it was complete in all partitions."""
 
 
 @dataclass
 class Verdict:
-    """What was found."""
+    """Findings of the checker."""
 
     wrong: list[str] = field(default_factory=list)
     undos: int = 0
@@ -85,12 +89,12 @@ class Verdict:
 def transactions(
     records: Iterable[LiveRecord], partitions: int
 ) -> tuple[list[Transaction], list[str]]:
-    """The transactions in their order, from records that are in order within each partition, and
-    what is wrong with them.
+    """Assemble the transactions, in order, from records that are in order within each partition.
+    Return them and their errors.
 
-    What has not ended yet in every partition counts as wrong, and the transactions begin with
-    those that all partitions have: whoever still reads takes these and looks at what is wrong when
-    everything is read.
+    A transaction that is not complete in every partition counts as an error, and the transactions
+    begin with those that all partitions have: a caller that is still reading uses these, and looks
+    at the errors once everything is read.
     """
     found: dict[int, Transaction] = {}
     open_records: dict[int, list[LiveRecord]] = {}
@@ -227,7 +231,7 @@ class _Follower:
         self._verdict.wrong.append(f"live: transaction {run.sequence}: {text}")
 
     def take(self, run: Transaction) -> None:
-        """The next transaction."""
+        """Take the next transaction."""
         by_kind: dict[str, list[LiveRecord]] = {}
         for record in run.records:
             by_kind.setdefault(record.kind, []).append(record)

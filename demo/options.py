@@ -1,4 +1,4 @@
-"""The command line of the demo."""
+"""Command line of the demo."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from demo.job import Job
 
 PIPELINE = Path(__file__).resolve().parents[1] / "examples" / "toll_road" / "pipeline.yaml"
 AFTER_HEAL_S = 20.0
-"""Traffic goes on for so long after the cut is healed, to show that all is as before."""
+"""Duration of traffic after the cut is healed, in seconds, to show that all is as before."""
 
 
 def _share(text: str) -> float:
+    """Parse a share above 0."""
     if not 0 < (share := float(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a share above 0 and up to 1")
     return share
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="demo", description="The toll road from end to end, compared with an oracle."
     )
@@ -105,10 +106,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def planned(options: argparse.Namespace, job: Job) -> tuple[str | None, float]:
-    """Which service is cut off, and how many seconds of traffic there are.
+    """Return the service that is cut off, or None, and the seconds of traffic.
 
-    The source to cut off: the one that was given; else the last one, where there is a live topic to
-    see it on and nothing is killed.
+    Without an explicit service, the last source is cut off if a live topic can show it and nothing
+    is killed.
     """
     cut: str | None = options.cut or (
         None if options.kill or options.kill_each else f"ingestion/{job.sources[-1]}"

@@ -1,7 +1,7 @@
-"""What must come out, computed at once from all reports by polars. No project code.
+"""Expected results, computed in one go from all reports by polars, without code of the project.
 
-The functions here and those in ``stages.py`` say the same thing in two ways; the demo compares what
-came out of the running system with this, record by record.
+These functions and those in ``stages.py`` compute the same in two ways; the demo compares the
+output of the running system with this, record by record.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from demo.comparing import Result, result
 
 
 def segment_statistics(reports: pl.DataFrame, window_ms: int) -> pl.DataFrame:
-    """Average speed, distinct vehicles and reports per (xway, dir, seg, window). A report at
-    a window's bound is in the next one.
+    """Compute average speed, distinct vehicles and reports per (xway, dir, seg, window). A report
+    at a window's bound belongs to the next window.
     """
     return (
         reports.with_columns(((pl.col("time") // window_ms + 1) * window_ms).alias("window_end_ms"))
@@ -30,7 +30,7 @@ def segment_statistics(reports: pl.DataFrame, window_ms: int) -> pl.DataFrame:
 
 
 def tolls(statistics: pl.DataFrame, free_vehicles: int, free_speed: int) -> pl.DataFrame:
-    """Toll per segment and window."""
+    """Compute the toll per segment and window."""
     above = pl.col("vehicles") - free_vehicles
     is_congested = (pl.col("average_speed") < free_speed) & (above > 0)
     toll = pl.when(is_congested).then(2 * above * above).otherwise(0).cast(pl.Int64).alias("toll")
@@ -42,8 +42,8 @@ def tolls(statistics: pl.DataFrame, free_vehicles: int, free_speed: int) -> pl.D
 def toll_notices(
     reports: pl.DataFrame, segment_tolls: pl.DataFrame, window_ms: int
 ) -> pl.DataFrame:
-    """The toll that each entering vehicle must pay: its segment's, of the window before the
-    one in which it came.
+    """Compute the toll that each entering vehicle must pay: its segment's, of the window before the
+    one in which it entered.
     """
     entering = reports.filter(pl.col("lane") == 0).with_columns(
         (pl.col("time") // window_ms * window_ms).alias("window_end_ms")
@@ -62,16 +62,16 @@ KEYS: dict[str, tuple[str, ...]] = {
 """Columns of the key of each output, as the pipeline files name them."""
 
 TIMES: dict[str, str] = {"tolls": "window_end_ms", "toll_notices": "time"}
-"""The column that is the time of an output's results."""
+"""Column with the time of each output's results."""
 
 
 def answers(
     reports: pl.DataFrame, outputs: list[str], window_ms: int, free_vehicles: int, free_speed: int
 ) -> dict[str, pl.DataFrame]:
-    """All records of each of ``outputs``.
+    """Compute all records of each of ``outputs``.
 
     Raises:
-        KeyError: an output that the toll road does not have.
+        KeyError: the toll road has no output of that name.
     """
     rows = tolls(segment_statistics(reports, window_ms), free_vehicles, free_speed)
     known = {"tolls": rows, "toll_notices": toll_notices(reports, rows, window_ms)}
@@ -81,11 +81,8 @@ def answers(
 def results(
     output: str, rows: pl.DataFrame, bucket_ms: int, partitions: int
 ) -> dict[int, list[Result]]:
-    """The records of an output as they must stand on its topic: in which bucket at which position,
-    with which key, in which partition.
-
-    A bucket holds the results with ``(n - 1) * bucket_ms < time <= n * bucket_ms``, ordered by
-    their time and then by their columns.
+    """Return the records of an output as they must be on its topic: bucket, position, key and
+    partition of each.
     """
     time, names = TIMES[output], KEYS[output]
     found: dict[int, list[Result]] = {}
@@ -97,7 +94,7 @@ def results(
 
 
 def murmur2(data: bytes) -> int:
-    """The hash by which Kafka's Java producers choose the partition of a key (Austin
+    """Return the hash by which Kafka's Java producers choose the partition of a key (Austin
     Appleby's MurmurHash2, 32 bits, with Kafka's seed).
     """
     multiplier, mask = 0x5BD1E995, 0xFFFFFFFF

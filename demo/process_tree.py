@@ -1,5 +1,5 @@
-"""A process and everything below it, from /proc (Linux): what runs, and how much memory and
-processor time it takes.
+"""Process tree, read from /proc (Linux): which processes run, and how much memory and processor
+time they take.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _PROC = Path("/proc")
 _LOW_FIELD = 2
 _STOLEN_FIELD = 8
 _FREE_FIELDS = {_LOW_FIELD, 4, 5}
-"""Fields of the processors' line of /proc/stat that are no work for others: time of tasks of a low
-priority, which yield to whoever comes; idle; idle while a disk works. Time of guests is behind
-``_STOLEN_FIELD``, and counted in the others.
+"""Fields of the processors' line of /proc/stat that do not take time from others: tasks of a low
+priority, which yield to all others; idle; idle while a disk works. Guests' time is behind
+``_STOLEN_FIELD``, and included in the other fields.
 """
 
 
 class Process(NamedTuple):
-    """A process for certain: an id alone may be given to another one later. ``started`` is in
-    clock ticks since the machine started.
+    """Unambiguous identity of a process: an id alone may be reused. ``started`` is in clock ticks
+    since the machine started.
     """
 
     pid: int
@@ -32,18 +32,18 @@ class Process(NamedTuple):
 
 
 def find(pid: int) -> Process | None:
-    """The process that has this id now, unless it ended."""
+    """Return the process that has this id now; None if it has ended."""
     fields = _stat(pid)
     return None if fields is None or fields[0] in {"Z", "X"} else Process(pid, int(fields[19]))
 
 
 def is_running(process: Process) -> bool:
-    """Whether this very process has not ended yet."""
+    """Return whether this very process has not ended yet."""
     return find(process.pid) == process
 
 
 def descendants(root: int) -> set[Process]:
-    """``root`` and all processes below it that run now."""
+    """Return ``root`` and all processes below it that run now."""
     children: dict[int, list[int]] = {}
     for folder in _PROC.iterdir():
         fields = _stat(int(folder.name)) if folder.name.isdigit() else None
@@ -61,8 +61,8 @@ def descendants(root: int) -> set[Process]:
 
 
 def proportional_bytes(processes: set[Process]) -> int:
-    """Proportional set size of all, in bytes: a page that n processes share counts as 1/n in
-    each.
+    """Return the proportional set size of all processes, in bytes: a page that n processes share
+    counts as 1/n in each.
     """
     total_kib = 0
     for process in processes:
@@ -77,7 +77,9 @@ def proportional_bytes(processes: set[Process]) -> int:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the name: state, parent, ..., start time at index 19."""
+    """Return the fields of /proc/PID/stat after the name: state, parent, ..., start time at index
+    19.
+    """
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
@@ -86,7 +88,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def processor_s(process: Process) -> float:
-    """What it took so far, by itself; 0 once it has ended."""
+    """Return the processor seconds of the process itself so far; 0 once it has ended."""
     fields = _stat(process.pid)
     return (
         0.0
@@ -111,11 +113,13 @@ def busy_s() -> float:
 
 
 class TreeMeter(threading.Thread):
-    """Looks at process trees once a second. ``peak_bytes`` is the largest sum seen."""
+    """Meter that samples process trees once a second. ``peak_bytes`` is the largest sum that it
+    saw.
+    """
 
     def __init__(self, *roots: int, sees_memory: bool = True) -> None:
-        """``sees_memory``: the system looks through each process's pages for it, and meanwhile the
-        process gets no new ones.
+        """Prepare the meter. ``sees_memory``: also measure memory, for which the system walks each
+        process's pages and meanwhile gives it no new ones.
         """
         super().__init__(name="tree", daemon=True)
         self._roots = roots
@@ -130,16 +134,16 @@ class TreeMeter(threading.Thread):
 
     @property
     def seen(self) -> set[Process]:
-        """Everything that ever ran in it."""
+        """All processes that ever ran in the trees."""
         return set(self._processor_s)
 
     @property
     def processor_s(self) -> float:
-        """What all of it took, but for the last second of what has ended."""
+        """Processor seconds of all processes, except the last second of those that have ended."""
         return sum(self._processor_s.copy().values())
 
     def run(self) -> None:
-        """Until ``stop``."""
+        """Sample until ``stop``."""
         while not self._stopping.is_set():
             processes = {each for root in self._roots for each in descendants(root)}
             for process in processes:
@@ -155,6 +159,6 @@ class TreeMeter(threading.Thread):
             self._stopping.wait(1.0)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._stopping.set()
         self.join()

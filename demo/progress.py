@@ -1,5 +1,5 @@
-"""What a demo is at: the display of a command that works, with waits of its own, and with a first
-line where there is no terminal.
+"""Progress display of a demo: that of a long command, with waits of its own, and with a first line
+if there is no terminal.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from rich.console import Console
 from anabranch.cli.work_display import WorkDisplay
 
 _WAIT_S: Final = 120
+"""Default timeout of ``until``, in seconds."""
 _LOOK_S: Final = 0.1
+"""Interval between checks of a condition, in seconds."""
 
 
 class Shown(WorkDisplay):
-    """Use it as a context manager. Where there is no terminal, what goes on at first is a line."""
+    """Display, as a context manager. Without a terminal it prints what begins as a line."""
 
     def __init__(self, console: Console, doing: str) -> None:
         super().__init__(console, doing)
@@ -29,7 +31,7 @@ class Shown(WorkDisplay):
         return super().__enter__()
 
     def pause(self, doing: str, pause_s: float) -> None:
-        """Let time go by, as ``doing``."""
+        """Wait ``pause_s`` seconds, displayed as ``doing``."""
         self.now(doing)
         begun_s = time.monotonic()
         while (passed_s := time.monotonic() - begun_s) < pause_s:
@@ -38,10 +40,10 @@ class Shown(WorkDisplay):
         self.count("s", round(pause_s), round(pause_s))
 
     def until(self, holds: Callable[[], bool], what: str, wait_s: float = _WAIT_S) -> None:
-        """Wait for a condition.
+        """Wait until ``holds`` returns True.
 
         Raises:
-            TimeoutError: it does not come about.
+            TimeoutError: the condition does not hold in time.
         """
         self.now(f"waiting: {what}")
         deadline_s = time.monotonic() + wait_s

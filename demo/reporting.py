@@ -1,4 +1,4 @@
-"""What the demo shows while it runs, and what it found out."""
+"""Tables of the demo: the progress of a run and its outcome."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from demo.story import FailureReport, longest_ms_max
 GIB = 1024**3
 MEMORY_BYTES_MAX = 4 * GIB
 TOLLS_MIN = 50
-"""Fewer results that cost something would not show that tolls are right."""
+"""Minimum number of results with a toll, below which they would not show that tolls are right."""
 BAR_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Sofar:
-    """How far a run is."""
+    """Progress of a run."""
 
     records_in: int
     records_total: int
-    """About so many come."""
+    """Approximate number of records that will be written."""
     rejected: int
     results: int
     lag_ms: int | None
     memory_bytes: int
     results_total: int | None = None
-    """None: not known before all traffic is written."""
+    """Number of expected results; None until all traffic is written."""
 
 
 def progress(passed_s: float, traffic_s: float, sofar: Sofar) -> Table:
-    """The table while it runs. ``traffic_s``: so long records are written; then the last results
-    are waited for.
+    """Return the progress table. ``traffic_s``: seconds for which records are written; afterwards
+    the demo waits for the last results.
     """
     table = Table.grid(padding=(0, 3))
     bar = Table.grid(padding=(0, 2))
@@ -70,18 +70,18 @@ def progress(passed_s: float, traffic_s: float, sofar: Sofar) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything the demo found out."""
+    """Findings of a run."""
 
     records_in: int
     records_min: int
-    """As many good reports as the traffic must have."""
+    """Minimum number of good reports of the traffic."""
     tolls: int
-    """Expected results that cost something."""
+    """Number of expected results with a toll."""
     rejections: Rejections
     outputs: dict[str, Comparison]
-    """What was read when everything had stopped, against the oracle."""
+    """Comparison of each output with the oracle, read after everything had stopped."""
     changed: list[str]
-    """What a reader that followed the topics saw otherwise, in words."""
+    """Differences, in words, that a reader saw which followed the topics during the run."""
     latency_p50_ms: int | None
     latency_p99_ms: int | None
     memory_peak_bytes: int
@@ -90,7 +90,7 @@ class Outcome:
     left_processes: list[int]
     seconds: float
     failure: FailureReport | None = None
-    """Of the cut, if there was one."""
+    """Report of the cut, if there was one."""
     pressure: Mapping[str, float] = field(default_factory=dict)
     """Share of the time in which something on the machine waited for a resource, per resource."""
 
@@ -111,7 +111,7 @@ class Outcome:
 
 
 def report(outcome: Outcome) -> Table:
-    """The table at the end."""
+    """Return the table at the end of a run."""
     table = Table(title="toll road", show_header=False)
     table.add_row("records in", f"{outcome.records_in:,}")
     table.add_row(

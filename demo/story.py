@@ -40,32 +40,32 @@ from demo.stalls import NONE_APART, Apart, Stall, judged, overlapping
 from demo.tentative import STAGE, Road
 
 USUAL_MS = 20_000
-"""The time before the cut that tells what is usual: before that, everything was just started
-and slow.
+"""Time before the cut over which the usual delay is measured, in ms: everything before was just
+started and slow.
 """
 _USUAL_BOUNDS_MAX = 2
-"""What is usual may be so many times the bound."""
+"""Maximum usual delay, in multiples of the bound."""
 _LONGEST_BOUNDS_MAX = 2.5
-"""However long results take usually, during a failure none may take longer than so many times
-the bound.
+"""Maximum delay of a result during a failure, in multiples of the bound, whatever the usual
+delay.
 """
 NOTHING = Comparison(0, 0, 0, 0, 0, 0)
 
 
 def longest_ms_max(max_delay_ms: int) -> int:
-    """How old a new result may be at most when a reader gets it, by the clock."""
+    """Return the maximum age of a new result when a reader receives it, in ms."""
     return int(_LONGEST_BOUNDS_MAX * max_delay_ms)
 
 
 class Drills(Protocol):
-    """Who can cut and heal."""
+    """Interface for cutting and healing services."""
 
     def drill(self, *arguments: str) -> None:
-        """``anabranch`` with these arguments; done when it returns."""
+        """Run ``anabranch`` with these arguments and wait until it is done."""
 
 
 class LiveTopic:
-    """What came on one live topic so far. Written by a reader thread."""
+    """Records of one live topic so far. A reader thread adds them."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -74,10 +74,10 @@ class LiveTopic:
         self._lock = threading.Lock()
 
     def take(self, message: Message) -> None:
-        """One record.
+        """Parse and add a record.
 
         Raises:
-            ValueError: it is none of a live topic.
+            ValueError: the record does not have the form of a live topic.
         """
         headers = [
             (name, content)
@@ -102,13 +102,13 @@ class LiveTopic:
             self._records.append(record)
 
     def add(self, record: LiveRecord) -> None:
-        """One record that is read already."""
+        """Add a record that is parsed already."""
         with self._lock:
             self._records.append(record)
 
     def answer(self) -> list[Delivered]:
-        """The current answer as the client library keeps it: what is stable, then what is
-        tentative.
+        """Return the current answer as the client library keeps it: stable results, then tentative
+        ones.
         """
         with self._lock:
             raw = list(self._raw)
@@ -128,18 +128,18 @@ class LiveTopic:
         ]
 
     def records(self) -> list[LiveRecord]:
-        """All, in order within each partition."""
+        """Return all records, in order within each partition."""
         with self._lock:
             return list(self._records)
 
     def transactions(self, end_ms: int | None = None) -> list[Transaction]:
-        """Those that are there whole and count (``live_checker.until``)."""
+        """Return the complete transactions that count (``live_checker.until``)."""
         return until(transactions(self.records(), self.partitions)[0], end_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
-    """What a cut did to an output. Times are ms."""
+    """Effects of a cut on an output. Times are ms."""
 
     cut: str
     cut_ms: int
@@ -179,7 +179,7 @@ class FailureReport:
 
     @property
     def added_ms(self) -> int | None:
-        """By how much the longest delay is longer than the longest usual one."""
+        """Difference between the longest delay and the longest usual one."""
         return (
             None
             if self.longest_ms is None or self.usual_max_ms is None
@@ -214,7 +214,7 @@ class FailureReport:
         return self.keeps_up() and (self.added_ms is None or self.added_ms <= self.max_delay_ms)
 
     def is_good(self) -> bool:
-        """Whether the live topic kept its promises, as far as this machine could show it."""
+        """Return whether the live topic kept its promises, as far as this machine could show it."""
         return (
             self.keeps_up()
             and (self.tentative > 0 or self.is_held_up)
@@ -246,7 +246,7 @@ class Story:
     """Events of the topic that were shown."""
 
     def tick(self, deployment: Drills) -> None:
-        """Do what is due, tell what is new."""
+        """Carry out what is due and print new events."""
         since_s = time.monotonic() - self._started_s
         if self.cut_ms is None and since_s >= self.cut_at_s:
             self._cut(deployment)
@@ -258,7 +258,7 @@ class Story:
             self._heal(deployment)
         for event in events(self.topic.transactions(self.end_ms))[self._shown :]:
             self._shown += 1
-            self._line(self._in_words(event))
+            self._line(self._describe(event))
 
     def _cut(self, deployment: Drills) -> None:
         since_ms, ordered = received_ms() - USUAL_MS, self.topic.transactions()
@@ -286,7 +286,7 @@ class Story:
             f" {_seconds(self.heal_ms - (self.cut_ms or 0))}"
         )
 
-    def _in_words(self, event: LiveRecord) -> str:
+    def _describe(self, event: LiveRecord) -> str:
         if event.kind == TENTATIVE:
             without = f", made without {', '.join(event.missing)}" if event.missing else ""
             return (
@@ -305,22 +305,22 @@ class Story:
         self.say(f"[dim]{time.monotonic() - self._started_s:5.1f} s[/]  {text}")
 
     def is_over(self) -> bool:
-        """Whether the failure is over for whoever follows the live topic."""
+        """Whether the failure is over for a reader of the live topic."""
         ended = self.topic.transactions(self.end_ms)
         return self.heal_ms is not None and bool(ended) and not ended[-1].shown
 
     def report(
         self, road: Road, again: LiveTopic, *, was_killed: bool, stalls: Sequence[Stall] = ()
     ) -> FailureReport:
-        """What it amounts to.
+        """Judge the effects of the cut.
 
         Args:
-            road: What came in.
-            again: The topic as it was read once more when everything had stopped.
-            was_killed: Processes were killed besides: then other streams may have been missing too,
-                and there may be more than one failure.
-            stalls: Of the machine, as ``stalls.merged`` returns them. What overlaps one is no
-                broken promise: a delay, a bucket not shown in time, one more failure, another
+            road: The traffic.
+            again: The topic as read once more when everything had stopped.
+            was_killed: Whether processes were killed, too: then other streams may have been
+                missing, and there may be more than one failure.
+            stalls: Stalls of the machine, as ``stalls.merged`` returns them. What overlaps one is
+                no broken promise: a delay, a bucket not shown in time, one more failure, another
                 stream missing.
         """
         ordered = self.topic.transactions(self.end_ms)
@@ -449,8 +449,8 @@ def _stalled_buckets(ordered: Sequence[Transaction], stalls: Sequence[Stall]) ->
 
 
 def streams_of(target: str) -> set[str]:
-    """What is missing while SERVICE/NAME is cut off: a source, an output, or the stages,
-    which share one node.
+    """Return the streams that are missing while SERVICE/NAME is cut off: a source, an output, or
+    the stages, which share one node.
     """
     service, _, name = target.partition("/")
     return {STAGE, tentative.OUTPUT} if service == "processing" else {name}

@@ -1,23 +1,22 @@
-"""What the tentative tolls of a live topic must be: the answer without the inputs that were
-missing. No project code.
+"""Judge of the tentative tolls of a live topic: they must be the answer without the inputs that
+were missing. No project code.
 
-A source that is missing leaves a hole in its reports, a bucket at a time: a window has what came
-before the hole and what came after it. Which buckets a branch had to do without is not written on
-its results, only the names of the streams are. So of a tentative bucket
+A missing source leaves a hole in its reports, in whole buckets: a window has what came before the
+hole and what came after it. The results of a branch do not say which buckets it lacked, only which
+streams. So of a tentative bucket
 
     TT1  all results name the same streams, and none that cannot have been missing;
     TT2  the results of every expressway whose source is not named are those of the whole answer,
         each of them;
     TT3  those of an expressway whose source is named are the answer to its reports with some
-        buckets left out: the same ones for all of its segments, in at most two holes (any, where a
+        buckets left out: the same ones for all of its segments, in at most two holes (any, if a
         window has few buckets). A source may fall silent inside a bucket, and what was read of one
         of its partitions may end a bucket before the other: of the first two buckets of a hole any
-        reports may be there;
-    TT4  the results stand in the order in which the whole answer would have them, each with its
-        key, time and partition.
+        subset of the reports may be there;
+    TT4  the results have the order of the whole answer, each with its key, time and partition.
 
-And a bucket that is shown without a single result has none but of expressways whose sources were
-missing (TT5).
+And a bucket that is shown without a single result has, in the whole answer, only results of
+expressways whose sources were missing (TT5).
 """
 
 from __future__ import annotations
@@ -41,15 +40,17 @@ if TYPE_CHECKING:
 
 OUTPUT: Final = "tolls"
 STAGE: Final = "segment_statistics"
-"""Between the sources and the stage whose results are judged: where it is missing there are
+"""Stage between the sources and the stage whose results are judged: while it is missing there are
 no results at all.
 """
 _SUBSETS_MAX: Final = 8
-"""Windows of up to so many buckets are tried with every set of buckets left out."""
+"""Maximum number of buckets of a window for which every set of left-out buckets is tried."""
 _BEGUN_MAX: Final = 2
-"""So many buckets of a hole may be there in part."""
+"""Maximum number of buckets of a hole that may have arrived in part."""
 _REPORTS_MAX: Final = 10
-"""Of up to so many reports of a segment in a bucket that had begun every set is tried."""
+"""Maximum number of a segment's reports in a partly arrived bucket for which every subset
+is tried.
+"""
 _Place = tuple[int, int]
 """Direction and segment."""
 
@@ -58,16 +59,16 @@ class _Report(NamedTuple):
     speed: int
     vehicle: int
     number: int
-    """Among the reports of the window."""
+    """Number among the reports of the window."""
 
 
 @dataclass(frozen=True)
 class Road:
-    """The traffic, and how tolls are made of it."""
+    """Traffic and parameters of the tolls."""
 
     reports: pl.DataFrame
     sources: Sequence[str]
-    """Each of one expressway, in the order of their numbers."""
+    """Source of each expressway, in the order of their numbers."""
     bucket_ms: int
     window_ms: int
     free_vehicles: int
@@ -77,7 +78,7 @@ class Road:
 
     @classmethod
     def of(cls, reports: pl.DataFrame, job: Job) -> Self:
-        """That of ``job``."""
+        """Return the road of ``job`` with these reports."""
         return cls(
             reports,
             job.sources,
@@ -90,17 +91,18 @@ class Road:
 
     @cached_property
     def answer(self) -> Mapping[int, Sequence[Result]]:
-        """The whole one."""
+        """Whole answer, of all reports."""
         return self._results(self.reports)
 
     def can_be(self, bucket: int, xway: int, rows: Sequence[Result]) -> bool:
-        """TT3: whether ``rows`` are tolls of an expressway without some of its reports."""
+        """Return whether ``rows`` are tolls of an expressway without some of its reports (TT3)."""
         name = (bucket * 1_000 + xway, tuple(rows))
         if name not in self._tried:
             self._tried[name] = self._can_be(bucket, xway, rows)
         return self._tried[name]
 
     def _can_be(self, bucket: int, xway: int, rows: Sequence[Result]) -> bool:
+        """Try all sets of reports that may have arrived."""
         stated = _stated(rows)
         end_ms = bucket * self.bucket_ms
         mine = (
@@ -125,6 +127,7 @@ class Road:
         return False
 
     def _results(self, reports: pl.DataFrame) -> dict[int, list[Result]]:
+        """Compute the answer to some reports."""
         rows = oracle.answers(
             reports.select(self.reports.columns),
             [OUTPUT],
@@ -136,7 +139,7 @@ class Road:
 
 
 def _stated(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
-    """Average speed and vehicles of each segment that has a result."""
+    """Return average speed and vehicles of each segment that has a result."""
     values = [json.loads(row.value) for row in rows]
     return {
         (value.get("dir"), value.get("seg")): (value.get("average_speed"), value.get("vehicles"))
@@ -147,8 +150,8 @@ def _stated(rows: Sequence[Result]) -> Mapping[_Place, tuple[int, int]]:
 def _arrivals(
     mine: pl.DataFrame, first: int, count: int, stated: Mapping[_Place, tuple[int, int]]
 ) -> Iterator[list[int]]:
-    """The sets of reports, by their numbers, with which every segment has the speed and the
-    vehicles that are stated of it.
+    """Yield the sets of reports, by their numbers, with which every segment has its stated speed
+    and vehicles.
     """
     reports: dict[_Place, dict[int, list[_Report]]] = {}
     for direction, seg, bucket, *report in mine.select(
@@ -187,8 +190,8 @@ def _arrived(
     kept: set[int],
     begun: Sequence[int],
 ) -> list[int] | None:
-    """The reports of the buckets ``kept``, with those of the buckets ``begun`` that make each
-    segment right; none where there are no such ones.
+    """Return the reports of the buckets ``kept``, with those of the buckets ``begun`` that make
+    each segment right; None if there are none such.
     """
     arrived: list[int] = []
     for place, buckets in reports.items():
@@ -207,8 +210,8 @@ def _arrived(
 
 
 def _subsets(some: Sequence[_Report]) -> Iterator[Sequence[_Report]]:
-    """What may have arrived of a segment's reports of a bucket: any of a few, the first ones
-    of many.
+    """Yield the subsets of a segment's reports of a bucket that may have arrived: any of a few, the
+    first ones of many.
     """
     if len(some) > _REPORTS_MAX:
         yield from (some[:number] for number in range(len(some) + 1))
@@ -219,7 +222,7 @@ def _subsets(some: Sequence[_Report]) -> Iterator[Sequence[_Report]]:
 
 
 def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """What may be left out of ``count`` buckets, as (first, after the last)."""
+    """Yield the sets of holes among ``count`` buckets, each as (first, after the last)."""
     if count <= _SUBSETS_MAX:
         for size in range(count + 1):
             for left_out in combinations(range(count), size):
@@ -231,8 +234,8 @@ def _holes(count: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _begun(holes: tuple[tuple[int, int], ...]) -> list[tuple[int, ...]]:
-    """Which buckets of the holes may be there in part: none, or the first ones of one hole. Where
-    one hole follows another, they may be one.
+    """Return the buckets of the holes that may have arrived in part: none, or the first ones of one
+    hole. Two adjacent holes may be one.
     """
     ends = dict(holes)
     return [
@@ -246,6 +249,7 @@ def _begun(holes: tuple[tuple[int, int], ...]) -> list[tuple[int, ...]]:
 
 
 def _mask(count: int, holes: tuple[tuple[int, int], ...]) -> list[int]:
+    """Return 1 for each bucket that is not in a hole, else 0."""
     kept = [1] * count
     for first, end in holes:
         kept[first:end] = [0] * (end - first)
@@ -258,13 +262,13 @@ def check(
     may_miss: Callable[[int], Collection[str]],
     missing_of: Callable[[int], Collection[str]],
 ) -> list[str]:
-    """What is wrong with the tentative results of a live topic, in words.
+    """Check the tentative results of a live topic. Return what is wrong, in words.
 
     Args:
         ordered: The transactions that count (``live_checker.until``).
-        road: What came in.
+        road: The traffic.
         may_miss: Streams that a result of a bucket may name.
-        missing_of: The streams that were missing of a bucket that is shown without results.
+        missing_of: Streams that were missing for a bucket that is shown without results.
     """
     wrong: list[str] = []
     upto = 0
@@ -297,7 +301,7 @@ def check(
 
 
 def _must_be(bucket: int, road: Road, missing: Collection[str]) -> list[Result]:
-    """TT5."""
+    """Return the results that a bucket must have without the streams ``missing`` (TT5)."""
     if STAGE in missing:
         return []
     return [row for row in road.answer[bucket] if road.sources[_xway(row)] not in missing]
@@ -306,7 +310,7 @@ def _must_be(bucket: int, road: Road, missing: Collection[str]) -> list[Result]:
 def _check(
     bucket: int, records: Sequence[LiveRecord], road: Road, may_miss: Collection[str]
 ) -> Iterator[str]:
-    """TT1 to TT4, of one bucket as one transaction shows it."""
+    """Check one bucket as one transaction shows it (TT1 to TT4)."""
     origins = {(record.missing, record.branch) for record in records}
     if len(origins) > 1:
         yield f"its results name different streams or branches: {sorted(origins)}"
@@ -343,5 +347,6 @@ def _check(
 
 
 def _xway(row: Result) -> int:
+    """Return the expressway of a result; -1 if it has none."""
     number = json.loads(row.value).get("xway")
     return number if isinstance(number, int) else -1

@@ -34,15 +34,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 SEGMENTS: Final = 100
 FEET_PER_SEGMENT: Final = 5280
 FEET_PER_REPORT_AND_MPH: Final = 44
-"""Way between two reports, 30 s apart in Linear Road; here the same way, though reports come
-every ``report_interval_s``.
+"""Distance between two reports at 1 mph, in feet: Linear Road's, whose reports are 30 s apart; here
+they come every ``report_interval_s``.
 """
 OUT_OF_ORDERNESS_MS: Final = 150
-"""A report may be so much older than its turn. Below the ``out_of_orderness`` of the sources,
-so that none is late by that.
+"""Maximum age of a report at its turn, in ms. Below the ``out_of_orderness`` of the sources, so
+that it makes no report late.
 """
 LATE_AFTER_MS: Final = 10_000
-"""No late records before this: a source that has closed nothing yet cannot find anything late."""
+"""Time before which no record is late, in ms: a source that has closed no bucket yet finds nothing
+late.
+"""
 DAY_MS: Final = 86_400_000
 HEARTBEAT_HEADER: Final = "anabranch-heartbeat"
 HEARTBEAT_EVERY_MS: Final = 250
@@ -58,11 +60,11 @@ BAD: Final = (
     "late",
     "beyond_max_ahead",
 )
-"""Reasons for which records are rejected, as they stand in the dead letters."""
+"""Reasons for which records are rejected, as in the dead letters."""
 
 
 class Report(NamedTuple):
-    """One position report, in the order of ``COLUMNS``."""
+    """Position report, in the order of ``COLUMNS``."""
 
     time: int
     vehicle: int
@@ -75,7 +77,7 @@ class Report(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """One record to write. ``rejected`` is empty if it counts, else the reason why it must not."""
+    """Record to write. ``rejected`` is the reason why it must be rejected; empty if it counts."""
 
     due_ms: int
     xway: int
@@ -87,8 +89,8 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What to generate. ``rate`` is in reports per second and expressway; times are ms since
-    1970.
+    """Parameters of the traffic. ``rate`` is in reports per second and expressway; times are ms
+    since 1970.
     """
 
     start_ms: int
@@ -104,7 +106,7 @@ class Traffic:
     report_interval_s: int = 5
 
     def reports_total(self) -> int:
-        """Good reports that will be generated; bad ones come on top."""
+        """Return the number of good reports that will be generated; bad ones come on top."""
         return (self.end_ms - self.start_ms) * self.rate // 1_000 * self.expressways
 
 
@@ -118,7 +120,7 @@ class _Vehicle:
 
 
 class Expressway:
-    """One road with its fleet. Each ``report`` is of the vehicle whose turn it is."""
+    """Road with its fleet. Each ``report`` is that of the vehicle whose turn it is."""
 
     def __init__(self, number: int, traffic: Traffic) -> None:
         self._number = number
@@ -131,7 +133,7 @@ class Expressway:
         self._turn = 0
 
     def report(self, time_ms: int) -> Report:
-        """The next vehicle's report; the vehicle moves on afterwards."""
+        """Return the next vehicle's report, then move the vehicle."""
         turn = self._turn
         self._turn = (turn + 1) % len(self._fleet)
         vehicle = self._fleet[turn]
@@ -167,8 +169,8 @@ class Expressway:
         self._counts[vehicle.direction][vehicle.pos // FEET_PER_SEGMENT] += 1
 
     def _enter(self, lane: int) -> _Vehicle:
-        """A new vehicle. Most enter near the middle, so that segments there are crowded and
-        cost a toll.
+        """Create a vehicle. Most enter near the middle, so that segments there are crowded and cost
+        a toll.
         """
         choice = self._random
         pos = int(
@@ -181,7 +183,7 @@ class Expressway:
 
 
 def encode(report: Report) -> bytes:
-    """A report as JSON."""
+    """Return a report as JSON."""
     return (
         f'{{"time":{report.time},"vehicle":{report.vehicle},"speed":{report.speed},"xway":{report.xway},'
         f'"lane":{report.lane},"dir":{report.dir},"seg":{report.seg},"pos":{report.pos}}}'
@@ -189,7 +191,7 @@ def encode(report: Report) -> bytes:
 
 
 def spoil(report: Report, reason: str) -> bytes | None:
-    """The value of a record that must be rejected for ``reason``.
+    """Return the value of a record that must be rejected for ``reason``.
 
     Raises:
         KeyError: the reason is not one of ``BAD``.
@@ -210,7 +212,7 @@ def spoil(report: Report, reason: str) -> bytes | None:
 
 
 def plan(traffic: Traffic) -> Iterator[Planned]:
-    """All records in the order in which they are due."""
+    """Yield all records in the order in which they are due."""
     roads = [Expressway(number, traffic) for number in range(traffic.expressways)]
     choice = random.Random(traffic.seed)
     late_from_ms = traffic.start_ms + LATE_AFTER_MS
@@ -229,24 +231,26 @@ def plan(traffic: Traffic) -> Iterator[Planned]:
 
 
 class Rejected(NamedTuple):
-    """A record that must end as a dead letter: where it lies in the input, why, and what it is."""
+    """Record that must become a dead letter: its place in the input, the reason, and its
+    content.
+    """
 
     topic: str
     partition: int
     offset: int
     reason: str
     value: bytes | None
-    """As it was written; records of the traffic have no key."""
+    """Value as it was written; records of the traffic have no key."""
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """In the input: names the record."""
+        """Place in the input, which identifies the record."""
         return self.topic, self.partition, self.offset
 
 
 @dataclass(slots=True)
 class Truth:
-    """What was written: the reports that count, column by column, and the records that do not."""
+    """Written records: the reports that count, column by column, and the records that do not."""
 
     columns: dict[str, array[int]] = field(
         default_factory=lambda: {name: array("q") for name in COLUMNS}
@@ -259,7 +263,7 @@ class Truth:
             self.columns[name].append(value)
 
     def reports(self) -> pl.DataFrame:
-        """The reports that count."""
+        """Return the reports that count."""
         return pl.DataFrame(
             {
                 name: np.frombuffer(values, dtype=np.int64) if values else []
@@ -445,7 +449,9 @@ def span(now_ms: int, duration_s: float, align_ms: int, *, is_paced: bool) -> tu
 
 
 def main() -> int:
-    """The command line. Exit codes: 0 all written, 1 the broker rejected them or was not there."""
+    """Write the traffic that the command line asks for. Return the exit code: 0 all written, 1 the
+    broker rejected records or did not answer.
+    """
     parser = argparse.ArgumentParser(
         description="Writes position reports of toll roads to the topics reports.0, reports.1 ..."
     )

@@ -1,7 +1,7 @@
-"""The reference of the command line, docs/cli.md: every command with its arguments and options,
-as the parser has them and their help describes them.
+"""Generator of the command line's reference, docs/cli.md: every command with its arguments and
+options, from the parser and its help texts.
 
-``python -m deploy.cli_reference`` writes it anew.
+``python -m deploy.cli_reference`` writes the file.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Commands act on `pipeline.yaml` in the current folder; `-f FILE` names another. 
 `anabranch --install-completion` completes commands and options in your shell.
 """
 _TYPES: Final = {"int": "N", "float": "N", "str": "TEXT"}
-"""What stands for a value whose option does not name it."""
+"""Placeholder for a value whose option does not name it, by type."""
 
 
 def written() -> str:
-    """What docs/cli.md has to be."""
+    """Return the content of docs/cli.md."""
     app = typer.main.get_command(cli.app)
     assert isinstance(app, typer.core.TyperGroup)
     context = app.make_context(_PROGRAM, [], resilient_parsing=True)
@@ -49,7 +49,9 @@ def written() -> str:
 
 
 def _sections(name: str, command: Any, parent: Any) -> Iterator[str]:
-    """Of a command, and of those below it. ``parent``: the context of the one above."""
+    """Yield the sections of a command and of its subcommands. ``parent``: the context of the
+    command above.
+    """
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
     yield f"### {context.command_path}\n"
     yield f"{described(command.help or '')}\n"
@@ -62,7 +64,7 @@ def _sections(name: str, command: Any, parent: Any) -> Iterator[str]:
 
 
 def _parameters(command: Any, context: Any) -> Iterator[tuple[str, str]]:
-    """(how it is written, what it does) of each argument and option but ``--help``."""
+    """Yield (syntax, help) of each argument and option except ``--help``."""
     for each in command.get_params(context):
         record = each.get_help_record(context)
         if record is None or each.name == "help":
@@ -75,7 +77,9 @@ def _parameters(command: Any, context: Any) -> Iterator[tuple[str, str]]:
 
 
 def described(text: str) -> str:
-    """The help of a command as Markdown: what a person would type, as one block of code."""
+    """Return the help of a command as Markdown, with what a user would type as one block of
+    code.
+    """
     parts: list[tuple[bool, str]] = []
     for part in text.split("\n\n"):
         is_code = part.startswith((f"{_PROGRAM} ", "    "))

@@ -41,7 +41,7 @@ UP_S_MAX: Final = 300
 HEALTHY_S_MAX: Final = 120
 RESULTS_S_MAX: Final = 180
 EXTRA_S: Final = 3
-"""How long to watch for results that must not come."""
+"""Time to watch for results that must not come, in seconds."""
 
 DOWN_S_MAX: Final = 30
 UID: Final = "10001"
@@ -49,15 +49,15 @@ KILLED: Final = ("node-north-0", "ingestion-reports-1", "delivery-tolls")
 
 
 class Checks:
-    """Runs named checks and counts them."""
+    """Runner and counter of named checks."""
 
     def __init__(self) -> None:
         self.passed = 0
         self.failed = 0
 
     def run(self, name: str, check: Callable[[], str | None]) -> bool:
-        """``check`` raises AssertionError or CalledProcessError when it fails; what it
-        returns is printed.
+        """Run ``check``, which raises AssertionError or CalledProcessError when it fails, and print
+        what it returns.
         """
         begun = time.monotonic()
         try:
@@ -82,7 +82,7 @@ def _output(command: list[str]) -> str:
 
 
 class Deployment:
-    """The compose project, brought up beside whatever else runs on this machine."""
+    """Compose project, brought up beside other programs on this machine."""
 
     def __init__(self) -> None:
         self.port, self.page_port = free_port(), free_port()
@@ -95,7 +95,7 @@ class Deployment:
         }
 
     def compose(self, *arguments: str, timeout_s: float = 60) -> str:
-        """Output of ``docker compose ARGUMENTS``."""
+        """Run ``docker compose ARGUMENTS`` and return its output."""
         command = ["docker", "compose", *arguments]
         done = subprocess.run(
             command,
@@ -109,7 +109,7 @@ class Deployment:
         return done.stdout
 
     def containers(self) -> list[dict[str, str]]:
-        """All containers of the project, as compose describes them."""
+        """Return all containers of the project, as compose describes them."""
         return [
             json.loads(line)
             for line in self.compose("ps", "--all", "--format", "json").splitlines()
@@ -117,7 +117,7 @@ class Deployment:
         ]
 
     def inspect(self, service: str, template: str) -> str:
-        """One fact about the container of ``service``."""
+        """Return one fact about the container of ``service``."""
         labels = {"project": PROJECT, "service": service}
         filters = [
             part
@@ -128,13 +128,13 @@ class Deployment:
         return _output(["docker", "inspect", "--format", template, identifier]).strip()
 
     def services(self) -> list[str]:
-        """Names of our own long-running services."""
+        """Return the names of the project's own long-running services."""
         other = {"kafka", "redis", "topics"}
         return [name for name in self.compose("config", "--services").split() if name not in other]
 
 
 class Results:
-    """What is on the output topic so far, as any consumer would read it."""
+    """Records on the output topic so far, as any consumer would read them."""
 
     def __init__(self, kafka: str, topic: str) -> None:
         self.delivered: list[Delivered] = []
@@ -144,7 +144,7 @@ class Results:
         self._reader.start()
 
     def wait_for(self, count: int, seconds_max: float) -> None:
-        """Until there are more than ``count``, or the time is over."""
+        """Wait until there are more than ``count``, or the time is over."""
         end = time.monotonic() + seconds_max
         while len(self.delivered) <= count and time.monotonic() < end:
             time.sleep(0.1)
@@ -218,7 +218,7 @@ def check_rights(deployment: Deployment) -> str:
 
 
 def memory_in_use() -> str:
-    """What the containers use now."""
+    """Return the memory that the containers use now."""
     lines = _output(
         ["docker", "stats", "--no-stream", "--format", "{{.Name}} {{.MemUsage}}"]
     ).splitlines()
@@ -256,8 +256,8 @@ def _page_of(port: int, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
 
 
 def check_page(deployment: Deployment) -> str:
-    """The page is there for who has the token, and shows every process as running and every stage
-    with a bucket.
+    """Check that the page answers requests with the token alone, and shows every process as running
+    and every stage with a bucket.
     """
     status, _ = _page_of(deployment.page_port, {})
     assert status == HTTPStatus.UNAUTHORIZED, f"without the token: {status}"

@@ -1,7 +1,7 @@
-"""The Grafana board of a pipeline, deploy/grafana.json: a panel for each metric of docs/metrics.md,
-which a test holds to the metrics that the code has.
+"""Generator of a pipeline's Grafana board, deploy/grafana.json: a panel for each metric of
+docs/metrics.md, which a test compares with the metrics of the code.
 
-``python -m deploy.grafana_board`` writes it anew.
+``python -m deploy.grafana_board`` writes the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TITLE_MAX: Final = 70
 
 @dataclass(frozen=True)
 class Metric:
-    """A line of the catalog."""
+    """Row of the catalog."""
 
     name: str
     labels: tuple[str, ...]
@@ -33,17 +33,17 @@ class Metric:
 
     @property
     def is_histogram(self) -> bool:
-        """Which the catalog says first of it."""
+        """Whether the catalog calls it a histogram, which its text begins with."""
         return self.text.startswith("histogram")
 
     @property
     def by(self) -> str:
-        """What tells its series apart within a pipeline, as Grafana's legend names it."""
+        """Legend of a series: the labels that distinguish series within a pipeline."""
         return " ".join(f"{{{{{label}}}}}" for label in self.labels if label != "pipeline")
 
     @property
     def unit(self) -> str:
-        """Grafana's name of it."""
+        """Unit, by Grafana's name."""
         if self.name.endswith("_bytes_total"):
             return "Bps"
         if self.name == "anabranch_last_bucket_seconds":
@@ -51,7 +51,7 @@ class Metric:
         return "s" if self.name.endswith("_seconds") else "short"
 
     def queries(self) -> list[tuple[str, str]]:
-        """(expression, legend) of each line of its panel."""
+        """Return (expression, legend) of each line of the panel."""
         if self.is_histogram:
             kept = ", ".join((*(label for label in self.labels if label != "pipeline"), "le"))
             bars = f'rate({self.name}_bucket{{pipeline=~"$pipeline"}}[$__rate_interval])'
@@ -71,7 +71,7 @@ class Metric:
 
 
 def catalog(text: str) -> Iterator[tuple[str, list[Metric]]]:
-    """(heading, metrics below it) of the text of docs/metrics.md."""
+    """Yield (heading, metrics below it) from the text of docs/metrics.md."""
     for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         found = [
             Metric(name, tuple(re.findall(r"`(\w+)`", labels)), _plain(words))
@@ -84,12 +84,12 @@ def catalog(text: str) -> Iterator[tuple[str, list[Metric]]]:
 
 
 def _plain(words: str) -> str:
-    """Without links and back quotes."""
+    """Return the text without links and back quotes."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words).replace("`", "")
 
 
 def board(text: str) -> dict[str, Any]:
-    """Of the text of docs/metrics.md."""
+    """Return the board for the text of docs/metrics.md."""
     panels: list[dict[str, Any]] = []
     below = 0
     for heading, metrics in catalog(text):
@@ -163,7 +163,7 @@ def _pipeline_variable() -> dict[str, Any]:
 
 
 def written() -> str:
-    """What deploy/grafana.json has to be."""
+    """Return the content of deploy/grafana.json."""
     return json.dumps(board(CATALOG.read_text(encoding="utf-8")), indent=1) + "\n"
 
 

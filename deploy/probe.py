@@ -1,8 +1,7 @@
-"""Is the service in this container ready? Exit code 0 if ``/readyz`` answers 200; for health
-checks.
+"""Health check of a container: exits with 0 if the service's ``/readyz`` answers 200.
 
-Imports next to nothing and is run with ``python -I -S``: a health check that is run every few
-seconds in every container must cost milliseconds, where a JVM or the service's own libraries would
+It imports next to nothing and is run with ``python -I -S``: a health check that runs every few
+seconds in every container must cost milliseconds, while a JVM or the service's own libraries would
 cost seconds.
 """
 

@@ -1,4 +1,4 @@
-"""A stage with state and timers of its own."""
+"""Stage with state and timers of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Found = tuple[tuple[Any, ...] | None, Iterable[Row]]
 
 
 class Silence(BatchSafeProcessor):
-    """Says when a machine has fallen silent, and when it is back."""
+    """Detector of machines that fall silent, and of their return."""
 
     state_schema = "last TIMESTAMP, is_silent BOOLEAN"
 
@@ -27,7 +27,7 @@ class Silence(BatchSafeProcessor):
     def row(
         self, key: tuple[Any, ...], row: Row, state: tuple[Any, ...] | None, timers: Timers
     ) -> Found:
-        """The machine has sent a reading."""
+        """Note a reading of the machine; report its return if it was silent."""
         last, is_silent = state or (row.event_time, False)
         timers.set(row.event_time + self._wait)
         seconds = round((row.event_time - last).total_seconds())
@@ -41,7 +41,7 @@ class Silence(BatchSafeProcessor):
         state: tuple[Any, ...] | None,
         timers: Timers,  # noqa: ARG002 - it stays off until the machine is back
     ) -> Found:
-        """It has not, for as long as it may."""
+        """Report that the machine has been silent for too long."""
         last = state[0] if state else at
         seconds = round((at - last).total_seconds())
         silent = Row(machine=key[0], what="silent", seconds=seconds, event_time=at)
@@ -49,6 +49,6 @@ class Silence(BatchSafeProcessor):
 
 
 def outages(beats: DataFrame, *, silent_s: int = 30) -> DataFrame:
-    """Each outage and its end."""
+    """Return each outage and its end."""
     schema = "machine STRING, what STRING, seconds BIGINT, event_time TIMESTAMP"
     return transform(beats, ["machine"], Silence(silent_s), schema)

@@ -45,7 +45,7 @@ Toll = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One record of a region."""
+    """Record of a region."""
 
     region: str
     car: int
@@ -54,13 +54,13 @@ class Sighting:
     time_ms: int
 
     def value(self) -> bytes:
-        """As JSON."""
+        """Return the record's value, as JSON."""
         fields = {"car": self.car, "segment": self.segment, "speed": self.speed}
         return json.dumps(fields | {"time": self.time_ms}).encode()
 
 
 def oracle(sightings: Iterable[Sighting]) -> Counter[Toll]:
-    """The tolls of all windows."""
+    """Compute the tolls of all windows."""
     found: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
     for each in sightings:
         end_ms = each.time_ms // _WINDOW_MS * _WINDOW_MS + _WINDOW_MS
@@ -75,7 +75,7 @@ def oracle(sightings: Iterable[Sighting]) -> Counter[Toll]:
 
 
 class Traffic(threading.Thread):
-    """Sightings of both regions, as time goes by, until ``stop``."""
+    """Thread that writes sightings of both regions until ``stop``."""
 
     def __init__(self, kafka: str) -> None:
         super().__init__(daemon=True)
@@ -83,10 +83,10 @@ class Traffic(threading.Thread):
         self._stopping = threading.Event()
         self.sent: list[Sighting] = []
         self.times = dict.fromkeys(_REGIONS, 1)
-        """How many sightings each region has at a time."""
+        """Number of sightings that each region writes at a time."""
 
     def run(self) -> None:
-        """The thread's body."""
+        """Write sightings until ``stop``."""
         choice = random.Random(7)
         while not self._stopping.wait(_PACE_S):
             regions = [region for region in _REGIONS for _ in range(self.times[region])]
@@ -102,7 +102,7 @@ class Traffic(threading.Thread):
             self._producer.poll(0)
 
     def stop(self) -> list[Sighting]:
-        """What was sent, all of it acknowledged."""
+        """Stop writing. Return what was sent, all of it acknowledged."""
         self._stopping.set()
         self.join()
         if self._producer.flush(30):
@@ -112,23 +112,23 @@ class Traffic(threading.Thread):
 
 @dataclass
 class Story:
-    """Follows the live topic, and tells what changes."""
+    """Follower of the live topic that prints what changes."""
 
     kafka: str
     say: Callable[[str], None]
     stable_ms: int = 0
     in_failure: bool = False
     missing: set[str] = field(default_factory=set)
-    """Streams without which tolls were shown."""
+    """Streams that shown tolls lacked."""
     _shown_missing: tuple[str, ...] = ()
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
-        """In a thread of its own."""
+        """Start following, in a thread of its own."""
         threading.Thread(target=self._follow, daemon=True).start()
 
     def end(self) -> None:
-        """It prints nothing more."""
+        """Stop printing."""
         self._stopping.set()
 
     def _follow(self) -> None:
@@ -155,7 +155,7 @@ def _ago(at_ms: int) -> str:
 
 
 class Demo:
-    """Starts and stops participants."""
+    """Starter of the participants."""
 
     def __init__(self, folder: Path, shown: Shown) -> None:
         self._folder = folder
@@ -164,11 +164,11 @@ class Demo:
         self._up: set[str] = set()
 
     def say(self, text: str) -> None:
-        """A line, with the time since the start."""
+        """Print a line with the time since the start."""
         self.shown.print(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
 
     def up(self, name: str, kafka: str | None = None) -> None:
-        """Start a participant; back when all of it is ready."""
+        """Start a participant and wait until all of it is ready."""
         if kafka is not None:
             self._run("topics", name, "--create", "--kafka", kafka)
         where = [] if kafka is None else ["--kafka", kafka]
@@ -176,23 +176,23 @@ class Demo:
         self._run("up", name, "-d", "--state-dir", str(self._folder / name), *where)
 
     def start(self, name: str, kafka: str) -> threading.Thread:
-        """As ``up``, beside others."""
+        """Start a participant in the background."""
         found = threading.Thread(target=self.up, args=(name, kafka))
         found.start()
         return found
 
     def down(self, name: str) -> None:
-        """Stop all of a participant."""
+        """Stop all processes of a participant."""
         self._run("down", name, "--state-dir", str(self._folder / name))
         self._up.discard(name)
 
     def close(self) -> None:
-        """Stop whoever runs; billing, which has the broker, last."""
+        """Stop all running participants, billing, which has the broker, last."""
         for name in sorted(self._up, key=lambda each: each == "billing"):
             self.down(name)
 
     def kafka(self) -> str:
-        """Address of billing's broker."""
+        """Return the address of billing's broker."""
         rows = json.loads(
             self._run("status", "billing", "--json", "--state-dir", str(self._folder / "billing"))
         )
@@ -209,7 +209,7 @@ class Demo:
 
 
 def run(demo: Demo) -> bool:
-    """The story; whether all was as it should be."""
+    """Run the story. Return whether all went as expected."""
     say, shown = demo.say, demo.shown
     demo.up("billing")
     kafka = demo.kafka()
@@ -246,7 +246,7 @@ def run(demo: Demo) -> bool:
 
 
 def judge(demo: Demo, kafka: str, sent: Sequence[Sighting], last_ms: int, story: Story) -> bool:
-    """Compare the windows until ``last_ms`` that are in the corrected topic with the oracle."""
+    """Compare the windows up to ``last_ms`` in the corrected topic with the oracle."""
     with corrected(kafka, "tolls", start="earliest", follow=False) as rows:
         found = Counter(
             (
@@ -268,7 +268,7 @@ def judge(demo: Demo, kafka: str, sent: Sequence[Sighting], last_ms: int, story:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the demo and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.parse_args(arguments)
     with (

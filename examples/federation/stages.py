@@ -1,5 +1,5 @@
-"""The regions' stage and billing's. The toll is that of Linear Road: it rises with the square of
-the cars above a number that passes free, where they are slow.
+"""Stages of the regions and of billing. The toll is Linear Road's: it rises with the square of the
+number of cars above a free number, where they are slow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ WINDOW_S = 5
 
 
 def speeds(sightings: DataFrame) -> DataFrame:
-    """Per segment and window: how many cars, and how fast."""
+    """Count the cars per segment and window, and sum up their speeds."""
     window = F.window("event_time", f"{WINDOW_S} seconds").alias("window")
     found = sightings.groupBy(window, "segment").agg(
         F.size(F.collect_set("car")).cast("bigint").alias("cars"),
@@ -24,7 +24,7 @@ def speeds(sightings: DataFrame) -> DataFrame:
 
 
 def tolls(north_speeds: DataFrame, south_speeds: DataFrame, free_cars: int, slow: int) -> DataFrame:
-    """Per segment and window: what a car pays."""
+    """Compute what a car pays per segment and window."""
     both = north_speeds.unionByName(south_speeds)
     over = F.greatest(F.col("cars") - free_cars, F.lit(0))
     is_slow = F.col("speeds") < slow * F.col("sightings")

@@ -2,7 +2,7 @@ from pyspark.sql import functions as F
 
 
 def hottest(readings):
-    """The highest temperature of each sensor in windows of ten seconds."""
+    """Return the highest temperature of each sensor in windows of ten seconds."""
     windows = readings.groupBy(F.window("event_time", "10 seconds"), "sensor").agg(
         F.max("celsius").alias("celsius")
     )

@@ -1,4 +1,4 @@
-"""An inner join of two streams, bounded in time so that Spark can forget what can no longer
+"""Inner join of two streams, bounded in time so that Spark can forget rows that can no longer
 match.
 """
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def paid(orders: DataFrame, payments: DataFrame, *, within: str = "10 minutes") -> DataFrame:
-    """Orders that were paid, with what was paid too much. event_time: that of the payment,
-    which is the later side.
+    """Return orders that were paid, with the amount overpaid. ``event_time`` is the payment's,
+    which is the later one.
     """
     left = orders.select(
         "order", F.col("cents").alias("ordered"), F.col("event_time").alias("ordered_at")

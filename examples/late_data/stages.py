@@ -1,4 +1,4 @@
-"""A sum per meter, to see which window a record is counted in."""
+"""Sum per meter, to see in which window a record counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def per_meter(usage: DataFrame) -> DataFrame:
-    """The energy of each meter in windows of ten seconds."""
+    """Sum the energy of each meter in windows of ten seconds."""
     windows = usage.groupBy(F.window("event_time", "10 seconds"), "meter").agg(
         F.sum("kwh").alias("kwh")
     )

@@ -1,7 +1,7 @@
-"""A live answer in a terminal: ``python dashboard.py HOST:PORT``. Ctrl-C ends it.
+"""Live answer in a terminal: ``python dashboard.py HOST:PORT``. Ctrl-C ends it.
 
-Every change shows the whole answer anew: what is undone is gone by itself, and its correction
-stands in its place. The program keeps nothing and decides nothing.
+It prints the whole answer after every change: a result that is undone disappears by itself, and its
+correction takes its place. The program keeps no state and decides nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHOWN: Final = 8
 
 
 def table(rows: Sequence[Row[dict[str, Any]]]) -> Table:
-    """The newest windows, the newest first."""
+    """Return a table of the newest windows, newest first."""
     found = Table("window until", "machines", "kilowatts", "")
     for row in sorted(rows, key=lambda row: row.event_time, reverse=True)[:SHOWN]:
         state = "stable" if row.stable else f"tentative, without {', '.join(row.missing)}"
@@ -34,7 +34,7 @@ def table(rows: Sequence[Row[dict[str, Any]]]) -> Table:
 
 
 def main(kafka: str) -> None:
-    """Until Ctrl-C."""
+    """Show the answer until Ctrl-C."""
     with live(kafka, "load.live") as answer, Live(table(answer.rows())) as screen:
         for _ in answer:
             screen.update(table(answer.rows()))

@@ -1,4 +1,4 @@
-"""A stage that adds two inputs up."""
+"""Stage that adds up two inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def load(hall_a: DataFrame, hall_b: DataFrame, *, window: str) -> DataFrame:
-    """What all machines together took in each window. event_time: the window's end."""
+    """Sum the power of all machines in each window. ``event_time`` is the window's end."""
     added = (
         hall_a.unionByName(hall_b)
         .groupBy(F.window("event_time", window).alias("window"))

@@ -39,10 +39,12 @@ _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")
 _WINDOW_MS: Final = 5_000
 _CALM, _RUSH = 1, 8
-"""Sightings of north at a time: about 50 and 400 per second."""
+"""Number of north's sightings at a time: about 50 and 400 per second."""
 _READY_S: Final = 300
 _MOVES_S: Final = 240
-"""A cold Spark on a busy machine takes its time; elsewhere it is some seconds."""
+"""Timeout for a movement, in seconds: it takes seconds, but a cold Spark on a busy machine
+is slow.
+"""
 _PRICES: Final = (6, 20)
 _CAPACITY: Final = {"north": 450, "south": 1_500}
 _SOUTHS_OWN: Final = 50
@@ -52,30 +54,30 @@ TERMS: Final = _FOLDER / "rush" / "terms.yaml"
 
 
 class Market:
-    """Starts and stops the participants, and asks for the book."""
+    """Starter of the participants, and reader of their book."""
 
     def __init__(self, folder: Path, shown: Shown) -> None:
         self._folder = folder
         self.shown = shown
         self._begun_s = time.monotonic()
         self._up: dict[str, str] = {}
-        """State directory to the pipeline file's name, of what runs."""
+        """Pipeline file's name of each running state directory."""
         self._kafka = ""
         self._federation = Federation(name="tolls", participant="north")
 
     def say(self, text: str) -> None:
-        """A line, with the time since the start."""
+        """Print a line with the time since the start."""
         self.shown.print(f"{time.monotonic() - self._begun_s:6.1f} s  {text}")
 
     def billing(self) -> str:
-        """Start billing, which has the broker; its address."""
+        """Start billing, which has the broker. Return the broker's address."""
         self._start("billing", "billing")
         rows = json.loads(self.run("status", "billing", "--json", *self._state("billing")))
         self._kafka = next(str(row["address"]) for row in rows if row["service"] == "kafka")
         return self._kafka
 
     def sign(self) -> None:
-        """Keys, and a contract that both sign."""
+        """Create keys, and a contract that both regions sign."""
         now = datetime.now(UTC)
         terms = self._folder / "terms.yaml"
         begins, ends = now - timedelta(hours=1), now + timedelta(days=1)
@@ -88,7 +90,7 @@ class Market:
         self.run("contracts", "south", "sign", "north-south", "--kafka", self._kafka)
 
     def regions(self) -> None:
-        """Start both, and south's node for north's stage, side by side."""
+        """Start both regions, and south's node for north's stage, side by side."""
         for name in _CAPACITY:
             self.run("topics", name, "--create", "--kafka", self._kafka)
         only = ("--only", "processing/south.0")
@@ -109,23 +111,23 @@ class Market:
         self._up[directory] = name
 
     def close(self) -> None:
-        """Stop whoever runs; billing, which has the broker, last."""
+        """Stop all running participants, billing, which has the broker, last."""
         for directory in sorted(self._up, key=lambda each: each == "billing"):
             self.run("down", self._up[directory], *self._state(directory))
         self._up.clear()
 
     def movements(self) -> list[dict[str, Any]]:
-        """As ``anabranch market --all --json`` shows them."""
+        """Return the movements, as ``anabranch market --all --json`` shows them."""
         with closing(read_book(KafkaEventLog(self._kafka), self._federation)) as reader:
             return movements_of(reader)
 
     def ledger(self) -> dict[str, Any]:
-        """As ``anabranch ledger --json`` shows it."""
+        """Return the ledgers, as ``anabranch ledger --json`` shows them."""
         with closing(read_book(KafkaEventLog(self._kafka), self._federation)) as reader:
             return ledgers_of(reader)
 
     def log_lines(self, region: str) -> list[dict[str, Any]]:
-        """What its agent has logged."""
+        """Return the log of a region's agent."""
         path = self._folder / region / "logs" / f"agent-{region}.log"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [json.loads(line) for line in lines if line.startswith("{")]
@@ -137,7 +139,7 @@ class Market:
         return self._folder / f"{name}.key"
 
     def run(self, what: str, name: str, *arguments: str, signs_as: str = "") -> str:
-        """A command of a participant's; what it printed."""
+        """Run a participant's command. Return what it printed."""
         verbs = arguments[:1] if what in ("keys", "contracts") else ()
         rest = arguments[len(verbs) :]
         command = [str(_ANABRANCH), what, *verbs, "-f", str(_FOLDER / f"{name}.yaml"), *rest]
@@ -153,8 +155,8 @@ class Market:
         return done.stdout
 
 
-class Teller:
-    """Prints the messages of agents, in a thread of its own, until ``end``."""
+class MessagePrinter:
+    """Printer of the agents' messages, in a thread of its own, until ``end``."""
 
     def __init__(self, market: Market) -> None:
         self._market, self._lines_read = market, {"north": 0, "south": 0}
@@ -167,17 +169,17 @@ class Teller:
                 lines = self._market.log_lines(region)
                 self._lines_read[region] = len(lines)
                 for line in lines[seen:]:
-                    text = in_words(region, line)
+                    text = readable(region, line)
                     if text:
                         self._market.say(text)
 
     def end(self) -> None:
-        """It prints nothing more."""
+        """Stop printing."""
         self._ending.set()
 
 
-def in_words(region: str, line: dict[str, Any]) -> str:
-    """A line of an agent's log for people; empty: it is not for them."""
+def readable(region: str, line: dict[str, Any]) -> str:
+    """Return a line of an agent's log as text for people; empty if it is not for them."""
     match line.get("event"):
         case "message_sent":
             return f"{region}: {line['what']}: {line['detail']}"
@@ -190,14 +192,16 @@ def in_words(region: str, line: dict[str, Any]) -> str:
 
 
 def waiting_micro(region: str, rows_per_s: int) -> int:
-    """What a load costs a region by its own cost function, in micro-units per second."""
+    """Return the cost of a load in a region by the region's cost function, in micro-units per
+    second.
+    """
     return QueueCost(_CAPACITY[region], 1_000)(rows_per_s)
 
 
 def gains(row: dict[str, Any]) -> tuple[int, int]:
-    """What a movement saves north, and what it brings south, in micro-units per second: the
-    waiting at home less the payment, the payment less the waiting that it causes at south. Their
-    sum is what all together save.
+    """Return what a movement saves north, and what it earns south, in micro-units per second: the
+    waiting at home less the payment, and the payment less the waiting that it causes at south.
+    Their sum is what all participants together save.
     """
     units = row["units"]
     paid = row["price_micro"] * units
@@ -206,15 +210,15 @@ def gains(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def ended_well(movements: Sequence[dict[str, Any]]) -> bool:
-    """Whether each was recalled, but for one that north took home because south's node was late
-    or not heard: on a busy machine that happens, and nothing is lost by it.
+    """Return whether each movement was recalled, except one that north took home because south's
+    node was late or not heard: that happens on a busy machine, and loses nothing.
     """
     reasons = Counter(row["why"] for row in movements)
     return bool(movements) and reasons.total() == reasons["recalled"] + min(reasons["silent"], 1)
 
 
 def run(market: Market) -> bool:
-    """The story; whether all was as it should be."""
+    """Run the story. Return whether all went as expected."""
     say, shown = market.say, market.shown
     kafka = market.billing()
     say("billing is up, alone: its stage waits for the regions")
@@ -226,7 +230,7 @@ def run(market: Market) -> bool:
     say("north and south are up, and a node of south's for north's stage, which has nothing to do")
     story = Story(kafka, say)
     traffic = Traffic(kafka)
-    teller = Teller(market)
+    teller = MessagePrinter(market)
     story.begin()
     traffic.start()
     begun_ms = time.time() * 1_000
@@ -319,7 +323,7 @@ def judge_market(market: Market) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the demo and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.parse_args(arguments)
     with (

@@ -1,4 +1,4 @@
-"""A stage with session windows."""
+"""Stage with session windows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def visits(clicks: DataFrame, *, gap: str = "1 minute") -> DataFrame:
-    """Pages and length of each visit. event_time: the window's end, ``gap`` after the last
-    click.
+    """Return pages and length of each visit. ``event_time`` is the window's end, ``gap`` after the
+    last click.
     """
     windows = clicks.groupBy(F.session_window("event_time", gap).alias("window"), "visitor").agg(
         F.count("*").alias("pages"), F.max("event_time").alias("last")

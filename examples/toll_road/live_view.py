@@ -1,11 +1,11 @@
-"""The current answer of the toll road's live topic, as a table that keeps itself up to date.
+"""Table of the current answer of the toll road's live topic, which updates itself.
 
     anabranch up -f examples/toll_road/pipeline.yaml           # in one terminal; prints the ADDRESS
     python -m demo.traffic --kafka ADDRESS  # traffic, in another
     python -m examples.toll_road.live_view --kafka ADDRESS     # this, in a third
 
-What is tentative is marked, with what was missing; when the input is back the marks go, and the
-numbers change to what they should have been.
+Tentative results are marked with the streams that they lack; when the input is back the marks
+disappear, and the numbers change to the corrected ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _STABLE_BUCKETS_KEPT: Final = 1_000
 
 
 def state_of(view: LiveView) -> str:
-    """One line: up to when the answer is stable, up to when it is known, and what it lacks."""
+    """Describe in one line up to when the answer is stable, up to when it is known, and what it
+    lacks.
+    """
     stable, known = (
         datetime.fromtimestamp(ms / 1_000, UTC).strftime("%H:%M:%S.%f")[:-5]
         for ms in (view.stable_ms, view.shown_ms)
@@ -40,7 +42,7 @@ def state_of(view: LiveView) -> str:
 
 
 def newest(records: Iterable[LiveRecord], count: int) -> list[LiveRecord]:
-    """The records that were made last, the newest first."""
+    """Return the latest records, newest first."""
     named = [record for record in records if record.id is not None]
     return sorted(
         named,
@@ -50,7 +52,7 @@ def newest(records: Iterable[LiveRecord], count: int) -> list[LiveRecord]:
 
 
 def table_of(view: LiveView, count: int = _ROWS) -> Table:
-    """The newest toll of each segment."""
+    """Return a table with the newest toll of each segment."""
     records = newest(view.by_key().values(), count)
     table = Table(title="Tolls now", caption=state_of(view))
     columns: dict[str, None] = {}
@@ -75,7 +77,7 @@ def table_of(view: LiveView, count: int = _ROWS) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Until Ctrl-C."""
+    """Show the table until Ctrl-C."""
     parser = argparse.ArgumentParser(description="The current tolls, stable and tentative.")
     parser.add_argument("--kafka", required=True, metavar="ADDRESS", help="the broker, HOST:PORT")
     parser.add_argument("--topic", default="tolls.live", help="the live topic (default tolls.live)")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def segment_statistics(*, window: str = "1 minute", **reports: DataFrame) -> DataFrame:
-    """Average speed (mph, rounded down), distinct vehicles and reports per (xway, dir, seg,
+    """Compute average speed (mph, rounded down), distinct vehicles and reports per (xway, dir, seg,
     window).
 
     ``reports`` are all inputs of the stage, one per expressway or one for all. ``window`` is a
@@ -58,11 +58,11 @@ def segment_statistics(*, window: str = "1 minute", **reports: DataFrame) -> Dat
 def tolls(
     segment_statistics: DataFrame, *, free_vehicles: int = 50, free_speed: int = 40
 ) -> DataFrame:
-    """Toll of each segment for the window after the one measured.
+    """Compute the toll of each segment for the window after the measured one.
 
-    Linear Road's formula: nothing where traffic flows (average of at least ``free_speed`` mph, or
-    no more than ``free_vehicles`` vehicles), else twice the square of the number of vehicles above
-    that.
+    By Linear Road's formula it is zero where traffic flows (average of at least ``free_speed`` mph,
+    or no more than ``free_vehicles`` vehicles), else twice the square of the number of vehicles
+    above that.
     """
     above = F.col("vehicles").cast("long") - F.lit(free_vehicles)
     is_congested = (F.col("average_speed") < free_speed) & (above > 0)
@@ -81,7 +81,9 @@ def tolls(
 def segment_tolls(
     *, window: str = "1 minute", free_vehicles: int = 50, free_speed: int = 40, **reports: DataFrame
 ) -> DataFrame:
-    """``segment_statistics`` and ``tolls`` as one stage: one query, one process instead of two."""
+    """Compute ``segment_statistics`` and ``tolls`` as one stage: one query, one process instead of
+    two.
+    """
     return tolls(
         segment_statistics(window=window, **reports),
         free_vehicles=free_vehicles,
@@ -92,12 +94,12 @@ def segment_tolls(
 def toll_notices(
     segment_tolls: DataFrame, *, window: str = "1 minute", **reports: DataFrame
 ) -> DataFrame:
-    """What each vehicle that enters an expressway (lane 0) must pay: the toll of its segment by the
-    last window before it came.
+    """Compute what each vehicle that enters an expressway (lane 0) must pay: the toll of its
+    segment by the last window before it entered.
 
-    An inner join with a bound in time on both sides: a toll holds for the window that begins where
-    its own ended. So Spark can forget both sides, and a notice has the report's time, which is
-    never the earlier one. A window without a vehicle gives nobody a notice.
+    It is an inner join with a bound in time on both sides: a toll holds for the window that begins
+    where its own ended. So Spark can forget both sides, and a notice has the report's time, which
+    is never the earlier one. A window without a vehicle yields no notice.
     """
     entering = (
         reduce(lambda left, right: left.unionByName(right), reports.values())

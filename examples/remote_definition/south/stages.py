@@ -1,4 +1,4 @@
-"""What south computes, for itself and for others. Nobody else has this file."""
+"""Stages that south computes, for itself and for others. No other participant has this file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpa
 
 
 def speeds(sightings: DataFrame, window_s: int = 5) -> DataFrame:
-    """Per segment and window: how many cars, and how fast."""
+    """Count the cars per segment and window, and sum up their speeds."""
     window = F.window("event_time", f"{window_s} seconds").alias("window")
     found = sightings.groupBy(window, "segment").agg(
         F.size(F.collect_set("car")).cast("bigint").alias("cars"),

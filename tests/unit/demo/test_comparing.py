@@ -85,7 +85,7 @@ def test_who_followed_a_topic_saw_the_beginning_of_what_is_there() -> None:
     assert followed("t", late[:2], GOOD) == []
     assert followed("t", [], []) == []
     (text,) = followed("t", [GOOD[0], GOOD[2]], GOOD)
-    assert text.startswith("t, partition 0: who followed it saw Delivered(identifier=(2, 0)")
+    assert text.startswith("t, partition 0: its follower saw Delivered(identifier=(2, 0)")
     assert len(followed("t", GOOD, GOOD[:2])) == 1, "what was there has gone"
 
 

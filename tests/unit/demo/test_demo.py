@@ -59,7 +59,7 @@ def test_good_only_if_nothing_is_wrong() -> None:
         replace(GOOD, records_in=9),
         replace(GOOD, records_in=0, records_min=0),
         replace(GOOD, tolls=TOLLS_MIN - 1),
-        replace(GOOD, changed=["tolls, partition 0: who followed it saw something else"]),
+        replace(GOOD, changed=["tolls, partition 0: its follower saw something else"]),
         replace(GOOD, rejections=Rejections(0, 0, 0, 0, 0)),
         replace(GOOD, outputs={"tolls": Comparison(3, 2, 1, 0, 0, 0)}),
         replace(GOOD, outputs={"tolls": Comparison(3, 4, 0, 1, 0, 0)}),
