@@ -9,7 +9,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +31,9 @@ from confluent_kafka.admin import (
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.field_types import Field
+from anabranch.codec.record_schema import from_avro
 from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.local import probe
@@ -45,6 +47,7 @@ from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
+from harness import debezium
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
@@ -52,6 +55,7 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
+ID = from_avro({"type": "record", "name": "k", "fields": [{"name": "id", "type": "long"}]}, "k")
 TEN_MB = 10 * 1024 * 1024
 YEAR_2100_MS = 4_102_444_800_000
 SILENCE_MS = END_SILENCE_MS + LOOK_GAP_MS
@@ -246,6 +250,57 @@ def test_parts_of_the_kafka_record_are_columns(log: KafkaEventLog, topic_prefix:
             milliseconds=row["event_time"]
         )
     assert [headers["anabranch-reason"] for _, headers in source.dead()] == [b"wrong_type"]
+    source.close()
+
+
+@pytest.mark.parametrize("write", [debezium.bare, debezium.with_schema, debezium.avro])
+def test_change_events_of_a_table_are_its_rows(
+    log: KafkaEventLog, topic_prefix: str, write: Callable[[dict[str, Any]], bytes]
+) -> None:
+    """Inserts, updates, deletes and their tombstones, in order, at the time of the database."""
+    start_ms = 1_777_644_000_000
+    columns = (
+        KafkaColumn(
+            field=Field("k", "record", nullable=True, inner=ID.fields), part="key", record=ID
+        ),
+        KafkaColumn(field=Field("place", "long"), part="offset"),
+    )
+    of = pipeline(
+        topic_prefix,
+        bucket_ms=1_000,
+        bounded=True,
+        record=from_avro(debezium.avro_schema(), "customers"),
+        format="avro" if write is debezium.avro else "json",
+        cdc="debezium",
+        columns=columns,
+        event_time=EventTime(field=SOURCE_TIME),
+    )
+    create_topics(log, of, 1)
+    source = Source(log, of)
+    writer = log.writer()
+    at = TopicPartition(source.topic, 0)
+    headers: Headers = [("__debezium.context.connectorName", b"postgresql"), ("null", None)]
+    for number, payload, has_tombstone in debezium.history(start_ms):
+        key = json.dumps({"schema": {"type": "struct"}, "payload": {"id": number}}).encode()
+        writer.send(at, write(payload), key=key, headers=headers)
+        if has_tombstone:
+            writer.send(at, None, key=key, headers=headers)
+    writer.flush()
+    writer.close()
+    source.run(source.process(), start_ms // 1_000 + 30)
+    rows = pa.concat_tables(source.view.stable().values()).sort_by("place").to_pylist()
+    assert [
+        (r["k"]["id"], r["id"], r["name"], r["op"], r["place"], r["event_time"] - start_ms)
+        for r in rows
+    ] == [
+        (1, 1, "Ada", "r", 0, 0),
+        (2, 2, "Grace", "r", 1, 0),
+        (1, 1, "Ada", "u", 2, 10_000),
+        (2, 2, "Grace", "d", 3, 20_000),
+        (3, 3, "Alan", "c", 5, 30_000),
+        (3, 3, "A. Turing", "u", 6, 30_000),
+    ]
+    assert source.dead() == []
     source.close()
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.codec.iso_times import clock_offsets, milliseconds, zone_of
+from anabranch.codec.iso_times import clock_offsets, milliseconds
+from anabranch.codec.logical_types import zone_of
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
@@ -37,6 +38,8 @@ class Timed:
 
 def column_at(table: pa.Table, path: str) -> pa.ChunkedArray:
     """Return the column of the name ``path``, or of a part of a nested one: ``payload.ts_ms``."""
+    if path in table.column_names:
+        return table.column(path)
     name, *parts = path.split(".")
     return reduce(pc.struct_field, parts, table.column(name))
 

@@ -11,8 +11,7 @@ twice, and the first one is meant; what lies in the hour that is left out is no 
 
 from __future__ import annotations
 
-import zoneinfo
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
 import numpy as np
@@ -29,21 +28,6 @@ _QUARTER_S: Final = 900
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - what a clock on the wall shows
 _NEVER: Final = np.iinfo(np.int64).min
 """Offset of a time that no clock of the zone shows."""
-
-
-def zone_of(name: str) -> tzinfo:
-    """Return the zone of a name such as ``Europe/Berlin``, ``UTC`` or ``+02:00``.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if name[:1] in ("+", "-"):
-        offset = datetime.strptime(name, "%z").utcoffset()
-        return timezone(offset or timedelta())
-    try:
-        return UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, OSError):
-        raise ValueError(name) from None
 
 
 def milliseconds(texts: pa.Array, zone: tzinfo | None = None) -> pa.Array:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from datetime import UTC, date, datetime, timedelta
+import zoneinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Final
 
 from anabranch.protocol.errors import RejectionReason
@@ -57,6 +58,21 @@ class UnfitError(ValueError):
     def __init__(self, reason: RejectionReason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+def zone_of(name: str) -> tzinfo:
+    """Return the zone of a name such as ``Europe/Berlin``, ``UTC`` or ``+02:00``.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name[:1] in ("+", "-"):
+        offset = datetime.strptime(name, "%z").utcoffset()
+        return timezone(offset or timedelta())
+    try:
+        return UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, OSError):
+        raise ValueError(name) from None
 
 
 def timestamp_of(text: object, kind: str) -> int:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from anabranch.codec import event_times
 from anabranch.codec.blocks import EVENT_TIME
+from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.edge import Decoded
 from anabranch.codec.framing import VALUE_SCHEMA_ID
 from anabranch.ingestion import event_time
@@ -231,7 +232,10 @@ def judge(
             for row in np.flatnonzero(late).tolist()
         ]
         drop = drop | late
-    table = decoded.table.append_column(EVENT_TIME_FIELD, pa.array(times))
+    table = decoded.table
+    if SOURCE_TIME in table.column_names:
+        table = table.drop_columns(SOURCE_TIME)
+    table = table.append_column(EVENT_TIME_FIELD, pa.array(times))
     if drop.any():
         table, times = table.filter(pa.array(~drop)), times[~drop]
     rejected.sort(key=lambda item: item[0])

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.codec.edge import Decoded, Decoder
+from anabranch.codec.change_events import PayloadDecoder
+from anabranch.codec.edge import Decoded
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
@@ -75,7 +76,7 @@ def _values(column: KafkaColumn, schema_of: _SchemaOf) -> _Values:
     part, field = column.part, column.field
     if part == "key" and column.record is not None:
         return _decoded_keys(
-            Decoder(column.record, column.format, "ignore", schema_of(column.format)),
+            PayloadDecoder(column.record, column.format, schema_of(column.format)),
             field.arrow_type(),
         )
     if part in ("key", "header"):
@@ -147,7 +148,7 @@ def _timestamps(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:
     return micros.cast(pa.timestamp("us", "UTC")), bad
 
 
-def _decoded_keys(decoder: Decoder, kind: pa.DataType) -> _Values:
+def _decoded_keys(decoder: PayloadDecoder, kind: pa.DataType) -> _Values:
     """Return what makes a column of records of the keys; null: a record has no key."""
 
     def values(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:

@@ -30,6 +30,7 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.codec.batch_slices import slices
 from anabranch.codec.blocks import schema_text
+from anabranch.codec.change_events import ChangeDecoder
 from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.formats import FORMATS
 from anabranch.codec.writer_schema import shown_key
@@ -182,6 +183,7 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
         source.record.avro,
         source.format,
         *([[repr(column) for column in source.columns]] if source.columns else []),
+        *([source.cdc] if source.cdc else []),
         source.event_time.model_dump(mode="json"),
         source.late,
         source.extra_fields,
@@ -208,8 +210,11 @@ class IngestionService:
         self._awaited_input = AwaitedInput(context.log, self._pipeline, source, stream)
         self._lookups = SchemaLookups()
         schema_of = partial(self._lookup, registry)
-        self._decoder = Decoder(
-            source.record, source.format, source.extra_fields, schema_of(source.format)
+        asks = schema_of(source.format)
+        self._decoder = (
+            Decoder(source.record, source.format, source.extra_fields, asks)
+            if source.cdc is None
+            else ChangeDecoder(source.record, source.format, asks)
         )
         self._columns = KafkaColumns(source, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS

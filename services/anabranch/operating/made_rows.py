@@ -12,6 +12,7 @@ from typing import Final
 from anabranch.codec.field_types import Field
 from anabranch.codec.logical_types import text_of_timestamp
 from anabranch.pipeline.model import Source
+from anabranch.protocol.errors import ConfigurationError
 
 # Distinct texts of a field, and most items of an array. Few, so that several rows share a key.
 _WORDS: Final = 5
@@ -25,7 +26,15 @@ def rows(source: Source, seed: int) -> Iterator[dict[str, object]]:
     """Yield rows of JSON values without end. The same seed gives the same rows.
 
     The rows lack the field of the event time, which the caller adds.
+
+    Raises:
+        ConfigurationError: the source's records are change events.
     """
+    if source.cdc is not None:
+        raise ConfigurationError(
+            f"source {source.name}: change events of {source.cdc} cannot be generated: send some"
+            " of a file"
+        )
     chance = random.Random(seed)  # noqa: S311 - sample values need not be unpredictable
     fields = [field for field in source.record.fields if field.name != source.event_time.field]
     while True:

@@ -7,17 +7,24 @@ are not. Sending the same lines again repeats their records.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from anabranch.codec.edge import Decoder
+from anabranch.codec.change_events import ChangeDecoder
+from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.field_types import Field
 from anabranch.codec.formats import FORMATS, Register
-from anabranch.codec.iso_times import milliseconds, zone_of
-from anabranch.codec.logical_types import TIMESTAMPS, UnfitError, text_of_timestamp, timestamp_of
+from anabranch.codec.iso_times import milliseconds
+from anabranch.codec.logical_types import (
+    TIMESTAMPS,
+    UnfitError,
+    text_of_timestamp,
+    timestamp_of,
+    zone_of,
+)
 from anabranch.codec.partitions import partition_of
 from anabranch.pipeline.model import Pipeline, Source
 from anabranch.ports import EventLog, LogWriter, SchemaRegistry, TopicPartition
@@ -60,8 +67,12 @@ class Lines:
         self._source, self._rule = source, source.event_time
         key_field = None if key is None else source.record.field(key)
         self._key = None if key_field is None else key_field.json_name
-        self._path = _json_path(source.record.fields, source.event_time.field)
-        self._decode = Decoder(source.record, "json", source.extra_fields).decode
+        self._path = _json_path(source.values.fields, source.event_time.field)
+        self._decode: Callable[[Sequence[bytes]], Decoded] = (
+            Decoder(source.record, "json", source.extra_fields).decode
+            if source.cdc is None
+            else ChangeDecoder(source.record, "json").decode
+        )
         self._values = FORMATS[source.format].from_json(source.record, register)
 
     def mistake(self, lines: list[bytes]) -> tuple[int, str] | None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,8 @@ from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.progress import printed
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
+from anabranch.codec.change_events import ChangeDecoder
+from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.edge import Decoder
 from anabranch.codec.event_times import column_at, times_of, unusable
 from anabranch.codec.json_records import JsonEncoder
@@ -46,7 +48,6 @@ from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
 if TYPE_CHECKING:
-    from anabranch.codec.record_schema import RecordSchema
     from anabranch.pipeline.model import Pipeline, Source, Stage
 
 _EXPECTED: Final = ".expected.jsonl"
@@ -118,9 +119,7 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
         ConfigurationError: a line, which the text names, is no record.
     """
     known = pipeline.sources[source]
-    table = _with_places(
-        known, _decoded(path, sample_record(known), known.extra_fields, _lines(path))
-    )
+    table = _with_places(known, _samples(known, path))
     rule = known.event_time
     if rule.field is None:
         times = pa.array([number * _ARRIVAL_MS for number in range(table.num_rows)], _TIME)
@@ -132,18 +131,30 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
             why = unusable(column[row].as_py(), f"field {rule.field}", has_zone=bool(rule.zone))
             raise ConfigurationError(f"{path}: record {row + 1}: {why}")
         times = pa.array(timed.event_time_ms, _TIME)
+        if SOURCE_TIME in table.column_names:
+            table = table.drop_columns(SOURCE_TIME)
     return table.append_column(EVENT_TIME, times)
 
 
-def sample_record(source: Source) -> RecordSchema:
-    """Return the record of a line in a source's file: that of the values, and its further columns,
-    which a line may leave out.
+def _samples(source: Source, path: Path | None) -> pa.Table:
+    """Return the rows of a source's file, before they have an event time. A line has the fields of
+    a value, and those of further columns that it does not leave out.
     """
-    added = (
+    added = tuple(
         replace(column.field, nullable=True, has_default=True, default=None)
         for column in source.columns
     )
-    return replace(source.record, fields=(*source.record.fields, *added))
+    name, lines = source.record.name, _lines(path)
+    if source.cdc is None:
+        record = replace(source.record, fields=(*source.record.fields, *added))
+        return _decoded(path, Decoder(record, "json", source.extra_fields), lines, name)
+    table = _decoded(path, ChangeDecoder(source.record, "json"), lines, name)
+    if added:
+        decoder = Decoder(replace(source.record, fields=added), "json")
+        further = _decoded(path, decoder, lines, name)
+        for field, column in zip(further.schema, further.columns, strict=True):
+            table = table.append_column(field, column)
+    return table
 
 
 def _with_places(source: Source, table: pa.Table) -> pa.Table:
@@ -183,7 +194,8 @@ def bound_rows(pipeline: Pipeline, binding: str, path: Path | None) -> pa.Table:
             raise ConfigurationError(f"{path}:{number}: not a row with its {EVENT_TIME} in ms")
         times.append(time_ms)
         lines.append((number, json.dumps(row).encode()))
-    table = _decoded(path, pipeline.bindings[binding].record, "reject", lines)
+    record = pipeline.bindings[binding].record
+    table = _decoded(path, Decoder(record, "json", "reject"), lines, record.name)
     return table.append_column(EVENT_TIME, pa.array(times, _TIME))
 
 
@@ -195,15 +207,15 @@ def _lines(path: Path | None) -> list[tuple[int, bytes]]:
 
 def _decoded(
     path: Path | None,
-    record: RecordSchema,
-    extra_fields: Literal["ignore", "reject"],
+    decoder: Decoder | ChangeDecoder,
     lines: list[tuple[int, bytes]],
+    name: str,
 ) -> pa.Table:
-    """Decode numbered lines of ``path``; fail at the first that is no record."""
-    decoded = Decoder(record, "json", extra_fields).decode([line for _, line in lines])
+    """Decode numbered lines of ``path``; fail at the first that is no record ``name``."""
+    decoded = decoder.decode([line for _, line in lines])
     if decoded.rejected:
         place, error = decoded.rejected[0]
-        raise ConfigurationError(f"{path}:{lines[place][0]}: not a record {record.name}: {error}")
+        raise ConfigurationError(f"{path}:{lines[place][0]}: not a record {name}: {error}")
     return decoded.table
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from anabranch.codec.iso_times import zone_of
-from anabranch.codec.logical_types import LOCAL_TIMESTAMPS, TIMESTAMPS
+from anabranch.codec.logical_types import LOCAL_TIMESTAMPS, TIMESTAMPS, zone_of
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
 from anabranch.pipeline.model import EventTime
 

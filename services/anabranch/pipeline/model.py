@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from anabranch.codec.change_schema import change_schema
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.topic_names import TopicNames
@@ -143,6 +144,8 @@ class Source(_Sharded):
     record: RecordSchema
     format: str = "json"
     """Format of the records, one of ``codec.formats.FORMATS``."""
+    cdc: Literal["debezium"] | None = None
+    """What wraps rows into change events; None: a value is a row."""
     columns: tuple[KafkaColumn, ...] = ()
     """Columns after those of the record."""
     event_time: EventTime
@@ -171,10 +174,14 @@ class Source(_Sharded):
     @property
     def rows(self) -> RecordSchema:
         """Columns of the stream, without event time, as a record."""
-        if not self.columns:
-            return self.record
+        row = self.record if self.cdc is None else change_schema(self.record).rows
         added = (column.field for column in self.columns)
-        return replace(self.record, fields=(*self.record.fields, *added))
+        return replace(row, fields=(*row.fields, *added))
+
+    @property
+    def values(self) -> RecordSchema:
+        """Record that each value is."""
+        return self.record if self.cdc is None else change_schema(self.record).envelope
 
     @property
     def needs_timestamps(self) -> bool:

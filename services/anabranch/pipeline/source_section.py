@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+from anabranch.codec.change_schema import SOURCE_TIME, change_schema, is_envelope
 from anabranch.codec.formats import FORMATS
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
 from anabranch.pipeline.event_time import read_event_time
 from anabranch.pipeline.kafka_columns import read_columns
-from anabranch.pipeline.model import IdleTimeout, Source
+from anabranch.pipeline.model import EventTime, IdleTimeout, Source
 from anabranch.pipeline.named_records import read_record
 from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
+from anabranch.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from anabranch.codec.record_schema import RecordSchema
 
 _SOURCE_KEYS: Final = (
     "start",
@@ -21,6 +26,7 @@ _SOURCE_KEYS: Final = (
     "topics",
     "record",
     "format",
+    "cdc",
     "columns",
     "event_time",
     "out_of_orderness",
@@ -48,24 +54,20 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     )
     bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
     format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
-    own = () if record is None else record.fields
+    cdc, row = _change_data(document, raw, at, record, format_)
+    own = () if row is None else row.fields
     columns = read_columns(document, raw.get("columns", {}), (*at, "columns"), own, format_)
-    rows = record and replace(record, fields=(*own, *(column.field for column in columns)))
-    event_time = read_event_time(
-        document, raw.get("event_time", MISSING), (*at, "event_time"), rows
+    rows = row and replace(row, fields=(*own, *(column.field for column in columns)))
+    time = raw.get("event_time", MISSING)
+    event_time = (
+        EventTime(field=SOURCE_TIME)
+        if cdc is not None and time is MISSING
+        else read_event_time(document, time, (*at, "event_time"), rows)
     )
     late = document.choice(
         raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
     )
-    extra_fields = document.choice(
-        raw.get("extra_fields", "ignore"), (*at, "extra_fields"), ("ignore", "reject")
-    )
-    if "extra_fields" in raw and not FORMATS[format_].has_extra_fields:
-        able = words([name for name, each in FORMATS.items() if each.has_extra_fields])
-        document.mistake(
-            (*at, "extra_fields"),
-            f"works only with format {able}; in {format_} a record has just its schema's fields",
-        )
+    extra_fields = _extra_fields(document, raw, (*at, "extra_fields"), format_)
     default = f"{topics[0][0]}.rejected" if topics else "rejected"
     dead_letter = uses.topic(raw.get("dead_letter", default), (*at, "dead_letter"), alone=False)
     out_of_orderness_ms = document.duration(
@@ -84,13 +86,14 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
     *shards_before, shards = numbers_of_shards(
         document, raw.get("shards", 1), (*at, "shards"), "source", may_forget=True
     )
-    if record is None or event_time is None:
+    if record is None or row is None or event_time is None:
         return None
     return Source(
         name=name,
         topics=[topic for topic, _ in topics],
         record=record,
         format=format_,
+        cdc=cdc,
         columns=tuple(columns),
         event_time=event_time,
         out_of_orderness_ms=out_of_orderness_ms or 0,
@@ -104,6 +107,47 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         shards=shards,
         shards_before=shards_before,
     )
+
+
+def _change_data(
+    document: Document, raw: dict[str, Any], at: Place, record: RecordSchema | None, format_: str
+) -> tuple[Literal["debezium"] | None, RecordSchema | None]:
+    """Return what wraps the rows of the source, and the record of a row; None: it has mistakes."""
+    if "cdc" not in raw:
+        return None, record
+    document.choice(raw["cdc"], (*at, "cdc"), ("debezium",))
+    if record is None:
+        return "debezium", None
+    if not FORMATS[format_].has_extra_fields and not is_envelope(record):
+        document.mistake(
+            (*at, "record"),
+            f"{record.name} is a row; in {format_} it must be the envelope around it, as the"
+            " registry has it, with the fields before, after and op",
+        )
+        return "debezium", None
+    try:
+        found = change_schema(record)
+    except ConfigurationError as error:
+        document.mistake((*at, "record"), str(error))
+        return "debezium", None
+    if not found.has_time and "event_time" not in raw:
+        document.mistake(
+            at, f"event_time is missing: the envelope {record.name} has no field source.ts_ms"
+        )
+    return "debezium", found.rows
+
+
+def _extra_fields(document: Document, raw: dict[str, Any], at: Place, format_: str) -> str:
+    """Return what becomes of fields that the record does not have."""
+    if "extra_fields" in raw and not FORMATS[format_].has_extra_fields:
+        able = words([name for name, each in FORMATS.items() if each.has_extra_fields])
+        document.mistake(
+            at,
+            f"works only with format {able}; in {format_} a record has just its schema's fields",
+        )
+    elif "extra_fields" in raw and "cdc" in raw:
+        document.mistake(at, "works only without cdc: envelopes have further fields")
+    return document.choice(raw.get("extra_fields", "ignore"), at, ("ignore", "reject"))
 
 
 def _start(document: Document, value: object, at: Place) -> Literal["earliest", "latest"] | int:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.codec.iso_times import clock_offsets, milliseconds, zone_of
+from anabranch.codec.iso_times import clock_offsets, milliseconds
+from anabranch.codec.logical_types import zone_of
 
 TWO = 1_777_644_000_000
 """2026-05-01T14:00:00Z"""

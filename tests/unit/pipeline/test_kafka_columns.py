@@ -163,3 +163,62 @@ def test_an_event_time_is_any_time_of_the_record(
 )
 def test_what_is_no_event_time(folder: Path, time: str, says: str) -> None:
     assert says in mistake(folder, time=time)
+
+
+ENVELOPE = (
+    '{"type": "record", "name": "Envelope", "fields": [{"name": "after", "type": ["null",'
+    ' {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}]}]},'
+    ' {"name": "op", "type": "string"}]}'
+)
+
+
+def changes(folder: Path, row: str, cdc: str = "debezium", more: str = "", time: str = "") -> str:
+    """The mistakes of a source of change events; empty: none."""
+    (folder / "reading.avsc").write_text(row)
+    text = FILE.replace("columns: COLUMNS", f"cdc: {cdc}{more}\n    columns: {{place: offset}}")
+    text = text.replace("    event_time: TIME\n", time)
+    (folder / "pipeline.yaml").write_text(text)
+    try:
+        source = load(folder / "pipeline.yaml").sources["readings"]
+    except ConfigurationError as error:
+        return str(error)
+    assert source.cdc == "debezium"
+    return ""
+
+
+def test_change_events_bring_their_time(folder: Path) -> None:
+    assert changes(folder, KEY) == ""
+    source = load(folder / "pipeline.yaml").sources["readings"]
+    assert source.event_time == EventTime(field="source.ts_ms")
+    assert source.rows.arrow_schema().names == ["id", "op", "place"]
+    assert [field.name for field in source.values.fields] == ["before", "after", "op", "source"]
+    assert changes(folder, KEY, time="    event_time: {field: place}\n") == ""
+    assert changes(folder, ENVELOPE, time="    event_time: arrival\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "cdc", "more", "says"),
+    [
+        (KEY, "maxwell", "", "cdc: 'maxwell' is not known"),
+        (KEY, "debezium", "\n    extra_fields: reject", "extra_fields: works only without cdc"),
+        (
+            KEY,
+            "debezium",
+            "\n    format: avro",
+            "record: reading is a row; in avro it must be the envelope",
+        ),
+        (
+            KEY.replace('"id"', '"op"'),
+            "debezium",
+            "",
+            "record: record reading: the row has a column op",
+        ),
+        (ENVELOPE, "debezium", "", "the envelope reading has no field source.ts_ms"),
+        ("{", "debezium", "", "the schema is not JSON"),
+    ],
+)
+def test_what_is_no_source_of_change_events(
+    folder: Path, row: str, cdc: str, more: str, says: str
+) -> None:
+    (line,) = changes(folder, row, cdc, more).splitlines()
+    assert says in line
