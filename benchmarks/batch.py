@@ -73,14 +73,14 @@ VARIANTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one batch, on average."""
+    """Cost of one batch, on average."""
 
     batches: int
     java_ms: float
     """Processor time of Java, what it has compiled included, without commands that it forked."""
     forked_ms: float
     python_ms: float
-    """Of the workers and the readers that plan."""
+    """Processor time of the task workers and of the readers that plan, in ms."""
     driver_ms: float
     commands: float
     compiled: float
@@ -134,7 +134,7 @@ class _Stages:
         ]
 
     def _input(self, name: str) -> DataFrame:
-        """As ``adapters.spark.query`` makes it."""
+        """Build an input as ``adapters.spark.query`` does."""
         frame = (
             self._session.readStream.format(PacedSource.name())
             .load()
@@ -277,7 +277,7 @@ def measure(variant: Variant, first_s: float, last_s: float, folder: Path) -> Co
 
 
 def write(path: Path, costs: dict[str, list[Cost]], first_s: float, last_s: float) -> None:
-    """The report, of the runs so far."""
+    """Write the report of the runs so far."""
     git = shutil.which("git") or "git"
     commit = subprocess.run(
         [git, "rev-parse", "--short", "HEAD"],

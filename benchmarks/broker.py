@@ -30,7 +30,7 @@ class Results:
 
 
 def create_topics(kafka: str) -> None:
-    """The input and the output topic; the output's time stamps are the broker's."""
+    """Create the input and the output topic; the broker sets the output's timestamps."""
     topics = [
         NewTopic(INPUT, PARTITIONS, 1),
         NewTopic(OUTPUT, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"}),
@@ -88,7 +88,7 @@ class ResultReader:
     """Reads the output topic in pieces and watches its end."""
 
     def __init__(self, kafka: str) -> None:
-        """Starts at the beginning of the topic."""
+        """Start at the beginning of the topic."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": kafka,
@@ -121,7 +121,7 @@ class ResultReader:
         return sum(self._positions.values())
 
     def read_to_end(self) -> Results:
-        """What was appended since the last call."""
+        """Return the records appended since the last call."""
         results = Results()
         self._consumer.assign(
             [TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()]
@@ -142,8 +142,8 @@ class ResultReader:
         return results
 
     def follow(self, until_s: float) -> Results:
-        """What is appended until ``until_s`` (wall clock), with the time at which a consumer
-        saw it.
+        """Return the records appended until ``until_s`` (wall clock), with the time at which a
+        consumer received each.
         """
         results = Results()
         self._consumer.assign(
@@ -161,7 +161,7 @@ class ResultReader:
         return results
 
     def close(self) -> None:
-        """Ends both consumers."""
+        """Close both consumers."""
         self._consumer.close()
         self._ends.close()
 

@@ -17,7 +17,7 @@ from benchmarks.workload import INPUT, PARTITIONS, payloads, readings
 
 
 def times_of(start_ms: int, rate: int, seconds: float) -> np.ndarray:
-    """The scheduled time (ms) of each record."""
+    """Return the scheduled time of each record, in ms."""
     return start_ms + np.arange(int(rate * seconds), dtype=np.int64) * 1000 // rate
 
 

@@ -1,4 +1,4 @@
-"""What a report says of the machine that it was measured on."""
+"""Description of the machine that a report was measured on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an output reaches with one process and with several: delivery drains a backlog of stable
-results of one stage, which this writes in place of a stage.
+"""Benchmark of an output with one process and with several: delivery drains a backlog of stable
+results, which this program writes in place of a stage.
 
 ``python -m benchmarks.output_shards [--records N] [--shards 1,2] [--key COLUMN] [--work-dir DIR]``
 (``benchmarks.pinned_shards``).
@@ -120,7 +120,7 @@ class _Stage:
         )
 
     def fill(self, records: int) -> None:
-        """The backlog: ``records`` results in the buckets after the first."""
+        """Write the backlog: ``records`` results in the buckets after the first."""
         for first in range(2, 2 + _BUCKETS, _BUCKETS_AT_ONCE):
             some = range(first, first + _BUCKETS_AT_ONCE)
             tables = {each: _rows(each, records // _BUCKETS, self._bucket_ms) for each in some}
@@ -128,8 +128,8 @@ class _Stage:
 
 
 def _delivered(log: EventLog, pipeline: Pipeline) -> int:
-    """The bucket up to which all shards have recorded that they delivered. It looks five times
-    a second.
+    """Return the bucket up to which all shards have recorded their delivery. Polls five times a
+    second.
     """
     time.sleep(0.2)
     return min(_progress(log, pipeline, process) for process in pipeline.deliveries())

@@ -17,7 +17,7 @@ ROWS_PER_TICK: Final = 240
 """About 950 a second."""
 _KEYS: Final = 100
 _TICKS_MAX: Final = 40
-"""Of one batch: what came before it is left out."""
+"""Maximum number of ticks in one batch: earlier ones are left out."""
 
 
 class PacedSource(DataSource):
@@ -25,15 +25,15 @@ class PacedSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "paced"
 
     def schema(self) -> str:
-        """Of its rows."""
+        """Return the columns of the rows."""
         return "key int, note string, event_time timestamp, marker boolean"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's names
-        """The reader."""
+        """Return the reader."""
         return PacedReader()
 
 
@@ -41,11 +41,11 @@ class PacedReader(DataSourceStreamReader):
     """Offsets are ticks of the clock."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where it begins."""
+        """Return the first offset."""
         return {"tick": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ARG002, N802 - Spark's names
-        """The tick that is over."""
+        """Return the last tick that is over."""
         return {"tick": max(int(time.time() / TICK_S), start["tick"])}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -55,7 +55,7 @@ class PacedReader(DataSourceStreamReader):
         return [InputPartition((max(start["tick"], end["tick"] - _TICKS_MAX), end["tick"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of all its ticks, and the marker."""
+        """Yield the rows of all ticks of a batch, and the marker."""
         first, last = partition.value
         rows = ROWS_PER_TICK * (last - first)
         bound_us = int(last * TICK_S * 1e6)

@@ -29,7 +29,9 @@ _DRAINED_WITHIN_S: Final = 280.0
 
 
 def options(name: str, records: int) -> argparse.ArgumentParser:
-    """Those that all have. ``records``: the usual number of them."""
+    """Return a parser with the options of all these benchmarks. ``records``: the default number of
+    records.
+    """
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--records", type=int, default=records)
     parser.add_argument("--shards", default="1,2")
@@ -53,7 +55,7 @@ def measure(arguments: argparse.Namespace, drain: Callable[[Path, int], str]) ->
 
 
 def job(folder: Path, name: str) -> Path:
-    """A copy of the jobs in ``folder``; the pipeline file of the one that is wanted."""
+    """Copy the jobs to ``folder`` and return the path of the requested pipeline file."""
     for path in _JOBS.glob("*"):
         if path.is_file():
             shutil.copy(path, folder)
@@ -123,7 +125,7 @@ class Shards:
 
 
 class Use:
-    """Of processors, from when it is made on."""
+    """Use of processors since the object was created."""
 
     def __init__(self, shards: Shards, shards_before_s: list[float]) -> None:
         """``shards_before_s``: what the shards had used before the backlog was there."""
@@ -133,7 +135,7 @@ class Use:
         self._machine_s = machine_cpu_s()
 
     def line(self, records: int, what: str, seconds: float) -> str:
-        """The figures, now that ``records`` of ``what`` are drained."""
+        """Return the figures as a line, once ``records`` of ``what`` are drained."""
         used_s = [
             now - before for now, before in zip(self._shards.used_s(), self._shards_s, strict=True)
         ]

@@ -42,7 +42,7 @@ def _stat(pid: int) -> tuple[int, float] | None:
 
 
 def name_of(pid: int) -> str:
-    """What a process is, from its command line."""
+    """Return a readable name of a process, from its command line."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError):

@@ -198,7 +198,9 @@ def _steady_table(outcomes: Sequence[Outcome], job: Job) -> list[str]:
 
 
 def _stages(outcomes: Sequence[Outcome]) -> list[str]:
-    """Where the time of a warm drain goes: CPU by process, and when each stream was written."""
+    """Describe where the time of a warm drain goes: CPU by process, and when each stream was
+    written.
+    """
     lines: list[str] = []
     for job in JOBS:
         for system, runs in _phases(outcomes, job, "warm").items():

@@ -79,7 +79,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _earlier(path: Path, plan: Plan) -> list[Outcome]:
-    """The outcomes in a file of raw figures.
+    """Read the outcomes in a file of raw figures.
 
     Raises:
         ConfigurationError: they were measured with other sizes.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _QUIET_S: Final = 3.0
 _WARM_UP_RECORDS: Final = 400_000
-"""Of the backlog that only warms a system up, where no drain is measured."""
+"""Number of records of a backlog that only warms up the system, if no drain is measured."""
 _HEAD_START_S: Final = 3.0
 """Between the generator's start and its first record."""
 _TAIL_S: Final = 5.0
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Phase:
-    """What one phase measured; times in seconds unless named otherwise."""
+    """Measurements of one phase; times in seconds unless named otherwise."""
 
     seconds: float = 0.0
     records: int = 0
@@ -89,7 +89,7 @@ class Phase:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one session measured."""
+    """Measurements of one session."""
 
     system: System
     job: Job
@@ -99,7 +99,7 @@ class Outcome:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
-        """What ``asdict`` made of one, by way of JSON."""
+        """Build an outcome from the JSON of ``asdict``."""
         return cls(
             **(
                 fields
@@ -127,7 +127,7 @@ class _Session:
         self.sampler: Sampler | None = None
 
     def _started(self) -> tuple[Running, Sampler]:
-        """The system and its sampler.
+        """Return the system and its sampler.
 
         Raises:
             LocalProtocolError: the phase ``cold``, which starts them, was not run.
@@ -138,8 +138,8 @@ class _Session:
         return self.running, self.sampler
 
     def cold(self, outcome: Outcome) -> None:
-        """The backlog is there before the system starts. Where no drain is measured it is
-        small, and only warms up.
+        """Write a backlog, then start the system. If no drain is measured, the backlog is small and
+        only warms up.
         """
         plan = self._plan
         drains = {"cold", "warm"} & set(plan.phases)
@@ -156,7 +156,7 @@ class _Session:
         outcome.phases["cold"] = self._drained(frame, self.running.started_s)
 
     def warm(self, outcome: Outcome) -> None:
-        """The system has done a backlog and waits; another one appears at once."""
+        """Write another backlog at once while the system is idle."""
         start_ms = self._base_ms + 2 * EVENT_TIME_MS
         frame = backlog(self._plan.records, start_ms)
         visible_s = produce_backlog(
@@ -228,7 +228,9 @@ class _Session:
         )
 
     def steady(self, outcome: Outcome) -> None:
-        """A steady load; latency of the results due in the measured part of it."""
+        """Run a steady load and measure the latency of the results due in the measured part
+        of it.
+        """
         running = self._started()[0]
         plan = self._plan
         seconds = plan.warm_up_s + plan.measured_s + _TAIL_S
@@ -319,7 +321,7 @@ def run_session(
 
 
 def describe(phase: Phase) -> str:
-    """A phase in one line."""
+    """Describe a phase in one line."""
     if (
         phase.p50_ms is not None
         and phase.p99_ms is not None

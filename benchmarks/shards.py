@@ -1,4 +1,4 @@
-"""What a source reaches with one process and with several: ingestion drains a backlog.
+"""Benchmark of a source with one process and with several: ingestion drains a backlog.
 
 ``python -m benchmarks.shards [--records N] [--shards 1,2] [--work-dir DIR]``
 (``benchmarks.pinned_shards``).

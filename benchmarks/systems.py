@@ -36,7 +36,7 @@ class Running:
     """A started system."""
 
     def __init__(self, system: System, job: Job, kafka: str, folder: Path) -> None:
-        """Starts it; ``folder`` gets its state and its log."""
+        """Start ``system``; ``folder`` gets its state and its log."""
         self.system = system
         self.log = folder / "system.log"
         match system:

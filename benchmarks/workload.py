@@ -63,7 +63,7 @@ class Verdict:
 
 
 def readings(times: np.ndarray) -> pl.DataFrame:
-    """Readings with the given event times (ms); everything else follows from the record's
+    """Return readings with the given event times (ms); everything else follows from the record's
     number.
     """
     number = np.arange(len(times), dtype=np.uint64)
@@ -93,12 +93,14 @@ def payloads(frame: pl.DataFrame) -> list[str]:
 
 
 def ender(time_ms: int) -> str:
-    """The record that ends a backlog: of no key that is checked, dropped by the stateless job."""
+    """Return the record that ends a backlog: its key is not checked, and the stateless job drops
+    it.
+    """
     return f'{{"time":{time_ms},"region":-1,"site":0,"device":0,"seq":-1,"value":1,"note":"ender"}}'
 
 
 def expected(job: Job, frame: pl.DataFrame) -> pl.DataFrame:
-    """The results of ``frame``."""
+    """Compute the results of ``frame``."""
     if job == "stateless":
         kept = frame.filter(pl.col("value") % 2 == 0)
         result = kept.select(
@@ -113,7 +115,7 @@ def expected(job: Job, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def parse(job: Job, values: list[bytes]) -> pl.DataFrame:
-    """Result records as a table, in the order of ``values``."""
+    """Parse result records into a table, in the order of ``values``."""
     if not values:
         return pl.DataFrame(schema=_SCHEMAS[job])
     return pl.read_ndjson(b"\n".join(values), schema=_SCHEMAS[job])

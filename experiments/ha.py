@@ -1,4 +1,4 @@
-"""What each mode of ``ha`` costs, and how long it takes until results come again: ``python -m
+"""Measurement of the cost of each mode of ``ha`` and of the time until results resume: ``python -m
 experiments.ha``, to experiments/HA.md.
 
 One stage, a window of 2 s over 20 keys, is fed at a steady rate on a real broker. After a while one
@@ -77,7 +77,7 @@ def windowed(a):
 
 @dataclass(slots=True)
 class Row:
-    """What was measured of one mode."""
+    """Measurements of one mode."""
 
     mode: str
     cpu_s_per_million: float
@@ -91,7 +91,7 @@ class Row:
     that was started again.
     """
     failovers: list[dict[str, int]]
-    """Of standbys: the ms of each phase, as ``failed_over`` has them."""
+    """Duration of each phase of each standby's failover, in ms, from ``failed_over``."""
     again: float
     """Result rows that were written to the log more than once, for each result, the work of
     peers included.
@@ -101,7 +101,7 @@ class Row:
     lost: int
     """Windows without results."""
     given_up: int
-    """Of them, windows that the log says are given up."""
+    """Number of these windows that the log says are given up."""
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class Session:
         self._starting = threading.Lock()
 
     def run(self) -> Row:
-        """The whole story."""
+        """Run the whole session."""
         try:
             self._schedule = Schedule(WIDTH_MS, time.monotonic(), _FIRST)
             for process in self.ids:
@@ -251,7 +251,7 @@ class Session:
         )
 
     def _await_copy(self) -> None:
-        """Where a process stands by: until it has a copy of a checkpoint of the newest epoch."""
+        """Wait, if a process stands by, until it has a copy of a checkpoint of the newest epoch."""
         if self.pipeline.stages["s"].ha != "passive":
             return
         deadline_s = time.monotonic() + _DEADLINE_S
@@ -285,14 +285,16 @@ class Session:
         return again_s, self._cpu_s() - cpu_s
 
     def _failovers(self) -> list[dict[str, int]]:
-        """What standbys said of theirs; at the beginning nobody was silent."""
+        """Return what standbys logged of their failovers; not of the first start, when no primary
+        was silent.
+        """
         logs = [path.read_text(errors="replace") for path in sorted(self.state.glob("*.log"))]
         lines = [line for text in logs for line in text.splitlines() if '"failed_over"' in line]
         found: list[dict[str, int]] = [json.loads(line)["ms"] for line in lines]
         return [each for each in found if each["silence"] >= PRIMARY_SILENT_MS]
 
     def _running(self) -> str:
-        """The process that began last, which runs on a node of its own."""
+        """Return the process that began last, which runs on its own node."""
         return self._watch.runs_on.rpartition(".")[2]
 
     def _judge(self) -> tuple[float, int, int, int]:
@@ -321,7 +323,7 @@ class Session:
 
 
 def write_stage(folder: Path, name: str, keys: str) -> Pipeline:
-    """A pipeline of one stage ``s``; ``keys``: what the file says of it."""
+    """Write a pipeline of one stage ``s``. ``keys``: further keys of the stage in the file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.avsc").write_text(_RECORD)
     (folder / f"functions_{name}.py").write_text(_FUNCTIONS)
@@ -337,7 +339,7 @@ def write_stage(folder: Path, name: str, keys: str) -> Pipeline:
 
 
 def report(rows: Sequence[Row]) -> str:
-    """The table, means of the runs of each mode."""
+    """Return the table, with the means of each mode's runs."""
     lines = [
         "# High availability: cost and recovery, measured",
         "",
@@ -387,7 +389,7 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def _phases(rows: Sequence[Row]) -> list[str]:
-    """Where the time of failovers by a standby went, means; empty: there were none."""
+    """Describe the mean phases of failovers by a standby; empty if there were none."""
     failovers = [each for row in rows for each in row.failovers]
     if not failovers:
         return []

@@ -47,12 +47,12 @@ _Key = tuple[int, int, int, int]
 
 @dataclass
 class Figures:
-    """Of one run."""
+    """Figures of one run."""
 
     ready_s: float
     idle_cores: float
     delays_ms: dict[int, int] = field(default_factory=dict)
-    """By window end: until its first result."""
+    """Delay of the first result of each window, by window end."""
     load_cores: float = 0.0
     memory_gib: float = 0.0
     wrong: int = 0
@@ -80,7 +80,7 @@ class Traffic(threading.Thread):
         self.counts: Counter[_Key] = Counter()
 
     def run(self) -> None:
-        """The thread's body."""
+        """Write the traffic, as the body of the thread."""
         draw = random.Random(7)
         begun = time.time()
         written = 0
@@ -163,7 +163,7 @@ def _cpu_s(pid: int) -> float:
 def _running(
     program: str, folder: Path, replicas: int
 ) -> Iterator[tuple[subprocess.Popen[bytes], str, float]]:
-    """(the supervisor, Kafka's address, seconds until ready)."""
+    """Start a program and yield (the supervisor, Kafka's address, seconds until ready)."""
     for name in ("functions.py", "sale.avsc", "pipeline.yaml"):
         shutil.copy(_HERE / name, folder)
     file = folder / "pipeline.yaml"
@@ -246,7 +246,7 @@ def _judge(kafka: str, traffic: Traffic, found: Figures, span_s: tuple[float, fl
 
 
 def main() -> int:
-    """Runs of each program in turn; exit code 1 if a result was wrong."""
+    """Run each program in turn. Return 1 if a result was wrong, else 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chain", description=__doc__)
     parser.add_argument(
         "--anabranch",

@@ -19,14 +19,14 @@ CONNECTOR: Final = ("org.apache.flink", "flink-sql-connector-kafka", "5.0.0-2.2"
 
 @dataclass(frozen=True, slots=True)
 class Flink:
-    """Where the interpreter and the connector are."""
+    """Paths of the interpreter and of the connector."""
 
     python: Path
     connector: Path
 
 
 def flink() -> Flink:
-    """The environment, made on the first call on a machine.
+    """Return the environment, which the first call on a machine installs.
 
     Raises:
         ConfigurationError: something could not be installed; the text has what was said.

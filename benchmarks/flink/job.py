@@ -69,8 +69,8 @@ JOBS: Final = {
 
 
 def settings(arguments: argparse.Namespace) -> Configuration:
-    """The usual advice for two cores: a slot for each, objects that are used again, a checkpoint
-    every ten seconds, state in memory.
+    """Return the usual settings for two cores: a slot for each, object reuse, a checkpoint every
+    ten seconds, state in memory.
     """
     configuration = Configuration()
     for name, value in {
@@ -87,7 +87,7 @@ def settings(arguments: argparse.Namespace) -> Configuration:
 
 
 def main() -> int:
-    """Runs one job until a signal. Returns the exit code."""
+    """Run one job until a signal. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", choices=sorted(JOBS), required=True)
     parser.add_argument("--kafka", required=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def stateless(readings: DataFrame) -> DataFrame:
-    """Readings with an even value, projected. Event time: the reading's."""
+    """Project the readings with an even value. The event time is the reading's."""
     return readings.where(F.col("value") % 2 == 0).select(
         "time", "seq", "region", (F.col("value").cast("long") * 3 + 1).alias("scaled"), "event_time"
     )

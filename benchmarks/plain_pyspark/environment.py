@@ -30,14 +30,14 @@ _COMPILE_TIMEOUT_S: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class PlainPySpark:
-    """Where the interpreter and the jars are."""
+    """Paths of the interpreter and of the jars."""
 
     python: Path
     jars: tuple[Path, ...]
 
 
 def plain_pyspark() -> PlainPySpark:
-    """The environment, made on the first call on a machine.
+    """Return the environment, which the first call on a machine installs.
 
     Raises:
         ConfigurationError: there is no JDK, or something could not be installed; the text has what
@@ -50,7 +50,7 @@ def plain_pyspark() -> PlainPySpark:
 
 
 def _stub_jar(cache: Path, python: Path, jars: list[Path]) -> Path:
-    """The compiled stand-ins as a jar, made anew when their source changes."""
+    """Return a jar of the compiled stand-ins, which is rebuilt when their source changes."""
     sources = sorted((_HERE / "stubs").rglob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     stub = cache / f"token-provider-stub-{digest}.jar"

@@ -87,7 +87,7 @@ def windowed(readings: DataFrame, out_of_orderness_ms: int) -> DataFrame:
 
 
 def session(arguments: argparse.Namespace) -> SparkSession:
-    """A Spark session on two cores with the connector on its class path. Its temporary files
+    """Start a Spark session on two cores with the connector on its class path. Its temporary files
     are beside the checkpoint, and removed with it.
     """
     temporary = Path(arguments.checkpoint).absolute().with_name("tmp")
@@ -115,7 +115,7 @@ def session(arguments: argparse.Namespace) -> SparkSession:
 
 
 def main() -> int:
-    """Runs one job until a signal. Returns the exit code."""
+    """Run one job until a signal. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", choices=("stateless", "windowed"), required=True)
     parser.add_argument("--kafka", required=True)

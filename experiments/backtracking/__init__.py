@@ -1,3 +1,3 @@
-"""What recovery by backtracking costs when nothing fails, and how long it takes, beside
-waiting for acknowledgements and doing nothing.
+"""Measurement of recovery by backtracking: its cost without failures, and its duration, compared
+with waiting for acknowledgements and with doing nothing.
 """

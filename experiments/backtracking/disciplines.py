@@ -43,14 +43,14 @@ from anabranch.streams.boundary_writer import BoundaryWriter
 
 STREAM: Final = "s"
 RESEND_MS: Final = 1_000
-"""Of the sender that waits for acknowledgements: a time-out that a garbage collection does
-not reach.
+"""Timeout of the sender that waits for acknowledgements, in ms: longer than a garbage
+collection.
 """
 _ENTRY: Final = struct.Struct("<qqq")
 
 
 class Discipline(StrEnum):
-    """What is done for recovery."""
+    """Method of recovery."""
 
     NONE = "none"
     ACK = "ack"
@@ -69,7 +69,7 @@ class Received:
 
 
 def read_received(path: Path) -> list[Received]:
-    """What a receiver noted, whole entries only: it may have been killed."""
+    """Return what a receiver noted, complete entries only: it may have been killed."""
     content = path.read_bytes()
     return [
         Received(*fields)
@@ -82,7 +82,7 @@ def _acks(name: str) -> TopicPartition:
 
 
 def create_topics(kafka: str, name: str) -> None:
-    """Of one measurement."""
+    """Create the topics of one measurement."""
     names, admin = TopicNames(name), KafkaEventLog(kafka).admin()
     topics = (names.boundaries(STREAM), names.blocks(STREAM, "0"), _acks(name).topic)
     admin.create([TopicSettings(topic, 1) for topic in topics])

@@ -11,7 +11,7 @@ from experiments.backtracking.disciplines import Received
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run."""
+    """Figures of one run."""
 
     discipline: str
     rate: int
@@ -36,7 +36,7 @@ class Figures:
 
 
 def latencies_ms(received: list[Received], begin_s: float, rate: int) -> np.ndarray:
-    """Of every tuple: from when it was due to when the receiver had it."""
+    """Return the latency of every tuple: from when it was due until the receiver had it."""
     parts = [
         r.at_us / 1000 - 1000 * (begin_s + np.arange(r.first, r.first + r.rows) / rate)
         for r in received
@@ -80,7 +80,7 @@ def figures(
 
 
 def table(rows: list[Figures]) -> str:
-    """As Markdown."""
+    """Return the figures as a Markdown table."""
     lines = [
         (
             "| rate (tuples/s) | discipline | throughput (tuples/s) | p50 (ms) | p95 (ms) | p99"

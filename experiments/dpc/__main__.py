@@ -137,7 +137,9 @@ def run_virtual(
 
 
 def costs_of(results: list[SessionResult], batch_ms: float | None, *, is_shared: bool) -> Costs:
-    """What the engine of virtual time takes: as the sessions of one node on real processes took."""
+    """Return the costs of the engine in virtual time, as measured in sessions of one node on real
+    processes.
+    """
     costs = Costs(is_shared=is_shared)
     measured = [
         r.batch_ms for r in results if r.session.nodes == 1 and not r.session.load and r.batch_ms
@@ -153,7 +155,9 @@ def costs_of(results: list[SessionResult], batch_ms: float | None, *, is_shared:
 
 
 def without_places(arguments: list[str]) -> list[str]:
-    """The arguments that say what was measured; not those that say where on this machine."""
+    """Return the arguments that say what was measured, without those that name places on this
+    machine.
+    """
     places = ("--work-dir", "--output", "--add")
     return [
         a

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from experiments.dpc.plan import Session
 
 WIDTH_MS: Final = 100
-"""Of a bucket: 100 ms in the published runs."""
+"""Width of a bucket, in ms: 100 in the published runs."""
 SOURCES: Final = ("a", "b", "c")
 WITHHELD: Final = "c"
 _LOG_END: Final = 3_000
@@ -63,7 +63,7 @@ def stage_names(nodes: int) -> list[str]:
 
 
 def write_pipeline(folder: Path, name: str, session: Session) -> Pipeline:
-    """The pipeline file with its functions and its record beside it."""
+    """Write the pipeline file with its functions and its record beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     module = f"functions_{name.replace('-', '_')}"
     (folder / "reading.avsc").write_text(_RECORD)
@@ -161,22 +161,22 @@ class ReplicaProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process and of its group."""
+        """Id of the process and of its group."""
         return self._process.pid
 
     @property
     def has_ended(self) -> bool:
-        """By itself or killed."""
+        """Whether the process has ended, by itself or killed."""
         return self._process.poll() is not None
 
     def check(self) -> None:
-        """Raises AnabranchError if it has ended."""
+        """Raise AnabranchError if the process has ended."""
         if self.has_ended:
             code = self._process.returncode
             raise AnabranchError(f"{self.name} ended with {code}:\n{self.last_words()}")
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Return the end of the process's log."""
         text = self._output.read_text(encoding="utf-8", errors="replace")
         return f"{self.name}: {text[-_LOG_END:]}"
 

@@ -1,4 +1,4 @@
-"""What the published experiments measure, from a trace of boundary records. Pure: the same for real
+"""Figures of the published experiments, from a trace of boundary records. Pure: the same for real
 processes and for virtual time.
 
 Definitions, as published, for the output stream of a pipeline:
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 AFTER_MS: Final = 1_500
-"""What is due until so long after the corrections still counts to the failure."""
+"""Time after the corrections, in ms, within which results that are due still count to the
+failure.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class FailureFigures:
-    """What one failure did to the output."""
+    """Effects of one failure on the output."""
 
     seconds: float
     longest_ms: float
@@ -110,7 +112,7 @@ class FailureFigures:
 
 @dataclass(slots=True)
 class Trace:
-    """What happened to one stream: its events in order, and when each bucket was due."""
+    """Trace of one stream: its events in order, and when each bucket was due."""
 
     due_ms: dict[int, float] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -140,12 +142,14 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of ``values`` do not exceed; 0 of nothing."""
+    """Return the value that ``share`` of ``values`` do not exceed; 0 if there are none."""
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
 def failure_figures(trace: Trace, cut: Cut, *, normal_s: float = 4.0) -> FailureFigures:
-    """What the failure ``cut`` did; the ``normal_s`` seconds before it are the normal delay."""
+    """Compute the effects of the failure ``cut``. The ``normal_s`` seconds before it give the
+    normal delay.
+    """
     results = trace.new_results()
     before = [
         r.delay_ms
@@ -202,7 +206,7 @@ def failure_figures(trace: Trace, cut: Cut, *, normal_s: float = 4.0) -> Failure
 
 @dataclass(frozen=True, slots=True)
 class DeathFigures:
-    """What the death of a replica did to the stable results."""
+    """Effects of a replica's death on the stable results."""
 
     before_median_ms: float
     before_max_ms: float

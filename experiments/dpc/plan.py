@@ -39,7 +39,7 @@ class Session:
     failures_s: tuple[float, ...] = ()
     replicas: int = 1
     deaths: int = 0
-    """So many times a replica is killed, and started again."""
+    """Number of times that a replica is killed and started again."""
     function: Function = "merged"
     load: float = 0.0
     """Part of the stage's capacity, which is measured first; 0: ``RATE``."""
@@ -55,7 +55,7 @@ FAILURES_S: Final = (5.0, 10.0, 15.0, 30.0, 60.0)
 def chain(
     nodes: int, policy: Policy, failures_s: tuple[float, ...], max_delay_ms: int = CHAIN_DELAY_MS
 ) -> Session:
-    """A session of experiment 3."""
+    """Return a session of experiment 3."""
     name = (
         f"chain-{nodes}-{policy}" if max_delay_ms == CHAIN_DELAY_MS else f"least-{nodes}-{policy}"
     )
@@ -77,7 +77,9 @@ def _fixed(load: float, seconds: float = 60) -> list[Session]:
 
 
 def sessions(experiments: set[int], *, quick: bool, full: bool, load: float) -> list[Session]:
-    """What to run for ``experiments`` on real processes.
+    """Return the sessions to run for ``experiments`` on real processes. ``quick``: one failure of
+    each kind, and no chains. ``full``: the whole published grid of chains, which takes more than an
+    hour.
 
     ``quick``: one failure of each kind, and no chains. ``full``: the whole published grid of
         chains, which takes more than an hour.

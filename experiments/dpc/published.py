@@ -32,7 +32,7 @@ class Figure:
     at_most: float | None = None
     above: float | None = None
     sessions: Sequence[str] = ()
-    """Those whose corrections must have ended."""
+    """Names of the sessions whose corrections must have ended."""
     is_end: bool = False
     """It is when they did."""
 
@@ -40,7 +40,9 @@ class Figure:
 def failures(
     results: Sequence[SessionResult], names: Sequence[str], seconds: float | None = None
 ) -> list[FailureFigures]:
-    """Of the sessions of these names; ``seconds``: those that lasted about so long."""
+    """Return the failures in the sessions of these names. ``seconds``: only those of about this
+    length.
+    """
     return [
         f
         for r in results

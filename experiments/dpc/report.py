@@ -87,7 +87,7 @@ def _unended(results: Sequence[SessionResult], names: Sequence[str]) -> int:
 
 
 def rows(real: Sequence[SessionResult], virtual: Sequence[SessionResult]) -> list[Row]:
-    """The table, without the figures that no session measured."""
+    """Return the rows of the table, without figures that no session measured."""
     found = [_row(figure, real, virtual) for figure in FIGURES]
     return [row for row in found if row.real != NOTHING or row.virtual != NOTHING]
 

@@ -1,4 +1,4 @@
-"""What a session showed, on real processes or in virtual time."""
+"""Results of a session, on real processes or in virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.dpc.plan import Session
 
 @dataclass(slots=True)
 class SessionResult:
-    """What a session showed."""
+    """Results of a session."""
 
     session: Session
     failures: list[FailureFigures] = field(default_factory=list)
@@ -48,7 +48,7 @@ class SessionResult:
     seconds: float = 0.0
     error: str = ""
     traces: list[Trace] = field(default_factory=list)
-    """Of each stage."""
+    """Trace of each stage."""
     cuts: list[Cut] = field(default_factory=list)
 
     def failed(self, by_node: list[FailureFigures]) -> None:
@@ -82,7 +82,7 @@ class SessionResult:
 
     @classmethod
     def from_json(cls, text: str) -> SessionResult:
-        """What ``to_json`` wrote."""
+        """Parse what ``to_json`` returned."""
         given: dict[str, Any] = json.loads(text)
         session = given["session"]
         tuples = {name: tuple(session[name]) for name in ("experiments", "failures_s")}

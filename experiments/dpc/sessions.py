@@ -55,7 +55,9 @@ KEEPS_UP_MS: Final = 1_000
 _CAPACITY_ROWS: Final = 1_500_000
 _CAPACITY_BUCKETS: Final = 400
 _DRAIN_SKIPPED: Final = 1 / 3
-"""Of the backlog that capacity is measured with: compiled code and caches fill up in it."""
+"""Share of the backlog before which capacity is not measured: compiled code and caches fill up
+meanwhile.
+"""
 
 
 class RunningSession:
@@ -192,7 +194,7 @@ class RunningSession:
         return max(1, rows)
 
     def _settle(self) -> None:
-        """Normal operation for a while."""
+        """Let the session run without failures for a while."""
         cpu, begun_s = self._own_cpu_s(), time.monotonic()
         self._wait(SETTLED_S)
         if not self.result.busy:
@@ -302,7 +304,7 @@ class RunningSession:
     def _until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
         end_s = time.monotonic() + deadline_s
         while not condition():
-            self._look()
+            self._raise_errors()
             if time.monotonic() > end_s:
                 places = [f"{name} written to {live.closed}" for name, live in self._live.items()]
                 places += [
@@ -316,11 +318,11 @@ class RunningSession:
     def _wait(self, seconds: float) -> None:
         end_s = time.monotonic() + seconds
         while (left_s := end_s - time.monotonic()) > 0:
-            self._look()
+            self._raise_errors()
             self._pause.wait(min(left_s, 0.1))
 
-    def _look(self) -> None:
-        """Raises what went wrong somewhere."""
+    def _raise_errors(self) -> None:
+        """Raise the error of any process or thread of the session."""
         for process in self._processes.values():
             process.check()
         for error in [

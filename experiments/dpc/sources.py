@@ -35,7 +35,7 @@ _BUCKETS_PER_APPEND: Final = 50
 
 
 class Withhold(StrEnum):
-    """What a failure holds back."""
+    """Input that a failure withholds."""
 
     BOUNDARY = "boundary"
     DATA = "data"
@@ -51,11 +51,11 @@ class Schedule:
         self._first = first
 
     def due_ms(self, bucket: int) -> float:
-        """By ``time.monotonic``."""
+        """Return when ``bucket`` is due, by ``time.monotonic``."""
         return self._begin_ms + (bucket - self._first + 1) * self._width_ms
 
     def reached(self, now_ms: float) -> int:
-        """The last bucket that is due."""
+        """Return the last bucket that is due."""
         return self._first - 1 + max(0, int((now_ms - self._begin_ms) // self._width_ms))
 
 
@@ -109,7 +109,7 @@ class Source:
 
 
 def tuples(bucket: int, rows: int, width_ms: int) -> pa.Table:
-    """The tuples of a bucket: times spread over it but for its upper bound, which would be in
+    """Return the tuples of a bucket: times spread over it except its upper bound, which would be in
     the next window; keys in turn.
     """
     number = np.arange(rows, dtype=np.int64)
@@ -125,7 +125,7 @@ def tuples(bucket: int, rows: int, width_ms: int) -> pa.Table:
 
 
 def window_of(bucket: int, counts: Sequence[tuple[int, int]], width_ms: int) -> pa.Table:
-    """What ``windowed`` must give of the window that ends with ``bucket``: ``counts`` =
+    """Return what ``windowed`` must compute for the window that ends with ``bucket``. ``counts``:
     (bucket, number of tuples) that sources wrote in it.
     """
     total, number = np.zeros(KEYS, np.int64), np.zeros(KEYS, np.int64)
@@ -177,7 +177,7 @@ class LiveSource:
             return self.closed + 1
 
     def heal(self) -> None:
-        """What was held back comes at once."""
+        """Send at once what was withheld."""
         with self._changed:
             self._is_cut = False
             self._changed.notify_all()

@@ -59,18 +59,16 @@ DONE_MS: Final = 240_000
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the engine takes, in milliseconds of one core. The defaults were measured on two
-    cores.
-    """
+    """Costs of the engine, in milliseconds of one core. The defaults were measured on two cores."""
 
     batch_ms: float = 150
     rows_ms: float = 0.003
-    """Of each tuple."""
+    """Cost of each tuple."""
     start_ms: float = 1_500
-    """Of starting the successor."""
+    """Cost of starting the successor."""
     cores: float = 2
-    """Of each node: in the published runs every node had a machine of its own. With
-    ``is_shared``, of all nodes together.
+    """Cores of each node: in the published runs every node had a machine of its own. With
+    ``is_shared``, cores of all nodes together.
     """
     is_shared: bool = False
 
@@ -156,9 +154,9 @@ class _Query:
     """A query, and what it has left to do."""
 
     work_ms: float = 0.0
-    """Of the batch that runs, or of its start."""
+    """Remaining work of the running batch, or of its start."""
     offsets: list[Offset] | None = None
-    """Of the batch that runs."""
+    """Offsets of the running batch."""
 
 
 class _Replica:
@@ -204,7 +202,7 @@ class _Replica:
         self.queries: dict[str, _Query] = {self.runner.fail_over(): _Query()}
 
     def running(self) -> list[_Query]:
-        """Queries that take a core now."""
+        """Return the queries that occupy a core now."""
         return [query for query in self.queries.values() if query.work_ms > 0]
 
     def step(self) -> None:
@@ -292,7 +290,7 @@ class _Replica:
 
 
 def virtual_part(bucket: int, attempt: str, rows: int, digest: int) -> Part:
-    """A part whose blocks nobody reads."""
+    """Return a part whose blocks are never read."""
     return Part(bucket, 0, attempt, 1, bucket, bucket + 1, rows, digest)
 
 

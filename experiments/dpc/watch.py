@@ -22,7 +22,7 @@ _POLL_MS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """What a bucket holds."""
+    """Content of a bucket."""
 
     rows: int
     digest: int
@@ -36,7 +36,7 @@ class Watch:
     ) -> None:
         self.stream, self.trace = stream, Trace()
         self.sums: dict[int, Sum] = {}
-        """Of the stable buckets that are not empty."""
+        """Content of each stable bucket that is not empty."""
         self.upto, self.tentative_upto = 0, 0
         self._now_ms = now_ms
         self._writers: Sequence[str] = pipeline.stream_writers(stream)

@@ -33,14 +33,14 @@ Found = Mapping[Setting, Sequence[Outcome]]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a Markdown table."""
     return "\n".join(
         "| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]
     )
 
 
 def replaced(text: str, name: str, body: str) -> str:
-    """The page with one of its blocks made anew."""
+    """Return the page with one of its blocks replaced."""
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
     if not pattern.search(text):
         raise SystemExit(f"{PAGE} has no block {name}")
@@ -56,14 +56,14 @@ class Figures:
         self.found: dict[Setting, list[Outcome]] = {}
 
     def need(self, **values: float | bool) -> Setting:
-        """A setting, noted."""
+        """Note a setting to measure."""
         setting = Setting(**{"participants": self.participants, **values})  # type: ignore[arg-type]
         if setting not in self.settings:
             self.settings.append(setting)
         return setting
 
     def measure(self, jobs: int) -> None:
-        """Runs what was noted, the long ones first."""
+        """Measure the noted settings, the long ones first."""
         work = [
             (setting, seed)
             for setting in sorted(self.settings, key=lambda s: -s.delta)
@@ -81,7 +81,7 @@ class Figures:
 
 
 def main() -> None:
-    """Runs all and writes the page."""
+    """Run all experiments and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--participants", type=int, default=995)
     parser.add_argument("--seeds", type=int, default=3)

@@ -28,7 +28,7 @@ from experiments.market.rounds import CAPACITY, price_at, queue_cost
 
 PARTICIPANTS: Final = 10
 TASKS: Final = 20
-"""Of each participant, of 2 to 3 % of its capacity."""
+"""Number of tasks of each participant, each of 2 to 3 % of its capacity."""
 
 HOUR_MS: Final = 3_600_000
 RUSH_MS: Final = 5 * 60_000
@@ -48,22 +48,22 @@ class Changing:
 
 @dataclass(frozen=True)
 class Hour:
-    """What came of it."""
+    """Outcome of an hour."""
 
     cost: float
-    """Of all, as a multiple of the cost without a market."""
+    """Total cost, as a multiple of the cost without a market."""
     overload: float
     """Mean load above what is desired, in per cent of that without a market."""
     moves: float
     """For each task."""
     moves_max: int
-    """Of one task."""
+    """Maximum number of moves of one task."""
     messages: float
     """For each participant and minute."""
 
 
 def contract(buyer: int, seller: int, tasks: tuple[str, ...], changing: Changing) -> Contract:
-    """Of the experiment."""
+    """Return a contract of the experiment."""
     return Contract(
         contract_id=f"c{buyer}-{seller}",
         version=1,
@@ -94,7 +94,9 @@ def rushes(chance: random.Random) -> list[tuple[int, int]]:
 
 
 def loads(size: int, when: list[tuple[int, int]], seed: str) -> Callable[[int], int]:
-    """A task's load: twice as much in a rush, and a tenth up and down every five seconds."""
+    """Return the load of a task over time: doubled in a rush, and a tenth up and down every five
+    seconds.
+    """
     chance = random.Random(seed)
     noise = [chance.randint(90, 110) for _ in range(101)]
 

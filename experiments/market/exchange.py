@@ -40,18 +40,18 @@ TICK_MS: Final = 100
 MEASURE_MS: Final = 1_000
 
 RUNS: Final = frozenset({Place.HERE, Place.OFFERED, Place.LEAVING, Place.RETURNING})
-"""Where a participant runs a task."""
+"""Places at which a participant runs a task."""
 
 
 def signature(statement: Statement, participant: str) -> Signature:
-    """A stand-in for a real one: of these bytes, by this participant."""
+    """Return a stand-in for a signature: of these bytes, by this participant."""
     return Signature(
         participant, "1", hashlib.sha512(participant.encode() + signed_bytes(statement)).digest()
     )
 
 
 def verify(given: Signature, message: bytes) -> bool:
-    """Of the stand-in."""
+    """Check a stand-in for a signature."""
     return given.value == hashlib.sha512(given.participant.encode() + message).digest()
 
 
@@ -74,19 +74,19 @@ class Faults:
 
 @dataclass(frozen=True)
 class Habits:
-    """What a participant does that it should not."""
+    """Faulty behaviour of a participant."""
 
     never_prepares: bool = False
-    """As a seller it accepts and does nothing."""
+    """Whether it accepts as a seller and does nothing."""
     claims_times: int = 1
-    """As a seller it claims so many times the load that it ran."""
+    """Factor by which it overstates, as a seller, the load that it ran."""
     never_meters: bool = False
     never_settles: bool = False
 
 
 @dataclass(frozen=True)
 class Task:
-    """Of a participant; ``units`` is its load at a time."""
+    """Task of a participant; ``units`` is its load at a time."""
 
     name: str
     owner: str
@@ -125,7 +125,7 @@ class Exchange:
         self.starts: list[tuple[int, str]] = []
         """When which task was handed over."""
         self.excess: list[str] = []
-        """What must not be, if it was."""
+        """Violations that were seen."""
         self._make = agents
         self._tick_ms = tick_ms
         self._faults = faults or Faults()
@@ -183,14 +183,14 @@ class Exchange:
         return name not in self.down_until
 
     def crash(self, name: str) -> None:
-        """It forgets all, and comes back."""
+        """Crash a participant, which forgets everything and restarts."""
         self.down_until[name] = self.now_ms + self._faults.down_ms
         self.copies[name] = set()
         self._life[name] += 1
 
     def _begin(self, name: str) -> None:
-        """A participant starts, or starts again: what its ledgers say, those in which it is
-        the seller first.
+        """Start or restart a participant from its ledgers, those in which it is the seller
+        first.
         """
         agent = self.agents[name] = self._make(name)
         mine = [each for each in self.contracts.values() if each.party(name) is not None]
@@ -264,8 +264,8 @@ class Exchange:
             self._later(5 + self._chance.randrange(50 if calm else faults.late_ms), arrive)
 
     def _move(self, to: str, buyer: str, life: int, movement: str, task: str) -> None:
-        """A copy of the task gets ready at ``to``, and the buyer's shell sees it, if both
-        live that long.
+        """Let a copy of the task get ready at ``to``, and the buyer see it, if both live
+        that long.
         """
         there = self._life[to]
         fails = (
@@ -329,7 +329,7 @@ class Exchange:
                     agent.measured(task, self.tasks[task].units(self.now_ms))
 
     def _meter(self) -> None:
-        """Of the slot before the last one, when all of it is read."""
+        """Meter the slot before the last one, once all of it is read."""
         for name, ledger in self.ledgers.items():
             contract = self.contracts[name]
             slot = self.now_ms // contract.audit.meter_ms - 1
@@ -355,7 +355,7 @@ class Exchange:
     # ---------------------------------------------------------------- what is looked at
 
     def runner(self, task: str) -> str:
-        """Who runs a task, by the ledgers."""
+        """Return the participant that runs a task by the ledgers."""
         at = self.tasks[task].owner
         seen = {at}
         while True:
@@ -372,11 +372,11 @@ class Exchange:
                 return at
 
     def level(self, name: str) -> int:
-        """The load that a participant really runs."""
+        """Return the load that a participant really runs."""
         return sum(self.tasks[task].units(self.now_ms) for task in self.copies[name])
 
     def _check(self) -> None:
-        """A task without a copy although the one that is to run it lives: it is lost."""
+        """Check that no task is lost: without a copy although its runner is alive."""
         running = set().union(*self.copies.values())
         for task in self.tasks.keys() - running:
             at = self.runner(task)

@@ -1,4 +1,4 @@
-"""What is measured: residues, rounds and costs of markets with static load."""
+"""Measurements of markets with static load: residues, rounds and costs."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one setting and seed."""
+    """Outcome of one setting and seed."""
 
     run: Run
     diameter: int
     share: float
     best_cost: int
-    """Of the central optimum."""
+    """Cost of the central optimum."""
 
     @property
     def course(self) -> list[int]:
@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def residue(self) -> float:
-        """What is left of it, in per cent."""
+        """Share of the excess cost that remains, in per cent."""
         return 100 * self.course[-1] / self.course[0]
 
     @property
@@ -94,7 +94,7 @@ def run(setting: Setting, seed: int) -> Outcome:
 
 
 def averaged(outcomes: Iterable[Outcome], of: Callable[[Outcome], float]) -> float:
-    """The mean over seeds."""
+    """Return the mean over seeds."""
     return mean(of(each) for each in outcomes)
 
 

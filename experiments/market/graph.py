@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 Edges = list[set[int]]
-"""Of each participant those with whom it has contracts, one each way."""
+"""Contract partners of each participant, one contract each way."""
 
 
 def random_graph(participants: int, contracts_min: int, chance: random.Random) -> Edges:
-    """A random tree, then random further contracts until everybody has at least
+    """Return a random tree with further random contracts until each participant has at least
     ``contracts_min``: always connected.
     """
     edges: Edges = [set() for _ in range(participants)]
@@ -43,7 +43,7 @@ def chain(participants: int) -> Edges:
 
 
 def hops(edges: Edges, start: int) -> list[int]:
-    """The number of contracts from ``start`` to each."""
+    """Return the number of contracts from ``start`` to each participant."""
     found = {start: 0}
     queue = [start]
     for one in queue:
@@ -55,8 +55,8 @@ def hops(edges: Edges, start: int) -> list[int]:
 
 
 def diameter(edges: Edges) -> int:
-    """The longest shortest way, from both ends of a long one: exact on trees, a lower bound
-    otherwise.
+    """Return the longest shortest path, searched from both ends of a long one: exact on trees, a
+    lower bound otherwise.
     """
     far = hops(edges, 0)
     start = far.index(max(far))

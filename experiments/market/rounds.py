@@ -29,7 +29,7 @@ _LEVELS: Final = [QUEUE(units) for units in range(12 * CAPACITY)]
 
 
 def queue_cost(units: int) -> int:
-    """The cost of M/M/1, from a table."""
+    """Return the cost of an M/M/1 queue, from a table."""
     return _LEVELS[units]
 
 
@@ -47,7 +47,7 @@ class Trade:
 
 @dataclass(slots=True)
 class Run:
-    """What a run was like: one value for each round, the first for the beginning."""
+    """Course of a run: one value for each round, the first for the beginning."""
 
     excess: list[int]
     unused: list[int]
@@ -55,7 +55,7 @@ class Run:
     moves: int = 0
     """Tasks that were handed over."""
     movements: int = 0
-    """Of one or more tasks at a time."""
+    """Number of movements, each of one or more tasks."""
 
     def rounds_to(self, part: float, of: list[int]) -> int:
         """After how many rounds this part of the improvement was there."""
@@ -75,7 +75,7 @@ class Market:
     tasks: list[dict[str, int]]
     edges: Edges
     bounds: Callable[[int, int], Bound]
-    """Of the contract from a buyer to a seller."""
+    """Function that returns the bound of the contract from a buyer to a seller."""
     desired: int
     """The load above which a participant counts as overloaded."""
     cost: Cost = queue_cost
@@ -86,7 +86,9 @@ class Market:
     income: list[int] = field(init=False)
     """Micro-units per second."""
     _expected: dict[tuple[int, int], tuple[int, int]] = field(init=False)
-    """Of a contract: the price that is expected, and when the seller was last asked."""
+    """Expected price under each contract, and the number of trades when the seller was last
+    asked.
+    """
     _trades: int = field(init=False, default=0)
     _changes: list[int] = field(init=False)
     _failed: dict[tuple[int, int], tuple[int, int]] = field(init=False)
@@ -111,7 +113,7 @@ class Market:
 
     @property
     def total_cost(self) -> int:
-        """Of all, in micro-units per second."""
+        """Cost of all participants, in micro-units per second."""
         return total([self.cost] * len(self.levels), self.levels)
 
     def run(self, chance: random.Random, rounds_max: int = 5_000) -> Run:
@@ -196,7 +198,7 @@ def exponential_tasks(
 
 
 def uniform_bounds(price: int, delta: int) -> Callable[[int, int], Bound]:
-    """The same contract everywhere."""
+    """Return the same bounds for all contracts."""
     bound = Bound(price - delta, price)
     return lambda _buyer, _seller: bound
 
@@ -220,17 +222,18 @@ def varied_bounds(
 
 
 def desired_load(price: int, step: int) -> int:
-    """Of a participant with the queue's cost."""
+    """Return the load that a participant with the queue's cost wants at ``price``."""
     return threshold(queue_cost, price, step, CAPACITY)
 
 
 def price_at(share: float) -> int:
-    """What a unit costs whose utilisation is ``share``: the limit for small tasks."""
+    """Return the marginal cost of a unit at utilisation ``share``: the limit for small tasks."""
     return round(10**9 / CAPACITY / (1 - share) ** 2)
 
 
 def optimum(levels: Sequence[int], step: int) -> list[int]:
-    """The levels of least total cost, whoever may trade with whom, for tasks of ``step`` units.
+    """Return the levels of least total cost, whichever participants may trade, for tasks of
+    ``step`` units. Costs are equal and convex, so the levels differ by one task at most.
 
     Costs are equal and convex, so the levels differ by one task at most.
     """
