@@ -75,7 +75,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def client_log() -> Iterator[None]:
-    """A command silences the log of this process, which other tests look at."""
+    """Restore the process's log, which a command silences and other tests read."""
     logger = logging.getLogger("anabranch.adapters.kafka")
     before = logger.level
     yield

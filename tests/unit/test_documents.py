@@ -1,4 +1,4 @@
-"""What the documents show is what the code takes and gives: commands, files, settings, metrics."""
+"""Tests that the documents match the code: commands, files, settings, metrics."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def code_blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def commands(line: str) -> list[list[str]]:
-    """The simple commands of a line as a person would type it: without prompt and comment,
+    """Return the simple commands of a line as a person would type it: without prompt and comment,
     cut at ``;``, ``|``, ``>`` and ``&&``.
     """
     lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=True)
@@ -132,7 +132,7 @@ def test_every_command_that_is_shown_is_one(path: Path) -> None:
 
 
 def helps(group: typer.core.TyperGroup) -> Iterator[str]:
-    """The help of every command, with those of the groups below."""
+    """Yield the help of every command, with those of its subcommands."""
     for command in group.commands.values():
         yield command.help or ""
         if isinstance(command, typer.core.TyperGroup):
@@ -230,7 +230,7 @@ PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
 
 
 def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
-    """What the fields of a model are called in the file."""
+    """Return the names of a model's fields in the file."""
     own = {
         name.removesuffix("_ms").removesuffix("_records").removeprefix("named_")
         for name in fields.model_fields
@@ -297,8 +297,8 @@ def test_every_setting_of_a_stages_spark_is_documented_with_its_default() -> Non
 
 
 def metrics_of(source: str) -> dict[str, tuple[str, ...]]:
-    """Exported name -> labels of the metrics that a module registers. A name may be put
-    together in a function of its own: ``f"a_{name}"``.
+    """Return exported name -> labels of the metrics that a module registers. A function may compose
+    a name: ``f"a_{name}"``.
     """
     if "prometheus_client" not in source:
         return {}

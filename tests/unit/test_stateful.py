@@ -55,7 +55,7 @@ START = datetime(2026, 1, 1)  # noqa: DTZ001 - as Spark hands times to Python
 
 
 def example() -> str:
-    """The code in the module's own documentation."""
+    """Return the code in the module's own documentation."""
     return textwrap.dedent((stateful.__doc__ or "").partition("::\n\n")[2])
 
 

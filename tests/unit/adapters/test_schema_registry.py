@@ -29,7 +29,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def avro(registry: ConfluentRegistry, key: SchemaKey) -> Any:
-    """The Avro schema under ``key``, which refers to no other."""
+    """Return the Avro schema under ``key``, which refers to no other."""
     (part,) = registry.schema(key, "AVRO").parts
     return json.loads(part.content)
 

@@ -36,7 +36,7 @@ def publish(published: PublishedKeys, key: SigningKey, at_ms: int = 0) -> None:
 
 
 def at(published: PublishedKeys, now_ms: int) -> Verify:
-    """What rules without a time are given."""
+    """Return the verifier at ``now_ms``, for rules without a time."""
     verify = verifier(published)
     return lambda signature, message: verify(signature, message, now_ms)
 

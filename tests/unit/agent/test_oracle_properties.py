@@ -25,7 +25,7 @@ FAULTS = 14
 
 
 class Faults:
-    """Of one run."""
+    """Faults of one run."""
 
     def __init__(self, world: PlanWorld, log: LocalEventLog, seed: int) -> None:
         self.world, self.log = world, log

@@ -63,7 +63,7 @@ def test_a_rush_sells_the_stage_and_calm_brings_it_home(world: TradingWorld) -> 
 
 
 class FastClock(VirtualClock):
-    """Of somebody else, and by an hour in front of it, until it is set right."""
+    """Clock that runs an hour ahead of another, until it is set right."""
 
     def __init__(self, right: VirtualClock) -> None:
         super().__init__()

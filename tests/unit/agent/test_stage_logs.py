@@ -1,4 +1,4 @@
-"""What an agent hears of who runs a stage, from logs in memory."""
+"""Tests of what an agent learns about the node that runs a stage, from logs in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a stage whose seller has failed, and of one that was sold on."""
+"""Tests of a stage whose seller has failed, and of a resold stage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def is_home(world: TradingWorld) -> bool:
 
 
 def ended(world: TradingWorld) -> Movement:
-    """The only movement: the stage runs at home again, and nothing is left out."""
+    """Return the only movement after its end: the stage runs at home again, and nothing is left
+    out.
+    """
     world.until(lambda: is_home(world), "the ledger has it", 600)
     world.until(lambda: world.runs_on() == "north.0", "it runs at home")
     (movement,) = world.movements()

@@ -33,7 +33,7 @@ ROUND_MS = 100
 
 
 def doubled(table: pa.Table) -> pa.Table:
-    """A total is another."""
+    """Double a total, as a wrong result."""
     index = table.schema.get_field_index("total")
     return table.set_column(index, "total", pa.array([1] * table.num_rows, pa.int64()))
 

@@ -1,4 +1,4 @@
-"""What cannot be undone is done only after a yes."""
+"""Tests that commands ask before they do what cannot be undone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.protocol.errors import ConfigurationError
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: bool | None) -> list[str]:
-    """A terminal on which somebody gives ``answer``, or nobody does; what was asked there."""
+    """Simulate a terminal on which a user gives ``answer``, or none. Return the questions."""
     questions: list[str] = []
 
     def reply(question: str) -> bool:

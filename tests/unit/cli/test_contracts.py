@@ -273,7 +273,9 @@ def of_a_stream(office: Office) -> None:
 
 
 def metered_later(office: Office) -> int:
-    """The same, ten minutes ago by the log's time; the first period that counts."""
+    """Append figures dated ten minutes ago by the log's time. Return the first period that
+    counts.
+    """
     clock = VirtualClock(SystemClock().now_ms() - 610_000)
     office.log.clock = clock
     of_a_stream(office)
@@ -364,7 +366,7 @@ def of_plans(office: Office) -> None:
 
 
 def spoken(office: Office, *words: Word) -> None:
-    """Of the first proposal, which is north's."""
+    """Append statements about the first proposal, which is north's."""
     for word in words:
         by = "north" if word is Word.PROPOSED else "south"
         office.say(by, PlanWord("north-south", by, word, 1, 1))

@@ -1,4 +1,4 @@
-"""What the drill commands say, and that a drill with a duration undoes itself."""
+"""Tests of the output of the drill commands, and that a drill with a duration undoes itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``anabranch give-up`` asks, says and ends with."""
+"""Tests of questions, output and exit codes of ``anabranch give-up``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHERE = ["-f", "p.yaml", "--kafka", "k:1"]
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Calls of a command that stands in for ``GiveUp``."""
+    """Replace ``GiveUp`` by a stand-in and return its calls."""
     done: list[str] = []
 
     class Recorded:

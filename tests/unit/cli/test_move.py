@@ -1,4 +1,4 @@
-"""What ``anabranch move`` says and ends with."""
+"""Tests of output and exit codes of ``anabranch move``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHERE = ["-f", "p.yaml", "--kafka", "k:1"]
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, object]:
-    """What a command that stands in for ``MoveCommand`` was asked for, and what it answers."""
+    """Replace ``MoveCommand`` by a stand-in; return its arguments and its answer."""
     done: dict[str, object] = {"runs_on": "north.0", "is_done": True}
 
     class Recorded:

@@ -31,7 +31,7 @@ def sending(folder: Path, total: int | None = None) -> tuple[_Sender, list[str]]
 
 
 def noted(notes: list[str]) -> Progress:
-    """What is counted, as a line."""
+    """Return a progress function that notes each count as a line."""
     return lambda what, done, total: notes.append(f"{done} of {total} {what}")
 
 

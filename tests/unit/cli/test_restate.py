@@ -1,4 +1,4 @@
-"""What ``anabranch restate`` asks, says and ends with."""
+"""Tests of questions, output and exit codes of ``anabranch restate``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _pipeline() -> Pipeline:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What was decided, by a command that stands in for ``Restating``."""
+    """Replace ``Restating`` by a stand-in and return its decisions."""
     done: list[str] = []
 
     class Recorded:

@@ -67,7 +67,7 @@ _RUN = (
 
 
 def without(program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program where nothing but the client's own packages is installed."""
+    """Run a program where only the client's own packages are installed."""
     return subprocess.run(
         [sys.executable, "-c", _BLOCKED + program, _RUN, *words],
         capture_output=True,

@@ -47,8 +47,8 @@ class World(SoldStream):
         self.begin()
 
     def at(self, after_ms: int, upto: int, **rows: int) -> None:
-        """So long after ``BEGIN_MS`` the stage closes the buckets of the stream up to ``upto``, of
-        those that end after it. ``b3=7``: seven rows of the third of them.
+        """Close the stream's buckets up to ``upto`` at ``after_ms`` after ``BEGIN_MS``. ``b3=7``:
+        seven rows in the third of them.
         """
         self.virtual.advance(BEGIN_MS + after_ms - self.virtual.now_ms())
         first = BEGIN_MS // 100
@@ -61,7 +61,7 @@ class World(SoldStream):
             self.at(100 * number, number, **{f"b{number}": rows})
 
     def broker(self, participant: str) -> ContractBroker:
-        """A new process, started."""
+        """Start a new process."""
         path = self.folder / f"{participant}.key"
         if not path.exists():
             write_key(self.keys[participant], path)
@@ -163,7 +163,7 @@ def test_a_process_that_is_killed_is_followed_by_one_that_comes_to_the_same(
 
 
 def test_a_receiver_that_never_pays_is_settled_with(world: World) -> None:
-    """By the sender's figures, which nobody contradicts."""
+    """The settlement takes the sender's figures, which no one contradicts."""
     world.periods(0, 2)
     world.run(world.broker("north"), ms=20_000)
     assert world.ledger().balances() == {"north": 2 * FULL, "billing": -2 * FULL}

@@ -56,7 +56,7 @@ class World(FederationWorld):
     def broker(
         self, monkeypatch: pytest.MonkeyPatch, participant: str = "south", *, signs: bool = True
     ) -> ContractBroker:
-        """A new process, started."""
+        """Start a new process."""
         path = self.folder / f"{participant}.key"
         if not path.exists():
             write_key(self.keys[participant], path)

@@ -26,7 +26,7 @@ class Log:
             self.offset += 1
 
     def phases(self, buckets: Iterable[int]) -> str:
-        """The first letter of each, - where there is no cell."""
+        """Return the first letter of each bucket's phase, - without a cell."""
         cells = self.timeline.cells
         return "".join(cells[b].phase[0] if b in cells else "-" for b in buckets)
 

@@ -48,7 +48,7 @@ def unstarted(world: World, name: str) -> DeliveryService:
 
 
 def progress_topics(world: World, *names: str) -> None:
-    """What ``anabranch up`` makes."""
+    """Create the topics that ``anabranch up`` creates."""
     topics = [TopicSettings(world.pipeline.topic_names.progress(name), 1) for name in names]
     world.log.admin().create(topics)
 

@@ -1,4 +1,4 @@
-"""What a live topic shows of results that are larger than it takes."""
+"""Tests of a live topic with results that are larger than it accepts."""
 
 from __future__ import annotations
 

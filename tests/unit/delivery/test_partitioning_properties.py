@@ -1,4 +1,4 @@
-"""Where many records go at once is where each goes."""
+"""Property: many records at once go to the same partitions as each alone."""
 
 from __future__ import annotations
 

@@ -144,7 +144,9 @@ def test_a_restart_goes_on(world: World) -> None:
 
 
 def changed(table: pa.Table) -> pa.Table:
-    """What another function makes of it: a column less, one more, one of another type."""
+    """Return ``table`` as another function computes it: a column less, one more, one of another
+    type.
+    """
     return (
         table.drop_columns(["mean"])
         .set_column(2, "total", table.column("total").cast(pa.string()))
@@ -413,7 +415,9 @@ def test_blocks_that_nobody_has_are_asked_for_and_waited_for() -> None:
 
 
 def test_a_new_output_begins_after_what_nobody_has(world: World) -> None:
-    """What all other readers had passed is deleted. It says so, and does not hold trimming back."""
+    """All other readers had passed the deleted blocks. The output reports that, and does not hold
+    trimming back.
+    """
     world.feed(4, {1: 6, 2: 6, 3: 6, 4: 6})
     world.log.trim(TopicPartition("p.totals.blocks.0", 0), 2)
     service = world.service()

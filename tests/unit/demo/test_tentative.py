@@ -1,4 +1,4 @@
-"""What tentative tolls must be: each planted wrong one is found."""
+"""Tests of the judge of tentative tolls: it finds each planted wrong one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_two_holes_in_a_long_window_any_in_a_short_one() -> None:
 
 
 def dense() -> pl.DataFrame:
-    """A report of every one of ten segments of b in each half second; those of a stay."""
+    """Return a report of each of ten segments of b in each half second; those of a stay."""
     rows = [
         (time_ms, time_ms // 50, time_ms * 7919 % 97, 1, 1, 0, time_ms // 50 % 10, 0)
         for time_ms in range(0, 20_000, 50)
@@ -133,7 +133,7 @@ def test_one_partition_is_read_a_bucket_further_than_the_other() -> None:
 
 
 def test_in_a_short_window_too() -> None:
-    """Of four buckets the last two are there in part, then one is missing, or none; not three."""
+    """Of four buckets the last two arrived in part, then one is missing, or none; not three."""
     small = road(dense(), SMALL_MS)
     for parts, after in ((((18, 1), (19, 0), (19, 2)), 19), (((19, 1), (20, 0), (20, 3)), 20)):
         assert judged(shown(torn(*parts, after=after, window_ms=SMALL_MS)), of=small) == []

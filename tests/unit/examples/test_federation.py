@@ -27,7 +27,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 def test_the_samples_of_the_three_are_one_story() -> None:
-    """What the stages make of each is a test on Spark."""
+    """A test on Spark runs the stages on each sample."""
     seen = []
     for region in ("north", "south"):
         speeds = f"{region}_speeds.jsonl"

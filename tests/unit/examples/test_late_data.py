@@ -1,4 +1,4 @@
-"""What becomes of the late record of ``examples/late_data``: what its README and its cases say."""
+"""Test of the late record of ``examples/late_data`` against its README and its cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lines(name: str) -> list[bytes]:
 
 
 def case(name: str) -> list[dict[str, Any]]:
-    """The rows that a stage gets, in the order of event time."""
+    """Return the rows that a stage gets, in the order of event time."""
     rows = [json.loads(line) for line in lines(f"tests/{name}/usage.jsonl")]
     return sorted(rows, key=lambda row: row["at"])
 
@@ -45,7 +45,7 @@ class Run:
             self.world.run(process)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What the stage gets, in the order of event time, which stands as ``at``."""
+        """Return the rows that the stage gets, in the order of event time, which is ``at``."""
         tables = self.world.view.stable().values()
         return [
             {"at": row["event_time"], "meter": row["meter"], "kwh": row["kwh"]}

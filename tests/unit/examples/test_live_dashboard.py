@@ -1,4 +1,4 @@
-"""What the example shows of a live answer."""
+"""Test of the example's view of a live answer."""
 
 from __future__ import annotations
 

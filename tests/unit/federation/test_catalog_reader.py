@@ -1,4 +1,4 @@
-"""What a reader of the catalogs makes of them."""
+"""Tests of the reader of catalogs."""
 
 from __future__ import annotations
 

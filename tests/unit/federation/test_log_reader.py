@@ -1,4 +1,4 @@
-"""What a reader of a federation's logs makes of them."""
+"""Tests of the reader of a federation's logs."""
 
 from __future__ import annotations
 

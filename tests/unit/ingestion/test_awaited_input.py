@@ -18,7 +18,7 @@ AT = TopicPartition("p.reports", 0)
 
 
 def read(world: World) -> IngestionService:
-    """A process that has read ten records of each partition."""
+    """Start a process and let it read ten records of each partition."""
     process = world.process()
     for partition in (0, 1):
         world.produce(partition, *(report(1_000 + i, 100 * partition + i) for i in range(10)))
@@ -110,7 +110,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_never_read_at_old_offsets(
 
 
 def test_a_topic_that_goes_while_it_is_read_makes_its_source_wait() -> None:
-    """Where the client notices nothing: it goes on at the old offsets."""
+    """The client notices nothing: it continues at the old offsets."""
     world = World()
     process = read(world)
     identity = world.log.topic_ids["p.reports"]

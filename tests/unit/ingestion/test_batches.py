@@ -28,7 +28,7 @@ def chunk(
     first: int = 0,
     arrived_ms: int = 2_000,
 ) -> Chunk:
-    """Records at offsets ``first``, ``first`` + 2 ...; ``(BEAT, text)`` is a heartbeat."""
+    """Return records at offsets ``first``, ``first`` + 2 ...; ``(BEAT, text)`` is a heartbeat."""
     values: list[bytes | None] = [
         b"ignored" if isinstance(record, tuple) else record for record in records
     ]

@@ -39,7 +39,7 @@ def log() -> LocalEventLog:
 
 
 def test_go_nowhere_before_they_are_flushed(log: LocalEventLog) -> None:
-    """What made them late may not be in the log yet."""
+    """The records that made them late may not be in the log yet."""
     letters = DeadLetters(log, "dead", 2)
     letters.add(CHUNK, 0, RecordRejected(RejectionReason.LATE, "late"))
     assert everything(log, "dead", 2) == []

@@ -35,7 +35,7 @@ class Numbers(World):
         super().__init__(partitions, **_file(*numbers), **source)
 
     def change(self, *numbers: int) -> None:
-        """The file says so from now on, and has its topics."""
+        """Change the numbers in the file, and create the topics."""
         self.pipeline = pipeline("p", **_file(*numbers), **self._facts)
         names = self.pipeline.topic_names
         for stream in self.pipeline.source_streams():
@@ -54,7 +54,7 @@ class Numbers(World):
                 process.step()
 
     def rows(self) -> list[int]:
-        """Of all streams, open buckets included."""
+        """Return the rows of all streams, open buckets included."""
         found: list[int] = []
         for view in self.views.values():
             view.closed()

@@ -63,7 +63,7 @@ def test_a_partition_that_is_added_is_read_by_its_shard() -> None:
 
 
 def test_a_silent_shard_goes_on_with_the_others() -> None:
-    """As a silent partition of a source without shards."""
+    """It behaves as an idle partition of a source without shards."""
     world = Shards(2, shards=2, idle_timeout=IdleTimeout(partition_ms=1_000))
     processes = world.start()
     for partition in range(2):

@@ -173,8 +173,8 @@ def test_an_unknown_id_waits_while_the_registry_is_away(
 
 
 def test_the_schema_may_be_named_in_a_header_and_refer_to_others(world: World) -> None:
-    """What Confluent's serializer writes that puts the GUID into a header; and a record without
-    framing beside it.
+    """Confluent's serializer writes the GUID into a header; beside it is a record without
+    framing.
     """
     road = {"type": "record", "name": "Road", "fields": [{"name": "name", "type": "string"}]}
     world.server.add(road, "road")

@@ -31,8 +31,8 @@ def test_says_which_is_missing() -> None:
 
 
 def test_takes_the_dead_letter_topic_of_the_catalog_whatever_the_input_takes() -> None:
-    """What is larger than can be sent comes cut; and the topic may have been made by
-    `anabranch topics --create`, before the input.
+    """A record that is too large is cut; and `anabranch topics --create` may have created the topic
+    before the input.
     """
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of, 3, config={"max.message.bytes": "20000000"})
@@ -101,7 +101,7 @@ def test_a_producers_time_needs_the_time_of_the_producer() -> None:
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_rejects_a_dead_letter_topic_that_is_compacted(policy: str) -> None:
-    """Of records with one key only the last would stay."""
+    """Compaction would keep only the last record of each key."""
     log, of = LocalEventLog(), pipeline("p")
     create_topics(log, of)
     log.admin().create([TopicSettings("p.reports.rejected", 1, config={"cleanup.policy": policy})])

@@ -19,7 +19,7 @@ _READY = (
     "s.write(state, s.Deployment(os.getpid(), 'p.yaml', 'k:1', None, True, ())); time.sleep(0.5);"
     " print('ready  kafka k:1', flush=True); time.sleep(600)"
 )
-"""As the supervisor does it: what it says comes after the file."""
+"""Code that acts as the supervisor, which prints its ready line after it has written the file."""
 
 
 def start(
@@ -53,7 +53,7 @@ def test_it_comes_back_when_all_is_ready_and_the_other_goes_on(tmp_path: Path) -
 
 
 def test_how_many_of_its_services_run_is_counted(tmp_path: Path) -> None:
-    """Of the run before there is a file, too, which says nothing of this one."""
+    """The file of the previous run says nothing of this one."""
     rows = (
         state_file.ProcessRow("kafka", "kafka", state="running"),
         state_file.ProcessRow("ingestion", "a", state="running"),

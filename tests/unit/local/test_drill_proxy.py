@@ -204,7 +204,7 @@ def test_a_new_connection_during_a_cut_is_open_and_unanswered_until_the_heal(
 
 
 def test_what_a_client_sent_before_it_gave_up_arrives_late(running: Running) -> None:
-    """As with a real network: the kernel goes on retransmitting for a process that is gone."""
+    """On a real network the kernel goes on retransmitting for an ended process, too."""
     running.cut(Cut())
     client = running.connect()
     client.sendall(b"given up")

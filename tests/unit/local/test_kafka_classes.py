@@ -1,4 +1,6 @@
-"""Where the archive of the broker's classes is: another Java or other jars have another one."""
+"""Tests of the path of the archive of the broker's classes: another Java or other jars have
+another.
+"""
 
 from __future__ import annotations
 

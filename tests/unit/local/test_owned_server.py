@@ -1,6 +1,4 @@
-"""What all servers of a local deployment have in common; each of them is tried for itself in
-the integration tests.
-"""
+"""Tests of what all servers of a local deployment share; integration tests try each server."""
 
 from __future__ import annotations
 

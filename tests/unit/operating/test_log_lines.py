@@ -1,4 +1,4 @@
-"""What ``anabranch logs`` shows."""
+"""Tests of the output of ``anabranch logs``."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class World:
         )
 
     def begin(self, replica: str, node: str) -> int:
-        """A process of the replica begins on a node."""
+        """Begin a process of the replica on a node."""
         writer = BoundaryWriter(
             self.log,
             "p.s.boundaries",

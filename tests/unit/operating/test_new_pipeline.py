@@ -1,4 +1,4 @@
-"""What ``anabranch init`` writes is a pipeline."""
+"""Test that ``anabranch init`` writes a valid pipeline."""
 
 from __future__ import annotations
 

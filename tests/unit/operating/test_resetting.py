@@ -1,4 +1,4 @@
-"""What ``anabranch reset`` deletes, on a log in memory."""
+"""Tests of what ``anabranch reset`` deletes, on a log in memory."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ ENVELOPE = (
 
 
 def changes(folder: Path, row: str, cdc: str = "debezium", more: str = "", time: str = "") -> str:
-    """The mistakes of a source of change events; empty: none."""
+    """Return the mistakes of a source of change events; empty if there are none."""
     (folder / "reading.avsc").write_text(row)
     text = FILE.replace("columns: COLUMNS", f"cdc: {cdc}{more}\n    columns: {{place: offset}}")
     text = text.replace("    event_time: TIME\n", time)

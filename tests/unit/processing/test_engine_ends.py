@@ -15,7 +15,7 @@ from anabranch.protocol.errors import EngineEnded
 
 
 def describe(path: Path, clock: VirtualClock, *during: str) -> str:
-    """What a new process of the node says."""
+    """Return the error's text in a new process of the node."""
     return str(EngineEnds(path, clock).describe(EngineEnded("it ended", during)))
 
 

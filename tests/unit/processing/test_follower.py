@@ -180,7 +180,7 @@ def test_a_missing_input_is_noticed_by_the_followers(stages: list[Stage]) -> Non
 
 
 def test_a_call_that_never_returns_ends_the_stage_and_is_named() -> None:
-    """As one of librdkafka's may, whose answer got lost."""
+    """A call of librdkafka whose answer was lost may block so."""
     returns = threading.Event()
 
     class Stuck:

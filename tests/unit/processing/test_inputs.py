@@ -1,4 +1,4 @@
-"""What is there of a stage's inputs, asked of a broker that takes its time."""
+"""Tests of a stage's inputs with a broker that answers slowly."""
 
 from __future__ import annotations
 

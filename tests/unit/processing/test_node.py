@@ -1,5 +1,5 @@
-"""What a node does about moves, with replicas that only wait, on a log in memory. Spark does
-not run.
+"""Tests of a node that follows moves, with replicas that only wait, on a log in memory, without
+Spark.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Waiting:
             self.begin()
 
     def begin(self) -> None:
-        """The node fails over to it."""
+        """Make the replica begin on this node."""
         replica = self.name.rpartition(".")[2]
         context = self._context
         BoundaryWriter(
@@ -108,7 +108,7 @@ class Idle:
         raise AssertionError("its replicas only wait")
 
     def check(self) -> None:
-        """It runs."""
+        """Do nothing: the engine runs."""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -212,7 +212,7 @@ def world(
 
 
 def shown(node: Node) -> dict[str, str]:
-    """The replicas beneath the node, as status shows them, and their states."""
+    """Return the states of the node's replicas, as status shows them."""
     node.step()
     stages: Any = node.status.detail["stages"]
     return {f"{each['stage']}.{each['replica']}": each["state"] for each in stages}
@@ -223,7 +223,7 @@ def becomes(node: Node, wanted: dict[str, str]) -> None:
 
 
 def fenced(world: World, by: str = NEW) -> Fenced:
-    """What the process that runs meets when the other one replaces it."""
+    """Return the error that a running process meets when another replaces it."""
     next(each for each in MADE if each._node == by and each.status.state == "standby").begin()
     return Fenced(f"{by} replaced this one")
 

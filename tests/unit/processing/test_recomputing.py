@@ -84,7 +84,7 @@ class Writer:
 
 
 class Disk:
-    """Of the replica: batch n has read, and closed, bucket n + 1."""
+    """Disk of the replica: batch n has read, and closed, bucket n + 1."""
 
     def __init__(self) -> None:
         self.timeline: Timeline | None = None
@@ -189,7 +189,7 @@ class World:
         )
 
     def run(self, replica: str, query: RangeQuery) -> None:
-        """Gives what it reads; batch n of a stateful one ended at bucket n + 1."""
+        """Emit what the query reads; batch n of a stateful query ended at bucket n + 1."""
         begin = self.disk.directories[query.name]
         self.begun.append(begin)
         start: dict[str, Any] = dict(INITIAL) | (
@@ -238,7 +238,7 @@ class World:
         self.log.admin().delete_before(below)
 
     def trim_below_snapshot(self, stream: str, forgotten: int) -> None:
-        """The boundary log is trimmed below a log snapshot."""
+        """Trim the boundary log below a log snapshot."""
         for writer in (self.input, self.first, self.second):
             writer.boundary.poll()
         trim_below_snapshot(
@@ -264,7 +264,7 @@ class World:
         return [(answer.outcome, answer.reason) for answer in self.answers()]
 
     def readable(self, first: int, last: int) -> list[int]:
-        """The stable buckets that can be read whole."""
+        """Return the stable buckets that can be read entirely."""
         following = BoundaryReader(
             self.log, self.names.boundaries(STAGE), self.pipeline.stream_writers(STAGE)
         )
@@ -526,9 +526,7 @@ def test_a_replica_with_a_branch_begins_nothing(world: World) -> None:
 
 
 def test_where_a_peer_cannot_be_looked_at_the_ask_is_believed(world: World) -> None:
-    """By the rights of each replica's principal it may write its own blocks, and look at no
-    peer's.
-    """
+    """A replica's principal may write its own blocks, and may not read a peer's."""
     world.log.topics.pop(world.names.blocks(STAGE, "0"))
     recomputing = with_request(world, replica="1")
     world.clock.sleep_ms(3_000)

@@ -38,7 +38,9 @@ TRAITS = pytest.mark.parametrize(
 
 
 def in_a_batch() -> tuple[World, Process, str, list[Offset]]:
-    """A branch that has begun a batch and not finished it: its name, and what the batch reads."""
+    """Return a branch that has begun a batch and not finished it: its name, and what the batch
+    reads.
+    """
     world, process = failing()
     branch = process.runner.branch
     assert branch is not None

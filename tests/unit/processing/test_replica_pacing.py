@@ -32,8 +32,8 @@ MAX_DELAY_MS = 3_000
 
 @dataclass
 class Work:
-    """What a query has left to do of a batch, or of its start; batches are asked for when
-    there is none.
+    """Remaining work of a query on a batch, or on its start; the query asks for a batch when there
+    is none.
     """
 
     left_ms: float = 0
@@ -96,7 +96,7 @@ class Cores:
         return self.due - self.output.log_state.upto
 
     def longest_ms(self, first_ms: int, last_ms: int = 10**9) -> int:
-        """The longest delay of a bucket that ended in this time."""
+        """Return the longest delay of a bucket that ended in this time."""
         return max(
             ms
             for bucket, ms in self.shown_ms.items()
@@ -157,7 +157,7 @@ class Cores:
 
 
 def failed(core: Cores, cut_s: int = 12) -> None:
-    """``a`` was away for so long, and is back."""
+    """Cut input ``a`` off for that long, and heal it."""
     core.run(10_000)
     assert core.state() is ReplicaState.STABLE
     core.cut = True

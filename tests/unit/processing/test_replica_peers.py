@@ -245,7 +245,7 @@ class TestSync:
         )
 
     def test_a_fork_while_the_disk_is_busy(self) -> None:
-        """What the stable query was when it began says nothing of the successor."""
+        """The stable query at the sync's start says nothing of the successor."""
         world, process = running()
         world.close("b", 9, 7, 9)
         process.runner.tick()

@@ -87,7 +87,7 @@ class Random(Relay):
         )
 
     def check_records(self) -> None:
-        """What any reader may rely on."""
+        """Check what any reader may rely on."""
         log_state = LogState(["0"])
         branches = [(-1, -1)]
         for offset, entry in enumerate(self.world.entries()):

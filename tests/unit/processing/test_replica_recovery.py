@@ -111,7 +111,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def last_base(stage: Stage, replica: str) -> int | None:
-    """Of the replica's base records the last one's bucket."""
+    """Return the bucket of the replica's last base record."""
     from anabranch.codec import boundary_records
     from anabranch.ports import TopicPartition
 
@@ -351,7 +351,7 @@ def test_what_a_new_stage_makes_then_is_whole_from_there_on(stage: Stage) -> Non
 
 
 def whole(stage: Stage) -> dict[int, int]:
-    """The rows of a stage that began late, after bucket 6."""
+    """Return the rows of a stage that began late, after bucket 6."""
     source = Source.__new__(Source)
     source.rows = {bucket: rows for bucket, rows in stage.source.rows.items() if bucket > 6}
     return {bucket: rows for bucket, rows in source.expected(16).items() if bucket > 6 + AHEAD}
@@ -362,7 +362,7 @@ def whole(stage: Stage) -> dict[int, int]:
 def test_what_a_new_stage_gives_up_stays_given_up_after_a_restart(
     stage: Stage, replica: str, steps: int
 ) -> None:
-    """Of the process itself, or of a peer that copies its checkpoint on the way."""
+    """The process itself restarts, or a peer that copies its checkpoint meanwhile."""
     stage.source.close(16, *range(1, 17))
     stage.source.trim(6)
     first = stage.start("0", horizon_buckets=AHEAD)
@@ -429,7 +429,7 @@ class Points:
 
 @pytest.mark.parametrize("again", [0, 1, 2])
 def test_a_crash_at_any_point_of_a_failover_from_a_peer(tmp_path: Path, again: int) -> None:
-    """Of the copy too; the second time in the failover after it."""
+    """The crash may hit the copy, too; the second one hits the next failover."""
     at, crashed = 0, True
     while crashed:
         at += 1
@@ -544,8 +544,9 @@ def test_many_restarts_need_no_more_room(stage: Stage) -> None:
 
 
 def failed_over(stage: Stage) -> FileReplica:
-    """Of a passive replica: one process was at 20 when it was killed, another replaced it with a
-    copy of what the first had at 12, closed 24, and has lost its disk; the first begins again.
+    """Fail a passive replica over: one process was at 20 when it was killed, another replaced it
+    with a copy of what the first had at 12, closed 24, and has lost its disk; the first begins
+    again.
     """
     zero = stage.start("0", disk="zero")
     for upto in range(2, 21, 2):
@@ -598,12 +599,12 @@ def test_ti7_where_the_blocks_after_that_are_gone_it_goes_on_under_a_base_record
 
 
 def backed_up(stage: Stage, horizon_buckets: int = AHEAD) -> FileReplica:
-    """A process of a stage with ``upstream_backup``."""
+    """Start a process of a stage with ``upstream_backup``."""
     return stage.start("0", disk="d", horizon_buckets=horizon_buckets, ha="upstream_backup")
 
 
 def last_of_all(stage: Stage, horizon_buckets: int) -> None:
-    """A stage with ``upstream_backup`` has closed 20, and loses its disk; there is more input."""
+    """Let a stage with ``upstream_backup`` close 20 and lose its disk, and add more input."""
     for upto in range(2, 21, 2):
         stage.source.close(upto, upto - 1, upto)
     first = backed_up(stage, horizon_buckets)
@@ -616,7 +617,7 @@ def last_of_all(stage: Stage, horizon_buckets: int) -> None:
 def test_cm1_a_state_horizon_that_is_too_short_stops_one_process_after_the_other(
     stage: Stage,
 ) -> None:
-    """What it has closed is right, and nothing is added to it."""
+    """Its closed results are right, and nothing is added to them."""
     last_of_all(stage, 1)
     for _ in range(4):
         again = backed_up(stage, 1)
@@ -681,12 +682,14 @@ def test_sh6_who_comes_back_begins_where_input_is_kept(stage: Stage, committed: 
 
 
 def forgetful(stage: Stage, complete: int) -> FileReplica:
-    """A process of a stage with ``amnesia``."""
+    """Start a process of a stage with ``amnesia``."""
     return stage.start("0", disk="d", horizon_buckets=AHEAD, ha="amnesia", complete=complete)
 
 
 def dies_before_its_commit(stage: Stage, complete: int) -> FileReplica:
-    """A process of a stage with ``amnesia`` whose first record is in the log."""
+    """Start a process of a stage with ``amnesia`` and end it once its first record is in
+    the log.
+    """
     made = forgetful(stage, complete)
     assert made.batch == -1
     assert made.step()

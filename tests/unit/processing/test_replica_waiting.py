@@ -59,7 +59,7 @@ def gate() -> Iterator[Gate]:
 
 
 def all_go_on(world: World, process: Process, name: str) -> None:
-    """What the other threads of the service do, while one of them waits."""
+    """Do what the other threads of the service do while one of them waits."""
     runner, upto = process.runner, process.inputs[name].log_state.upto
 
     def supervise() -> None:

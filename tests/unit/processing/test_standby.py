@@ -85,7 +85,7 @@ class World:
         )
 
     def run(self, timeline: Timeline, batches: int) -> None:
-        """The primary has committed so many batches, each of which reads ten buckets."""
+        """Commit so many batches as the primary, each of which reads ten buckets."""
         shutil.rmtree(self.primary.directory(timeline.name), ignore_errors=True)
         spark_files.fill(self.primary.directory(timeline.name), batches)
         self.primary.write(timeline)
@@ -145,7 +145,7 @@ def test_what_it_finds_is_durable_before_it_counts(
 def test_what_is_committed_after_the_sync_does_not_count(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a process that was replaced and does not know it, in the same directory."""
+    """A replaced process that does not know it commits in the same directory."""
     made = world.disk("1", "0")
     spark_files.fill(made.directory(FIRST.name), 3)
     made.write(FIRST)
@@ -249,7 +249,7 @@ def test_who_slept_while_it_copied_takes_nothing_from_its_replacement(
 
 
 def fail_over(disk: ReplicaDisk, epoch: int) -> Timeline:
-    """A process of the replica begins ``epoch`` from what is on its disk."""
+    """Begin ``epoch`` with a process of the replica from what is on its disk."""
     own, name = disk.newest(), timeline_name(epoch, 0)
     assert own is not None
     disk.copy(own.name, name)
@@ -443,7 +443,7 @@ def test_what_goes_wrong_while_copying_ends_the_process(
 
 
 def test_a_primary_goes_on_with_the_log_that_it_has_read(world: World) -> None:
-    """What was cut off the chain before it stood by, and while it did, is known to it."""
+    """It knows what was cut off the chain before it stood by, and meanwhile."""
 
     def record(writer: BoundaryWriter, ident: BatchId, prev: BatchId | None, bucket: int) -> None:
         writer.append(BoundaryRecord("0", writer.epoch, ident, prev, bucket))

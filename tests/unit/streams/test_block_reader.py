@@ -48,8 +48,8 @@ class World:
         return part
 
     def put(self, part: Part, value: bytes | None, **changes: Any) -> None:
-        """A record of ``part``'s partition with a block header like that of its first block,
-        but for ``changes``.
+        """Append a record to ``part``'s partition with a block header like its first block's,
+        except ``changes``.
         """
         fields = {
             "bucket": part.bucket,
@@ -113,7 +113,7 @@ def test_a_row_that_is_larger_than_a_record_comes_back_from_its_segments(
 
 
 def test_segments_that_do_not_make_a_block_are_missing_data(world: World) -> None:
-    """What another participant has written need not be what a writer of ours writes."""
+    """Another participant's writer may write anything."""
     whole, part = encode_block(rows(0, 3)), world.write(4, rows(0, 3))
     for number, value in enumerate([whole[:50], None, whole[60:]]):
         world.put(part, value, number=number, attempt="e" * 16, is_continued=number < 2)
@@ -164,7 +164,7 @@ class TestGarbage:
         assert numbers(world.reader.read("0", [part])) == [0, 1, 2]
 
     def test_of_the_same_attempt_for_another_bucket(self, world: World) -> None:
-        """What a task gathered for two buckets interleaves."""
+        """The blocks that a task writes for two buckets interleave."""
         first = world.write(4, rows(0, 1))
         world.put(first, encode_block(rows(50, 1)), bucket=5, number=1)
         world.put(first, encode_block(rows(1, 1)), number=2)

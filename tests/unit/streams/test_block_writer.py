@@ -1,4 +1,4 @@
-"""What a block writer says it wrote is what stands in the log."""
+"""Tests that the parts of a block writer name what is in the log."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def log_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 def test_why_a_record_is_rejected_is_logged(
     log: LocalEventLog, reader: BoundaryReader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What restarts and repeated writes bring about is no warning."""
+    """Rejections that restarts and repeated writes cause are not logged as warnings."""
     caplog.set_level(logging.DEBUG, "anabranch.boundaries")
     append(
         log,
@@ -302,7 +302,7 @@ def test_a_trimmed_log_is_read_from_its_first_snapshot_on(log: LocalEventLog) ->
 def test_the_listener_is_given_the_logs_time_of_what_was_read_from_there_on(
     log: LocalEventLog,
 ) -> None:
-    """Of what stood before the log snapshot it is not known any more."""
+    """The times of records before the log snapshot are unknown."""
     assert isinstance(log.clock, VirtualClock)
     first = BoundaryReader(log, AT.topic, ["0"])
     begin_ms = log.clock.now_ms()

@@ -1,4 +1,4 @@
-"""What replicas elsewhere say is heard when their cluster answers, and nobody waits for it."""
+"""Tests that control topics on another cluster are read once it answers, without waiting for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is gone of the blocks after a position."""
+"""Tests of which blocks after a position are missing."""
 
 from __future__ import annotations
 
@@ -72,9 +72,7 @@ def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:
-    """What a new reader leaves out: what nobody has of it, in any partition, and what is not
-    described any more.
-    """
+    """A new reader leaves out what no replica has, in any partition, and what no log describes."""
     reader = log.reader()
     assert last_gone(reader, lambda writer: f"s.{writer}", log_state()) == 0
     assert last_gone(reader, lambda writer: f"s.{writer}", LogState("0")) == 0

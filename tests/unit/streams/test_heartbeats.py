@@ -114,7 +114,7 @@ def test_what_could_not_be_sent_is_sent_later_with_what_is_true_then(
 
 
 class SilentWriter(LocalLogWriter):
-    """Of a broker that takes nothing and rejects nothing, until it answers."""
+    """Writer to a broker that neither accepts nor rejects anything until it answers."""
 
     is_silent = True
 
@@ -172,7 +172,7 @@ def test_a_broker_that_does_not_answer_holds_the_manager_up_for_a_moment_only(
 def test_a_rejection_that_is_reported_later_is_no_news(
     log: LocalEventLog, clock: VirtualClock, error: type[AnabranchError]
 ) -> None:
-    """Of a heartbeat that was under way; and one that a writer rejects at all."""
+    """The heartbeat was in flight, or the writer rejects it itself."""
     silent = SilentWriter(log)
     log.writer = lambda: silent  # type: ignore[method-assign]
     sender = HeartbeatSender(log, TOPIC, clock)

@@ -1,4 +1,4 @@
-"""What is different about the streams of other owners, for whoever reads them."""
+"""Tests of how streams of other owners are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def readers_of(keys: list[str]) -> Pipeline:
 
 
 def closed_by(key: SigningKey | None) -> LocalEventLog:
-    """A log in which the owner has closed three buckets."""
+    """Return a log in which the owner has closed three buckets."""
     clock = VirtualClock()
     log, topic = LocalEventLog(clock), TopicNames("theirs").boundaries("means")
     log.admin().create([topic_settings("boundaries", topic)])
@@ -86,7 +86,7 @@ def test_a_log_elsewhere_is_opened_by_a_thread_of_its_own_with_the_same_rules() 
 
 
 def test_a_published_stream_is_judged_alike_by_its_owner_and_its_readers() -> None:
-    """By who may sign it, and by the broker's times, in whoever's process."""
+    """Signers and the broker's times decide, in every process."""
     clock = VirtualClock()
     world = SoldStream(LocalEventLog(clock), clock, SeededEntropy(1))
     owned = OwnedStream("north", world.text.pipeline, world.text.entity)

@@ -42,7 +42,7 @@ def test_a_stage_that_was_sold_is_read_by_who_believes_its_owner(sold: SignedStr
 
 
 def test_keys_of_the_owner_alone_lose_it(sold: SignedStream) -> None:
-    """What ``participant`` is for."""
+    """The field ``participant`` is needed for this."""
     with closing(sold.read(keys=[sold.keys["north"].public.hex()])) as reader:
         assert reader.log_state.upto == 2
         assert reader.counts["off_chain"] == 2

@@ -16,8 +16,8 @@ from anabranch.adapters.disk.spark_checkpoint_files import (
 from harness import spark_files
 
 LAST = 5
-"""Of the committed batches in ``checkpoint``; batch 2 has a snapshot of the state, batch 6
-has a plan.
+"""Last of the committed batches in ``checkpoint``; batch 2 has a snapshot of the state, batch 6 has
+a plan.
 """
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_log_file(checkpoint: Path, folder: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", HOW)
 def test_a_damaged_change_of_the_state(checkpoint: Path, how: str) -> None:
-    """What is made on top of it is no good either, up to the next snapshot."""
+    """Changelogs that build on the damaged one are useless, too, up to the next snapshot."""
     spoil(only(checkpoint, "state/0/1/5_*.changelog"), how)
     assert newest(checkpoint) == 3
     spoil(only(checkpoint, "state/0/0/2_*.changelog"), how)

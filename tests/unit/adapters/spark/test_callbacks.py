@@ -29,8 +29,8 @@ c.sendall(b'call\\n'); print(c.recv(9), flush=True)
 
 
 def answered(pid_of: str, program: str = CALLS) -> bytes:
-    """What the server reads of a call by another process. ``pid_of``: the process that it
-    takes calls from.
+    """Return what the server reads of a call by another process. ``pid_of``: the process whose
+    calls it accepts.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)

@@ -1,4 +1,4 @@
-"""What a node's Spark is told where its tasks run elsewhere."""
+"""Tests of the settings of a node whose Spark runs its tasks on a cluster."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_master_that_has_gone_before_it_could_be_watched_has_gone() -> None:
 
 
 def _operator(checkpoint: Path, operator: int, metadata: str, stores: dict[str, Any]) -> Path:
-    """As Spark writes it on the node's machine."""
+    """Write an operator's state as Spark does on the node's machine."""
     folder = checkpoint / "state" / str(operator)
     for path, text in (
         (folder / "_metadata" / metadata, f"v2\n{json.dumps(stores)}"),

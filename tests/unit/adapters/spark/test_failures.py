@@ -1,4 +1,4 @@
-"""What a query died of, as the person who wrote its function is told."""
+"""Tests of the text by which the author of a function learns why the query failed."""
 
 from __future__ import annotations
 

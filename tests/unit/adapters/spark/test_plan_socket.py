@@ -14,7 +14,7 @@ from anabranch.adapters.system.scratch import Scratch
 
 
 class Answers:
-    """What the server was asked; answers with a count, or raises."""
+    """Planner that notes its requests and answers with a count, or raises."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, dict[str, Any]]] = []

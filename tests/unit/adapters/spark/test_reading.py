@@ -1,4 +1,4 @@
-"""What a task reads: the rows of its split."""
+"""Tests of a task's input: the rows of its split."""
 
 from __future__ import annotations
 

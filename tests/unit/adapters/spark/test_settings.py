@@ -1,4 +1,4 @@
-"""What a node's Spark may take."""
+"""Tests of the settings of a node's Spark."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the sink does around a batch: blocks, then the record, then Spark may commit. Frames
-are stand-ins for Spark's.
+"""Tests of the sink around a batch: blocks, then the record, then Spark may commit. Frames are
+stand-ins for Spark's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Frame:
 
     tasks: list[pa.Table]
     driver_rows_max: int = 1 << 40
-    """Where it is more, Spark's driver does not take it."""
+    """Number of rows above which Spark's driver rejects the result."""
 
     def selectExpr(self, everything: str, number: str) -> Frame:  # noqa: N802 - Spark's name
         assert everything == "*"
@@ -94,7 +94,7 @@ class Frame:
 
 
 class TooMuchForTheDriverError(Py4JJavaError):  # type: ignore[misc]  # without types
-    """What PySpark raises then, without Java."""
+    """Stand-in for PySpark's error in that case, without Java."""
 
     def __init__(self) -> None:
         Exception.__init__(self)
@@ -109,7 +109,7 @@ class TooMuchForTheDriverError(Py4JJavaError):  # type: ignore[misc]  # without 
 
 @dataclass
 class _Context:
-    """Of a task of Spark."""
+    """Stand-in for the context of a Spark task."""
 
     number: int
 
@@ -204,7 +204,7 @@ class Bench:
         assert not self.sink.runs_again()
 
     def rows(self) -> dict[int, int]:
-        """What the parts of the last batch hold, by bucket."""
+        """Return the rows of the last batch's parts, by bucket."""
         reader = BlockReader(self.log, lambda _: OUT.topic, self.clock)
         tables = reader.read_parts("0", self.driver.parts)
         found: dict[int, int] = {}
@@ -286,7 +286,7 @@ class TestBatch:
     def test_results_that_were_few_for_their_rows_are_expected_to_stay_few(
         self, bench: Bench
     ) -> None:
-        """As those of windows are: 10 of 1 000 rows, so 20 000 of 2 million."""
+        """Windows give 10 results for 1 000 rows, so 20 000 for 2 million."""
         by_tasks = []
         for batch, rows in enumerate((1_000, 0, 100 * DRIVER_ROWS_MAX, 101 * DRIVER_ROWS_MAX)):
             bench.driver.rows = rows

@@ -159,7 +159,7 @@ class Daemon:
         assert read_int(self._file) == SpecialLengths.END_OF_STREAM
 
     def last_words(self) -> str:
-        """What is printed when Java closes the connection, and then all."""
+        """Close the connection as Java does, then everything. Return what was printed."""
         self._file.close()
         self._connection.close()
         wait_until(lambda: not Path(f"/proc/{self.worker}").exists(), 60, "it ends")
