@@ -29,7 +29,6 @@ _KEYS: Final = (
     "rate_max",
     "settle",
     "notice",
-    "options",
 )
 _STREAM: Final = ("pipeline", "name", "bucket")
 _TIER: Final = ("availability_ppm", "price")
@@ -48,7 +47,6 @@ delay: 3s                        # what comes later after the end of its bucket 
 rate_max: 1000                   # rows in a second that are paid at most
 settle: 1m
 notice: 1d
-options: {support: office hours} # agreements that no rule reads; may be left out
 """
 """Example file, to start from."""
 
@@ -96,13 +94,6 @@ class StreamTerms(Terms):
             )
         return tuple(found)
 
-    def options(self, top: dict[str, Any]) -> tuple[str, ...]:
-        """Return the agreements that no rule reads, as sorted ``NAME=TEXT``."""
-        raw = self.mapping(top.get("options", {}), ("options",), None)
-        return tuple(
-            sorted(f"{name}={self.text(each, ('options', name))}" for name, each in raw.items())
-        )
-
 
 class _ContentReader(StreamTerms):
     """Reader of one file. Its result counts only if it noted no mistakes."""
@@ -130,5 +121,4 @@ class _ContentReader(StreamTerms):
             rate_max=self.whole(top, ("rate_max",), RATE_MAX),
             settle_ms=self.length(top, ("settle",)),
             notice_ms=self.length(top, ("notice",)),
-            options=self.options(top),
         )

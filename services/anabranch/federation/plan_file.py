@@ -34,7 +34,6 @@ _KEYS: Final = (
     "deadline",
     "min_hold",
     "gain_permille",
-    "options",
 )
 _PLAN: Final = ("at_sender", "stream", "payment", "tiers", "delay", "rate_max")
 
@@ -111,7 +110,6 @@ class _MovementReader(StreamTerms):
             deadline_ms=self.length(top, ("deadline",)),
             min_hold_ms=self.length(top, ("min_hold",)),
             gain_permille=self.whole(top, ("gain_permille",), GAIN_PERMILLE_MAX),
-            options=self.options(top),
         )
 
     def _plans(self, value: object) -> tuple[Plan, ...]:

@@ -17,7 +17,6 @@ from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.federation.audit import Fault, Finding
 from anabranch.protocol.federation.content_contracts import (
-    OPTIONS_MAX,
     TIERS_MAX,
     ContentContract,
     SuggestedContract,
@@ -133,14 +132,13 @@ def test_the_largest_of_each_kind_fits() -> None:
     findings = tuple(Finding(2**62, Fault.WRONG_RESULT) for _ in range(FINDINGS_MAX))
     terms = content(
         tiers=tuple(Tier(999_999 - number, 10**12) for number in range(TIERS_MAX)),
-        options=tuple(f"{number:02}={'x' * 200}" for number in range(OPTIONS_MAX)),
     )
     stages = tuple(f"{number:02}{'s' * 61}" for number in range(STAGES_MAX))
     plan = Plan(stages, name[:63], stages[0], terms.payment, terms.tiers, 2**53, 10**9)
     for statement in (
         contract(tasks=tasks),
         terms,
-        plans(plans=(plan,) * PLANS_MAX, options=terms.options),
+        plans(plans=(plan,) * PLANS_MAX),
         replace(SUGGESTED, terms=terms),
         offer(1, *offered),
         started(answer(1, *taken)),

@@ -47,7 +47,6 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
         rate_max=1_000,
         settle_ms=60_000,
         notice_ms=86_400_000,
-        options=("support=office hours",),
     )
 
 
@@ -73,7 +72,6 @@ def test_a_file_is_for_a_stream_if_it_has_a_sender_or_a_receiver(tmp_path: Path)
         ("rate_max: 1000", "rate_max: 0", "rate_max: 0, not within 1"),
         ("settle: 1m", "", "settle"),
         ("from: 2026-12-01T00:00:00Z", "from: soon", "valid.from: 'soon' is not a time"),
-        ("{support: office hours}", "[a]", "options: a mapping is wanted"),
     ],
 )
 def test_a_mistake_is_reported_with_its_key(tmp_path: Path, old: str, new: str, says: str) -> None:

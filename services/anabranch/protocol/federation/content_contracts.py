@@ -42,9 +42,6 @@ from anabranch.protocol.identifiers import checked_name
 TIERS_MAX: Final = 16
 """Of one contract: bounds what a reader holds of a foreign record."""
 
-OPTIONS_MAX: Final = 16
-"""The same."""
-
 RATE_MAX: Final = 10**9
 """Messages in a second: what is due for a period stays below forty digits."""
 
@@ -99,9 +96,7 @@ class StreamSides:
 
 @dataclass(frozen=True, slots=True)
 class ContentContract(StreamSides):
-    """One version of a contract for a stream. ``options`` are agreements that no rule reads,
-    as sorted ``name=value``.
-    """
+    """One version of a contract for a stream."""
 
     SIGNED_AS: ClassVar[str] = "content contract"
 
@@ -127,7 +122,6 @@ class ContentContract(StreamSides):
     """Length of a period: a whole number of buckets."""
     notice_ms: int
     """From a notice to the end of the contract."""
-    options: tuple[str, ...] = ()
 
     @property
     def entity(self) -> str:
@@ -211,10 +205,6 @@ def content_defects(contract: ContentContract) -> Iterator[str]:
             checked_name("stream", contract.entity)
         except ConfigurationError as error:
             yield str(error)
-    if len(contract.options) > OPTIONS_MAX:
-        yield f"options: {len(contract.options)}, at most {OPTIONS_MAX}"
-    if list(contract.options) != sorted(set(contract.options)):
-        yield "options: not sorted, or one stands twice"
     yield from _amount_defects(contract)
     yield from _tier_defects(contract.tiers)
 

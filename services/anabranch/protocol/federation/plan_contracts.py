@@ -96,8 +96,6 @@ class MovementContract(StreamSides):
     """Oracles propose and agree only to what is better by so much, so that noise does not
     switch plans.
     """
-    options: tuple[str, ...] = ()
-    """Agreements that no rule reads, as sorted ``name=value``."""
 
     @property
     def delay_ms_max(self) -> int:
@@ -137,7 +135,6 @@ class MovementContract(StreamSides):
             terms.rate_max,
             self.settle_ms,
             self.notice_ms,
-            self.options,
         )
 
 

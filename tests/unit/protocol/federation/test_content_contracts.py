@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.content_contracts import (
-    OPTIONS_MAX,
     RATE_MAX,
     TIERS_MAX,
     Delivered,
@@ -60,8 +59,6 @@ def test_the_receiver_pays() -> None:
         ({"notice_ms": -1}, "notice_ms"),
         ({"rate_max": 0}, "rate_max"),
         ({"rate_max": RATE_MAX + 1}, "rate_max"),
-        ({"options": ("b", "a")}, "options"),
-        ({"options": tuple(f"{n:02}" for n in range(OPTIONS_MAX + 1))}, "options: 17"),
         ({"tiers": ()}, "tiers: 0"),
         ({"tiers": tuple(Tier(900_000 - n, 5) for n in range(TIERS_MAX + 1))}, "tiers: 17"),
         ({"tiers": (Tier(1_000_001, 5),)}, "tiers: 5 from 1000001"),

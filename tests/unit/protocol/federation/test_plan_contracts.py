@@ -70,7 +70,7 @@ def test_mc1_mc2_what_no_contract_is(changes: dict[str, Any], text: str) -> None
     ("changes", "is_one"),
     [
         ({"version": 2, "plans": (replace(PLAIN, tiers=(Tier(0, 1),)), SLOW, ALL)}, True),
-        ({"gain_permille": 1, "min_hold_ms": 9, "valid_to_ms": 99, "options": ("a=b",)}, True),
+        ({"gain_permille": 1, "min_hold_ms": 9, "valid_to_ms": 99}, True),
         ({"plans": (PLAIN, SLOW)}, False),
         ({"plans": (replace(PLAIN, delay_ms_max=1), SLOW, ALL)}, False),
         ({"plans": (replace(PLAIN, stream="other"), SLOW, ALL)}, False),
