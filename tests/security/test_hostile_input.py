@@ -56,6 +56,7 @@ from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import MIB
 from harness import boundary_logs, catalogs, sources
 from harness.markets import CONTRACT, signature
+from harness.protobuf_messages import message_class, schema_of
 from harness.registries import alone
 
 HERE = Path(__file__).parent
@@ -174,6 +175,16 @@ ANY_WRITER = {
 """A schema of a writer that has what claims the most: all of it is skipped."""
 
 
+MESSAGES = schema_of(
+    """syntax = "proto3"; message report {
+      optional int64 time = 1; int64 car = 2; double speed = 3; string road = 4; int32 lane = 5;
+      bool seen = 6; repeated report more = 7; map<string, report> named = 8;
+    }"""
+)
+"""A schema of a writer whose messages contain themselves."""
+REPORT = message_class(MESSAGES, "report")
+MESSAGE = REPORT(time=1_000, car=1, speed=61.25, road="I-95", lane=2, seen=True, more=[REPORT()])
+
 TABLE = pa.table({"car": [1, 2], "road": ["a", None], "raw": [b"x", b""], "event_time": [1, 2]})
 BEAT = Heartbeat("processing", "totals", "0", 1, "running", 1, 0)
 READINGS = {
@@ -190,6 +201,18 @@ READINGS = {
         bytes.fromhex("0000000001")
         + bytes.fromhex("0200" + "0400" + "02026102027800")
         + bytes.fromhex("02d00f02000000000000f03f02610401"),
+        RECORD_BYTES_MAX,
+    ),
+    "json_schema": Reading(
+        edge("json_schema", lambda _: alone("{}")),
+        RecordRejected,
+        bytes.fromhex("0000000001") + sources.report(1_000),
+        RECORD_BYTES_MAX,
+    ),
+    "protobuf": Reading(
+        edge("protobuf", lambda _: MESSAGES),
+        RecordRejected,
+        bytes.fromhex("0000000001") + b"\0" + MESSAGE.SerializeToString(),
         RECORD_BYTES_MAX,
     ),
     "block": Reading(block, RemoteProtocolError, encode_block(TABLE)),

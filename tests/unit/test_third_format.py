@@ -78,6 +78,8 @@ class CsvCodec:
 class CsvFormat:
     has_extra_fields = False
     schema_kind = None
+    is_written = True
+    needs_registry = False
 
     def decoder(
         self, record: RecordSchema, _: ExtraFields, _schema_of: SchemaOf | None, /
@@ -118,7 +120,7 @@ def test_the_pipeline_file_and_its_check_ask_the_table(folder: Path) -> None:
     ]
     with pytest.raises(
         ConfigurationError,
-        match="works only with format json; in csv a record has just its schema's fields",
+        match="works only with format json, json_schema; in csv a record has just its schema's",
     ):
         loaded(folder, PIPELINE.replace("format: csv\n", "format: csv\n    extra_fields: reject\n"))
 

@@ -25,6 +25,8 @@ class AvroFormat:
 
     has_extra_fields: Final = False
     schema_kind: Final = "AVRO"
+    is_written: Final = True
+    needs_registry: Final = False
 
     def decoder(
         self, record: RecordSchema, _: ExtraFields, schema_of: SchemaOf | None, /

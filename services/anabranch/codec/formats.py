@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from anabranch.codec.avro_format import AvroFormat
 from anabranch.codec.json_format import JsonFormat
+from anabranch.codec.json_schema_format import JsonSchemaFormat
+from anabranch.codec.protobuf_format import ProtobufFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,13 +57,22 @@ class Format(Protocol):
     def schema_kind(self) -> SchemaKind | None:
         """Kind of the schemas of a registry that its values name; None: they name none."""
 
+    @property
+    def is_written(self) -> bool:
+        """Whether outputs may have it, and ``anabranch produce``."""
+
+    @property
+    def needs_registry(self) -> bool:
+        """Whether nothing can be read without a registry."""
+
     def decoder(
         self, record: RecordSchema, extra_fields: ExtraFields, schema_of: SchemaOf | None, /
     ) -> ValueDecoder:
         """Of the values of a source.
 
         Raises:
-            ConfigurationError: an older version of the record cannot be read as the newest.
+            ConfigurationError: an older version of the record cannot be read as the newest, or
+                there is no registry and the format needs one.
         """
 
     def encoder(self, columns: pa.Schema, name: str, register: Register | None, /) -> ValueEncoder:
@@ -82,4 +93,9 @@ class Format(Protocol):
         """
 
 
-FORMATS: Final[dict[str, Format]] = {"json": JsonFormat(), "avro": AvroFormat()}
+FORMATS: Final[dict[str, Format]] = {
+    "json": JsonFormat(),
+    "avro": AvroFormat(),
+    "json_schema": JsonSchemaFormat(),
+    "protobuf": ProtobufFormat(),
+}

@@ -20,6 +20,8 @@ class JsonFormat:
 
     has_extra_fields: Final = True
     schema_kind: Final = None
+    is_written: Final = True
+    needs_registry: Final = False
 
     def decoder(
         self, record: RecordSchema, extra_fields: ExtraFields, _: SchemaOf | None, /

@@ -53,6 +53,8 @@ from anabranch.protocol.errors import ConfigurationError, RecordRejected, Reject
 from anabranch.protocol.limits import RECORD_DEPTH_MAX, RECORD_ITEMS_MAX
 
 ExtraFields = Literal["ignore", "reject"]
+Logical = Callable[[Field, object], Any]
+"""Makes a field's value of what JSON has for it, where JSON lacks its type. Raises UnfitError."""
 
 _TYPES: Final[dict[str, Any]] = {
     "int": Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)],
@@ -96,8 +98,17 @@ class _Anything(type):
 class JsonDecoder:
     """Decodes the records of one schema."""
 
-    def __init__(self, record: RecordSchema, extra_fields: ExtraFields = "ignore") -> None:
+    def __init__(
+        self,
+        record: RecordSchema,
+        extra_fields: ExtraFields = "ignore",
+        logical: Logical | None = None,
+    ) -> None:
+        """``logical`` makes the values of times, decimals and others that JSON has no types for;
+        None: of texts (``logical_of``).
+        """
         self._record, self._extra_fields = record, extra_fields
+        self._logical = logical_of if logical is None else logical
         self._hooks: dict[type, Callable[[object], Any]] = {}
         self._structs: dict[int, type] = {}
         """Classes of the records, by the identity of their fields."""
@@ -154,7 +165,7 @@ class JsonDecoder:
             kind = _TYPES[field.kind]
         else:
             kind = _Anything(field.kind, (), {})
-            self._hooks[kind] = partial(_logical, field)
+            self._hooks[kind] = partial(self._logical, field)
         return kind | None if field.nullable else kind
 
     def _counted(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -247,7 +258,7 @@ class JsonDecoder:
 
     def _reason(self, found: object) -> RejectionReason:
         whole = Field("", "record", inner=self._record.fields)
-        reasons = set(_reasons(found, whole, self._extra_fields == "reject"))
+        reasons = set(_reasons(found, whole, self._extra_fields == "reject", self._logical))
         return next((each for each in _FIRST if each in reasons), RejectionReason.WRONG_TYPE)
 
 
@@ -272,7 +283,9 @@ _FIRST: Final = (
 """The order in which one of several reasons is reported."""
 
 
-def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionReason]:
+def _reasons(
+    value: object, field: Field, strict: bool, logical: Logical
+) -> Iterator[RejectionReason]:
     """What is wrong with ``value``, apart from its type."""
     if field.kind == "record" and isinstance(value, dict):
         names = {inner.json_name for inner in field.inner}
@@ -280,17 +293,17 @@ def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionRea
             yield RejectionReason.EXTRA_FIELD
         for inner in field.inner:
             if inner.json_name in value:
-                yield from _reasons(value[inner.json_name], inner, strict)
+                yield from _reasons(value[inner.json_name], inner, strict, logical)
             elif not inner.has_default:
                 yield RejectionReason.MISSING_FIELD
     elif (field.kind == "array" and isinstance(value, list)) or (
         field.kind == "map" and isinstance(value, dict)
     ):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _reasons(item, field.inner[0], strict)
+            yield from _reasons(item, field.inner[0], strict, logical)
     elif field.is_checked_text:
         try:
-            _logical(field, value)
+            logical(field, value)
         except UnfitError as error:
             yield error.reason
     elif field.kind in ("float", "double") and value in _NOT_FINITE.values():
@@ -299,8 +312,8 @@ def _reasons(value: object, field: Field, strict: bool) -> Iterator[RejectionRea
         yield RejectionReason.OUT_OF_RANGE
 
 
-def _logical(field: Field, value: object) -> Any:
-    """The value of a text; raises UnfitError."""
+def logical_of(field: Field, value: object) -> Any:
+    """Return the value of a text. Raises UnfitError."""
     if field.kind in INSTANTS:
         return logical_types.timestamp_of(value, field.kind)
     if field.kind == "date":

@@ -165,7 +165,7 @@ class _PipelineReader(Document):
         publish_ms, publish_records = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))
         sources = {
-            key: read_source(self, self._uses, key, value)
+            key: read_source(self, self._uses, key, value, has_registry="schema_registry" in top)
             for key, value in sections["sources"].items()
         }
         records = {name: source.rows for name, source in sources.items() if source is not None}

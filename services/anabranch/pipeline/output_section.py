@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from anabranch.codec.formats import FORMATS
-from anabranch.pipeline.document import MISSING, Document, Place, guess
+from anabranch.pipeline.document import MISSING, Document, Place, guess, words
 from anabranch.pipeline.model import LiveSink, Output, Sink
 from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
@@ -95,9 +95,13 @@ def _sink(
         else []
     )
     partitions = raw.get("partitions")
+    format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
+    if not FORMATS[format_].is_written:
+        able = words([name for name, each in FORMATS.items() if each.is_written])
+        document.mistake((*at, "format"), f"format {format_} is only for sources; use {able}")
     return Sink(
         topic=topic,
-        format=document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS)),
+        format=format_,
         key=[column for column, _ in keys],
         partitions=(
             None

@@ -39,8 +39,12 @@ _SOURCE_KEYS: Final = (
 )
 
 
-def read_source(document: Document, uses: TopicUses, name: str, value: object) -> Source | None:
-    """Return the source ``name``; None: it has mistakes that leave no source."""
+def read_source(
+    document: Document, uses: TopicUses, name: str, value: object, *, has_registry: bool
+) -> Source | None:
+    """Return the source ``name``; None: it has mistakes that leave no source. ``has_registry``: the
+    file names a schema registry.
+    """
     at: Place = ("sources", name)
     raw = document.mapping(value, at, _SOURCE_KEYS)
     if not isinstance(value, dict):
@@ -64,6 +68,12 @@ def read_source(document: Document, uses: TopicUses, name: str, value: object) -
         if cdc is not None and time is MISSING
         else read_event_time(document, time, (*at, "event_time"), rows)
     )
+    if FORMATS[format_].needs_registry and not has_registry:
+        document.mistake(
+            (*at, "format"),
+            f"format {format_} needs the registry that has its schemas; write schema_registry: URL"
+            " at the top of the file",
+        )
     late = document.choice(
         raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
     )

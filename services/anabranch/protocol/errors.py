@@ -92,6 +92,7 @@ class RejectionReason(StrEnum):
     TOO_DEEP = "too_deep"
     NOT_JSON = "not_json"
     NOT_AVRO = "not_avro"
+    NOT_PROTOBUF = "not_protobuf"
     UNKNOWN_SCHEMA = "unknown_schema"
     WRONG_TYPE = "wrong_type"
     MISSING_FIELD = "missing_field"

@@ -15,7 +15,7 @@ RECORD = from_avro(
 )
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.is_written])
 def test_what_is_sent_and_what_is_written_is_read_again(name: str) -> None:
     form = FORMATS[name]
     sent = form.from_json(RECORD, None)([b'{"a":1,"s":"x"}', b'{"a":-2,"s":""}'])

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import fastavro
 import pytest
-from confluent_kafka.schema_registry import (
-    Schema,
-    SchemaReference,
-    SchemaRegistryClient,
-    header_schema_id_serializer,
-)
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 
 from anabranch.adapters.connect import schema_registry
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -25,6 +16,7 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.schema_lookups import ASK_AGAIN_FIRST_MS
 from anabranch.protocol.errors import Unavailable
+from harness.confluent_serializers import sender
 from harness.registries import RegistryServer
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, service
 
@@ -42,11 +34,15 @@ class World:
         self.clock = VirtualClock()
         self.entropy = SeededEntropy(1)
         self.log = LocalEventLog(self.clock)
-        self.pipeline = pipeline("p", format="avro", bounded=True).model_copy(
-            update={"schema_registry": server.url}
-        )
+        self.use("avro")
         create_topics(self.log, self.pipeline)
         self.view = StreamView(self.log, self.pipeline, self.clock)
+
+    def use(self, form: str) -> None:
+        """Read the source in the format ``form``."""
+        self.pipeline = pipeline("p", format=form, bounded=True).model_copy(
+            update={"schema_registry": self.server.url}
+        )
 
     def produce(self, schema_id: int, schema: dict[str, Any], *cars: int, **more: object) -> None:
         writer = self.log.writer()
@@ -172,31 +168,28 @@ def test_an_unknown_id_waits_while_the_registry_is_away(
     assert len(world.dead()) == 1
 
 
-def test_the_schema_may_be_named_in_a_header_and_refer_to_others(world: World) -> None:
-    """Confluent's serializer writes the GUID into a header; beside it is a record without
-    framing.
-    """
-    road = {"type": "record", "name": "Road", "fields": [{"name": "name", "type": "string"}]}
-    world.server.add(road, "road")
-    fields = [*REPORT.avro["fields"], {"name": "along", "type": "Road"}]
-    text = json.dumps({**REPORT.avro, "fields": fields})
-    client = SchemaRegistryClient({"url": world.server.url})
-    serialize = AvroSerializer(
-        client,
-        Schema(text, "AVRO", references=[SchemaReference("Road", "road", 1)]),
-        conf={"schema.id.serializer": header_schema_id_serializer},
-    )
-    writer, at = world.log.writer(), TopicPartition("p.reports", 0)
-    for car in (1, 2):
-        context = SerializationContext(at.topic, MessageField.VALUE, headers=[])
-        value = serialize({**REPORTED, "car": car, "along": {"name": "I-95"}}, context)
-        writer.send(at, value, key=b"key", headers=context.headers)
-        if car == 1:
-            writer.send(at, value, key=b"key")
+@pytest.mark.parametrize("in_header", [False, True])
+@pytest.mark.parametrize("form", ["avro", "json_schema", "protobuf"])
+def test_records_of_confluents_serializers_whose_schemas_refer_to_others(
+    world: World, form: str, *, in_header: bool
+) -> None:
+    """One more record lacks its header, or has an unknown id."""
+    world.use(form)
+    at = TopicPartition("p.reports", 0)
+    send = sender(form, world.server.url, at.topic, in_header=in_header)
+    writer = world.log.writer()
+    for value, headers in (send(**REPORTED, car=1), send(**REPORTED, car=2)):
+        assert bool(headers) == in_header
+        writer.send(at, value, key=b"key", headers=headers)
+    value, _ = send(**REPORTED, car=3)
+    writer.send(at, value if in_header else b"\0\0\0\0\x63" + value[5:], key=b"key")
     writer.flush()
+    asked = len(world.server.requests)
     process = world.process()
     world.run(process)
     assert world.view.cars() == [1, 2]
-    (bare,) = world.dead()
-    assert "framing" in bare
+    (dead,) = world.dead()
+    assert ("framing" if in_header else "schema id 99: ") in dead
+    lookups = 2 if in_header else 3
+    assert len(world.server.requests) == asked + lookups, "each schema is asked for once"
     process.stop()

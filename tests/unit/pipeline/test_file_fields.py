@@ -97,3 +97,19 @@ def test_what_is_no_url_of_a_registry(folder: Path, value: str, says: str) -> No
     assert ":1: schema_registry: " in wrong
     assert says in wrong
     assert "secret" not in wrong
+
+
+@pytest.mark.parametrize("form", ["json_schema", "protobuf"])
+def test_a_format_with_schemas_of_a_registry_needs_one_and_is_only_read(
+    folder: Path, form: str
+) -> None:
+    text = JSON.replace("    format: json", f"    format: {form}")
+    line = text.splitlines().index(f"    format: {form}") + 1
+    (wrong,) = mistakes(folder, text)
+    assert f":{line}: sources.readings.format: format {form} needs the registry" in wrong
+    named = "schema_registry: http://registry:8081\n" + text
+    assert loaded(folder, named).sources["readings"].format == form
+    written = JSON.replace("corrected: {", f"corrected: {{format: {form}, ")
+    assert written != JSON
+    (wrong,) = mistakes(folder, written)
+    assert f"corrected.format: format {form} is only for sources; use json, avro" in wrong
