@@ -49,7 +49,9 @@ class PayloadDecoder:
         payload = Field("payload", "record", inner=record.fields)
         self._wrapping = replace(record, fields=(payload,), older=())
         self._format = format_
-        self._may_wrap = FORMATS[format_].has_extra_fields
+        form = FORMATS[format_]
+        # Converters that have a registry put the schema there.
+        self._may_wrap = form.has_extra_fields and form.schema_kind is None
         self._wrapped: Decoder | None = None
 
     def decode(

@@ -21,6 +21,8 @@ from anabranch.protocol.errors import (
 
 VALUE_SCHEMA_ID: Final = "__value_schema_id"
 """Header with the framing of a record's value."""
+KEY_SCHEMA_ID: Final = "__key_schema_id"
+"""Header with the framing of a record's key."""
 ID_BYTES: Final = 5
 GUID_BYTES: Final = 17
 HEADER_BYTES_MAX: Final = 128
@@ -85,7 +87,7 @@ def framed(
             found.append(header + value)
         else:
             why = (
-                f"header {VALUE_SCHEMA_ID} has {len(header)} bytes and begins with"
+                f"the header of its schema has {len(header)} bytes and begins with"
                 f" {header[:1].hex() or 'none'}; it must be 00 and an id of 4 bytes, or 01 and a"
                 " GUID of 16"
             )

@@ -84,13 +84,15 @@ class Batch:
 
     def schema_ids(self) -> list[bytes | None] | None:
         """Return the header that names the schema of each of ``values``, or None if no record has
-        it. Of several the first counts, as for Confluent's deserializers.
+        it. Of several the last counts, as for other headers.
         """
         found: list[bytes | None] = []
         for chunk in self.chunks:
             if any(chunk.headers):
                 found += [
-                    next((value for key, value in headers if key == VALUE_SCHEMA_ID), None)
+                    next(
+                        (value for key, value in reversed(headers) if key == VALUE_SCHEMA_ID), None
+                    )
                     for headers in chunk.headers
                 ]
             else:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from anabranch.codec.change_events import PayloadDecoder
 from anabranch.codec.edge import Decoded
+from anabranch.codec.framing import KEY_SCHEMA_ID
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
@@ -150,11 +151,15 @@ def _timestamps(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:
 
 def _decoded_keys(decoder: PayloadDecoder, kind: pa.DataType) -> _Values:
     """Return what makes a column of records of the keys; null: a record has no key."""
+    schema_ids = _headers(KEY_SCHEMA_ID)
 
     def values(batch: Batch, numbers: list[int]) -> tuple[pa.Array, _Bad]:
         keys = _keys(batch, numbers)
         places = [row for row, key in enumerate(keys) if key is not None]
-        decoded = decoder.decode([keys[row] for row in places])
+        named = schema_ids(batch, numbers)
+        decoded = decoder.decode(
+            [keys[row] for row in places], [named[row] for row in places] if any(named) else None
+        )
         rows = range(len(places)) if decoded.rows is None else decoded.rows
         column = pa.StructArray.from_arrays(
             [each.combine_chunks() for each in decoded.table.columns], fields=list(kind)

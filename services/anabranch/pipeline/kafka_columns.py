@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from anabranch.codec.field_types import NAME, RESERVED, Field
-from anabranch.codec.formats import FORMATS
 from anabranch.pipeline.document import Document, Place, shown
 from anabranch.pipeline.model import KafkaColumn
 from anabranch.pipeline.named_records import read_record
+from anabranch.pipeline.source_formats import read_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,18 @@ _FORMS: Final = (
 
 
 def read_columns(
-    document: Document, value: object, at: Place, fields: Sequence[Field], format_: str
+    document: Document,
+    value: object,
+    at: Place,
+    fields: Sequence[Field],
+    format_: str,
+    *,
+    has_registry: bool,
 ) -> list[KafkaColumn]:
     """Return the columns that ``value`` maps to parts of the Kafka record.
 
     ``fields`` are the columns of the source's record, which must have other names; ``format_`` is
-    the format of decoded keys that name none.
+    the format of decoded keys that name none. ``has_registry``: the file names a schema registry.
     """
     found = list[KafkaColumn]()
     names = {field.name.lower(): field.name for field in fields}
@@ -43,14 +49,14 @@ def read_columns(
             document.mistake(
                 place, f"{name} is a column already ({names[name.lower()]}); use another name"
             )
-        elif column := _column(document, part, place, name, format_):
+        elif column := _column(document, part, place, name, format_, has_registry=has_registry):
             names[name.lower()] = name
             found.append(column)
     return found
 
 
 def _column(
-    document: Document, value: object, at: Place, name: str, format_: str
+    document: Document, value: object, at: Place, name: str, format_: str, *, has_registry: bool
 ) -> KafkaColumn | None:
     part, kind = value, "text"
     if isinstance(value, dict):
@@ -66,7 +72,7 @@ def _column(
         document.mistake(at, f"{shown(kind)} is no form of {part}; use {_FORMS}")
         return None
     if isinstance(value, dict) and "format" in value:
-        format_ = document.choice(value["format"], (*at, "format"), tuple(FORMATS))
+        format_ = read_format(document, value["format"], (*at, "format"), has_registry=has_registry)
         if is_plain:
             document.mistake((*at, "format"), "is that of a key with a record, {key: FILE.avsc}")
     if not is_plain:

@@ -14,6 +14,7 @@ from anabranch.pipeline.kafka_columns import read_columns
 from anabranch.pipeline.model import EventTime, IdleTimeout, Source
 from anabranch.pipeline.named_records import read_record
 from anabranch.pipeline.shard_checks import numbers_of_shards
+from anabranch.pipeline.source_formats import read_format
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol.errors import ConfigurationError
 
@@ -57,10 +58,14 @@ def read_source(
         raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
     )
     bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
-    format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
+    format_ = read_format(
+        document, raw.get("format", "json"), (*at, "format"), has_registry=has_registry
+    )
     cdc, row = _change_data(document, raw, at, record, format_)
     own = () if row is None else row.fields
-    columns = read_columns(document, raw.get("columns", {}), (*at, "columns"), own, format_)
+    columns = read_columns(
+        document, raw.get("columns", {}), (*at, "columns"), own, format_, has_registry=has_registry
+    )
     rows = row and replace(row, fields=(*own, *(column.field for column in columns)))
     time = raw.get("event_time", MISSING)
     event_time = (
@@ -68,12 +73,6 @@ def read_source(
         if cdc is not None and time is MISSING
         else read_event_time(document, time, (*at, "event_time"), rows)
     )
-    if FORMATS[format_].needs_registry and not has_registry:
-        document.mistake(
-            (*at, "format"),
-            f"format {format_} needs the registry that has its schemas; write schema_registry: URL"
-            " at the top of the file",
-        )
     late = document.choice(
         raw.get("late", "dead_letter"), (*at, "late"), ("dead_letter", "reassign")
     )
@@ -111,7 +110,7 @@ def read_source(
         bounded=bounded,
         max_ahead_ms=max_ahead_ms,
         late=cast("Literal['dead_letter', 'reassign']", late),
-        extra_fields=cast("Literal['ignore', 'reject']", extra_fields),
+        extra_fields=extra_fields,
         dead_letter=dead_letter,
         start=start,
         shards=shards,

@@ -12,6 +12,7 @@ from anabranch.codec.change_events import ChangeDecoder, PayloadDecoder
 from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from harness.debezium import avro, avro_schema, bare, envelope, history, with_schema
+from harness.registries import alone
 
 ROW = from_avro(
     {
@@ -188,3 +189,12 @@ def test_schema_ids_go_with_their_values() -> None:
         [b'{"payload":{"id":1,"name":"a"}}', b'{"id":2,"name":"b"}'], ids
     )
     assert [row["id"] for row in mixed.table.to_pylist()] == [1, 2]
+
+
+def test_json_with_a_schema_of_a_registry_is_never_wrapped() -> None:
+    """With its schema in a header a value is JSON from its first byte on."""
+    decoder = ChangeDecoder(ROW, "json_schema", lambda _: alone("{}"))
+    good, wrapped = (write(envelope("c", START_MS, None, ADA)) for write in (bare, with_schema))
+    decoded = decoder.decode([good, wrapped], [b"\0\0\0\0\1"] * 2)
+    assert decoded.table.num_rows == 1
+    assert [(index, why.reason.value) for index, why in decoded.rejected] == [(1, "missing_field")]

@@ -310,9 +310,9 @@ class TestJoined:
 
 
 def test_the_header_of_the_schema_goes_with_its_value() -> None:
-    """Heartbeats have no value that is decoded; of several headers the first counts."""
+    """Heartbeats have no value that is decoded; of several headers the last counts."""
     named = chunk(0, b"a", (BEAT, b"1000"), b"b")
-    headers = [[(VALUE_SCHEMA_ID, b"1"), (VALUE_SCHEMA_ID, b"2")], named.headers[1], ()]
+    headers = [[(VALUE_SCHEMA_ID, b"2"), (VALUE_SCHEMA_ID, b"1")], named.headers[1], ()]
     batch = Batch.of([chunk(1, b"c"), replace(named, headers=headers)])
     assert batch.values() == [b"c", b"a", b"b"]
     assert batch.schema_ids() == [None, b"1", None]

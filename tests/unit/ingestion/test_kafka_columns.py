@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.field_types import Field
+from anabranch.codec.framing import KEY_SCHEMA_ID
 from anabranch.codec.record_schema import from_avro
 from anabranch.ingestion.batches import HEARTBEAT, Batch, judge
 from anabranch.ingestion.kafka_columns import KafkaColumns
@@ -17,6 +19,7 @@ from anabranch.pipeline.model import EventTime, KafkaColumn, Source
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.edge.ingestion import EventTimeLimits
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
+from harness.registries import alone
 from harness.sources import pipeline, report
 
 KEY = from_avro(
@@ -153,6 +156,28 @@ def test_keys_are_decoded_by_a_schema() -> None:
         (3, "the key:", "empty_value"),
     ]
     assert decoded.rows == [0, 1, 4]
+
+
+def test_the_schema_of_a_key_may_stand_in_a_header() -> None:
+    text = alone(json.dumps({"type": "record", "name": "k", "fields": KEY.avro["fields"]}))
+    (column,) = DECODED
+    one = source((column.model_copy(update={"format": "avro"}),))
+    framing = b"\0\0\0\0\7"
+    batch = Batch.of(
+        [
+            chunk(
+                0,
+                (report(1), b"\4", [(KEY_SCHEMA_ID, framing)], 0),
+                (report(2), framing + b"\6", (), 0),
+                (report(3), b"\4", [(KEY_SCHEMA_ID, b"x")], 0),
+            )
+        ]
+    )
+    decoded = Decoder(one.record, one.format).decode(batch.values())
+    found = KafkaColumns(one, lambda _: lambda _: text).add(batch, decoded)
+    assert found.table.column("k").to_pylist() == [{"id": 2}, {"id": 3}]
+    ((row, why),) = found.rejected
+    assert (row, "the key: the header of its schema has 1 bytes" in str(why)) == (2, True)
 
 
 def test_without_keys_a_decoded_column_is_null() -> None:

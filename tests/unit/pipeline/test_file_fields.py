@@ -113,3 +113,12 @@ def test_a_format_with_schemas_of_a_registry_needs_one_and_is_only_read(
     assert written != JSON
     (wrong,) = mistakes(folder, written)
     assert f"corrected.format: format {form} is only for sources; use json, avro" in wrong
+
+
+def test_a_key_of_such_a_format_needs_a_registry_too(folder: Path) -> None:
+    key = "    columns: {k: {key: reading.avsc, format: protobuf}}\n    format: json"
+    text = JSON.replace("    format: json", key)
+    (wrong,) = mistakes(folder, text)
+    assert "sources.readings.columns.k.format: format protobuf needs the registry" in wrong
+    named = "schema_registry: http://registry:8081\n" + text
+    assert loaded(folder, named).sources["readings"].columns[0].format == "protobuf"
