@@ -32,7 +32,7 @@ _TARGETS = (
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="chaos", description="The toll road under load while a nemesis breaks it; then judged."
     )
@@ -170,7 +170,7 @@ def _shares(values_ms: Sequence[int]) -> str:
 
 
 def counts(verdict: Verdict) -> Table:
-    """What was counted and compared."""
+    """Return the table of what was counted and compared."""
     table = Table(show_header=False)
     table.add_row("records in", f"{verdict.records_in:,}")
     for name, compared in verdict.comparisons.items():
@@ -208,7 +208,7 @@ def _counted(faults: Sequence[Injected]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run chaos and return the exit code."""
     options = parse(arguments)
     console = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
     if options.show:

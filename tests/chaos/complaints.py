@@ -15,12 +15,12 @@ class Complaint(NamedTuple):
     file: str
     text: str
     at_ms: int | None = None
-    """By its own time, or that of the line before it; None: there is none."""
+    """Time in the line, or in the line before it; None if there is none."""
 
 
 def complaints(file: str, lines: Iterable[str]) -> list[Complaint]:
-    """The errors in a log: JSON lines of level error or critical; in other lines what says
-    so, and tracebacks.
+    """Return the errors in a log: JSON lines of level error or critical, other lines that name an
+    error, and tracebacks.
     """
     found = []
     at_ms: int | None = None
@@ -61,7 +61,7 @@ _BETWEEN: Final = (
 
 
 def _with_whole_tracebacks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a log, each traceback as one text up to the line that names the exception,
+    """Yield the lines of a log, each traceback as one text up to the line that names the exception,
     with those that it led to.
     """
     traceback: list[str] = []

@@ -1,4 +1,4 @@
-"""What a fault explains: errors in logs and ended processes. Each excuse is bound to a fault's
+"""Excuses that a fault gives for errors in logs and ended processes. Each is bound to a fault's
 target, its time, and a number.
 
 A fault that strikes one service explains what that service says and does, one that strikes the
@@ -73,8 +73,8 @@ class EndsSeen:
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look(self, rows: Iterable[ProcessRow], now_ms: int) -> None:
-        """What the supervisor says now. A service that is down has ended once more than it
-        was started again; a server is being started.
+        """Note the supervisor's rows. A service that is down has ended once more than it was
+        started again; a server is being started.
         """
         for row in rows:
             target = f"{row.service}/{row.name}"
@@ -96,11 +96,11 @@ class Allowed:
     anywhere: frozenset[Kind] = frozenset()
     """Faults of another one."""
     after_s: float = 60.0
-    """So long after the fault's end at most."""
+    """Maximum time after the fault's end, in seconds."""
     most: int = 2
     """Per log and fault; where no fault is needed, per log."""
     starting: int = 0
-    """So many more per log before all is ready for the first time."""
+    """Additional number per log before everything is ready for the first time."""
 
     def needs_fault(self) -> bool:
         """Whether it explains nothing by itself."""
@@ -128,8 +128,8 @@ def unexplained(
     faults: Sequence[Injected],
     ready_ms: int = 0,
 ) -> list[str]:
-    """The errors that nothing explains, in words; those that differ in numbers only once.
-    ``ready_ms``: when all was ready for the first time.
+    """Return the errors that nothing explains, in words, those that differ only in numbers once.
+    ``ready_ms``: when everything was ready for the first time.
     """
     used: Counter[tuple[int, int, str]] = Counter()
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -208,7 +208,7 @@ class _Budget:
 
 
 def needless_ends(ended: Iterable[Ended], faults: Sequence[Injected]) -> list[str]:
-    """The ends of processes beyond what the faults explain, in words."""
+    """Return the ends of processes beyond what the faults explain, in words."""
     budgets = [_Budget(fault) for fault in sorted(faults, key=lambda fault: fault.ended_ms)]
     wrong: Counter[str] = Counter()
     for end in sorted(ended, key=lambda end: end.at_ms):

@@ -1,5 +1,5 @@
-"""What a run amounts to: pure functions over what was seen. Times are ms since 1970 unless a
-name says otherwise.
+"""Judgement of a run: pure functions over what was seen. Times are ms since 1970 unless a name says
+otherwise.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Waits:
             self._first[place] = min(self._first[place], self._first[place + 1])
 
     def after(self, moment_ms: int) -> int | None:
-        """The wait; None: no such result came."""
+        """Return the wait for a result after ``moment_ms``; None if no such result came."""
         place = bisect.bisect_right(self._event_times, moment_ms)
         return None if place == len(self._event_times) else self._first[place] - moment_ms
 
@@ -81,7 +81,7 @@ class Waits:
 
 
 class Recovery(NamedTuple):
-    """What one fault did to the results. None: nothing came any more."""
+    """Effect of one fault on the results. None: no result came any more."""
 
     fault: Injected
     during_ms: int | None
@@ -97,7 +97,7 @@ class Recovery(NamedTuple):
 def recoveries(
     faults: Sequence[Injected], results: Iterable[Seen], half_done: Sequence[Injected] = ()
 ) -> list[Recovery]:
-    """Of each fault. ``half_done``: those that may have struck besides."""
+    """Return the recovery from each fault. ``half_done``: faults that may have struck besides."""
     waits = Waits(results)
     found = []
     for fault in faults:
@@ -128,20 +128,20 @@ _BROKER_BACK_MS: Final = 45_000
 
 
 INJECTED_MIN: Final = 0.8
-"""Of the planned faults, so many must have happened, or the run shows less than it says."""
+"""Minimum share of the planned faults that must have happened, or the run shows less than
+it says.
+"""
 USUAL_MS_MAX: Final = 12_000
-"""Where results take longer without any fault the machine is too slow to judge times: they
-tell of its queue.
+"""Maximum usual delay, in ms, above which the machine is too slow to judge times: they would show
+its queue.
 """
 USUAL_LIVE_MS_MAX: Final = 5_000
-"""What the live topic may take without any fault: slower, it is no live topic, and what is late is
-measured against this.
-"""
+"""Maximum usual delay of the live topic, in ms: late results are judged against it."""
 
 
 def goal_ms(kind: Kind, target: str, targets: Sequence[str], usual_ms: int) -> tuple[str, int]:
-    """(what is looked at, ``during`` or ``after``; how long it may take), where a result
-    without a fault takes up to ``usual_ms``.
+    """Return what is judged, ``during`` or ``after``, and how long it may take, if a result without
+    a fault takes up to ``usual_ms``.
     """
     if kind in _REDIS or has_peer(target, targets) or service_of(target) == "consistency_manager":
         return "during", usual_ms + MASKED_MS
@@ -260,7 +260,9 @@ def _is_covered(fault: Injected, targets: Sequence[str]) -> bool:
 
 
 def too_few(injected: int, planned: int) -> list[str]:
-    """A run whose faults were left out shows less than its plan says."""
+    """Return an error if too few of the planned faults happened: the run shows less than its plan
+    says.
+    """
     return (
         []
         if injected >= INJECTED_MIN * planned
@@ -269,8 +271,8 @@ def too_few(injected: int, planned: int) -> list[str]:
 
 
 def too_little(records_in: int, least: int, tolls: int) -> list[str]:
-    """What there is not enough of to show anything: of ``records_in``, ``least`` were meant to be
-    written; ``tolls`` results cost something.
+    """Return an error if too little was written to show anything: of ``records_in``, ``least`` were
+    meant to be written; ``tolls`` results cost something.
     """
     few = [f"{records_in} records were written, not {least}"] if records_in < least else []
     none = [f"{tolls} results cost something, at least {TOLLS_MIN} must"]
@@ -278,17 +280,17 @@ def too_little(records_in: int, least: int, tolls: int) -> list[str]:
 
 
 class Digest(NamedTuple):
-    """What a replica says it made of a bucket."""
+    """Digest of a bucket as a replica states it."""
 
     rows: int
     digest: int
 
 
 class Made(NamedTuple):
-    """What a replica made of a stream."""
+    """Results of a replica's stream."""
 
     digests: dict[int, Digest]
-    """Of the buckets with rows that it closed."""
+    """Digests of the buckets with rows that it closed."""
     failed_over: list[tuple[int, int]]
     """(first, last) buckets that it left to a peer, whose checkpoint it took."""
 
@@ -324,8 +326,8 @@ def _failed_over(writer: streams.Writer) -> list[tuple[int, int]]:
 
 
 def compare_digests(stream: str, found: Mapping[str, Made]) -> list[str]:
-    """What replicas disagree about, in words: a bucket that both made, one that only one of
-    them has, the last one.
+    """Return the differences between replicas, in words: in a bucket that both computed, in one
+    that only one of them has, in the last one.
     """
     wrong = []
     for one, other in combinations(sorted(found), 2):
@@ -366,8 +368,9 @@ def live_promises(
     road: Road,
     missing_of: Callable[[int], Collection[str]],
 ) -> list[str]:
-    """What a live topic promises and did not keep, in words, up to the transaction by which
-    everything until ``end_ms`` is stable.
+    """Return the promises that a live topic broke, in words, up to the transaction by which
+    everything until ``end_ms`` is stable. Every failure is over by then. ``missing_of``: streams
+    missing for a bucket that was shown without results, by the logs of the stages.
 
     However many failures there were, each is over by then. ``missing_of``: of a bucket that was
     shown without results, by the logs of the stages.
@@ -386,7 +389,9 @@ def live_promises(
 
 
 def missing_by_bucket(entries: Iterable[LogEntry]) -> Callable[[int], Collection[str]]:
-    """What the branches of a stage say was missing of a bucket: of all that closed it."""
+    """Return the streams that a stage's branches state as missing for a bucket: those of all
+    branches that closed it.
+    """
     closed_upto: dict[str, int] = {}
     ranges: list[tuple[int, int, tuple[str, ...]]] = []
     for entry in entries:
@@ -405,13 +410,13 @@ def repeated(identifiers: Iterable[object]) -> int:
 
 
 def by_kind(faults: Iterable[Injected]) -> dict[str, int]:
-    """Number of faults of each kind, in order of the kinds."""
+    """Return the number of faults of each kind, in order of the kinds."""
     counts = Counter(fault.kind for fault in faults)
     return {str(kind): counts[kind] for kind in Kind if counts[kind]}
 
 
 def grouped(found: Iterable[Recovery]) -> dict[tuple[Kind, str], list[Recovery]]:
-    """By kind and service."""
+    """Group the recoveries by kind and service."""
     groups: dict[tuple[Kind, str], list[Recovery]] = defaultdict(list)
     for each in found:
         groups[each.fault.kind, service_of(each.fault.target)].append(each)

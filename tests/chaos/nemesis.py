@@ -90,7 +90,7 @@ class Nemesis(threading.Thread):
         self.injected: list[Injected] = []
         self.left_out: list[Fault] = []
         self.half_done: list[Injected] = []
-        """What was begun of those that were left out: it may have struck, but does not count
+        """Faults that were begun and then left out: they may have struck, but do not count
         as done.
         """
         self.broken: list[str] = []
@@ -141,9 +141,7 @@ class Nemesis(threading.Thread):
                 drill.resume(label)
 
     def await_copies(self) -> None:
-        """The second copies must have been fenced by now, or be soon; those that are not are
-        ended, and told.
-        """
+        """Wait until the second copies are fenced; end and report those that are not."""
         for number, (target, copy) in self._copies.items():
             if service_of(target) not in _NOT_FENCED and number in self._were_ready:
                 with self._noting(
@@ -243,7 +241,7 @@ class Nemesis(threading.Thread):
                 drill.cut(target, _CUTS[fault.kind])
 
     def _await_row(self, target: str) -> ProcessRow:
-        """The row of a process that runs.
+        """Wait for the status row of a running process.
 
         Raises:
             AssertionError: it does not run for a long time.
@@ -266,7 +264,7 @@ class Nemesis(threading.Thread):
         return row
 
     def _when_it_runs(self, target: str, act: Callable[[Drill, str], object]) -> None:
-        """The process may be just ended or started: then again."""
+        """Act on a process, and retry while it is ending or starting."""
 
         def done() -> bool:
             self._await_row(target)
@@ -416,7 +414,7 @@ class Nemesis(threading.Thread):
 
 
 def _not_fenced(target: str, number: int, exit_code: int | None) -> list[str]:
-    """What is wrong with how a second copy ended that had been ready."""
+    """Return what is wrong with the end of a second copy that had been ready."""
     if exit_code == ExitCode.FENCED:
         return []
     return [
@@ -425,7 +423,7 @@ def _not_fenced(target: str, number: int, exit_code: int | None) -> list[str]:
 
 
 def _await_end(copy: ChildProcess) -> None:
-    """Raises AssertionError: it runs on."""
+    """Wait for the copy's end. Raises AssertionError if it does not end."""
     wait_until(
         lambda: not copy.alive(), COPY_GONE_S, "the second copy ended", every_s=0.2, stretch=1
     )

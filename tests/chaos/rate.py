@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _Z: Final = 1.959963984540054
-"""Of a normal distribution, 95 % lie within so many standard deviations."""
+"""Number of standard deviations of a normal distribution within which 95 % lie."""
 NOT_JUDGED: Final = "not judged"
-"""So an outcome begins where nothing was wrong, and times could not be judged."""
+"""Beginning of an outcome in which nothing was wrong, and times could not be judged."""
 
 
 class Interval(NamedTuple):
@@ -20,8 +20,8 @@ class Interval(NamedTuple):
 
 
 def wilson(successes: int, trials: int) -> Interval:
-    """The share of successes among all trials of which these are a few (Wilson's score
-    interval); all of 0 to 1 without a trial.
+    """Return the share of successes among all trials, of which these are a sample (Wilson's score
+    interval); 0 to 1 without a trial.
     """
     if not trials:
         return Interval(0.0, 1.0)

@@ -53,9 +53,11 @@ from harness.waiting import wait_until
 T = TypeVar("T")
 PIPELINE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 WINDOW_S = 2
-"""Of the statistics: a result every so often, else a recovery could not be seen any finer."""
+"""Window of the statistics, in seconds: recovery cannot be seen any finer than results come."""
 FREE_VEHICLES = 4
-"""So many in a segment cost nothing: few, since little traffic comes in a short window."""
+"""Number of vehicles in a segment without a toll: few, since little traffic comes in a short
+window.
+"""
 WARM_S = 40.0
 """Traffic before anything is looked at: what just started is slow, the more so on few cores."""
 CALM_S = 24.0
@@ -87,17 +89,17 @@ class Verdict:
     comparisons: dict[str, Comparison]
     rejections: Rejections
     repeats: dict[str, int]
-    """Where records stand more than once before a reader drops repetitions: how many more."""
+    """Number of records that repeat another before a reader drops repetitions, by topic."""
     rejected_boundaries: dict[str, dict[str, int]]
     targets: list[str]
     too_slow: str
     """Why times could not be judged; empty: they were."""
     late: list[str]
-    """What came late, in words, and is not judged: it overlaps a stall of the machine, or
-    ``too_slow``. Else it is wrong.
+    """Late results, in words, that are not judged: they overlap a stall of the machine, or it is
+    ``too_slow``. Others are wrong.
     """
     stalled: Apart
-    """Of what came late: the number that stalls leave unjudged."""
+    """Counts of late results: the number that stalls leave unjudged."""
     stalls: list[Stall]
     memory_peak_bytes: int = 0
     seconds: float = 0.0
@@ -128,7 +130,7 @@ class Happened(NamedTuple):
 
 
 def prepare(options: argparse.Namespace, folder: Path) -> Path:
-    """A copy of the pipeline with ``replicas`` of every stage and short windows."""
+    """Copy the pipeline with ``replicas`` of every stage and short windows."""
     copied = copy_pipeline(PIPELINE, folder / "pipeline", None)
     yaml = YAML()
     document = yaml.load(copied)
@@ -461,7 +463,7 @@ class Run:
         )
 
     def _too_little(self, happened: Happened) -> list[str]:
-        """What there is not enough of to show anything."""
+        """Return what there is not enough of to show anything."""
         least = happened.traffic.reports_total()
         tolls = sum(
             int((frame["toll"] > 0).sum()) for frame in self._answers(happened.truth).values()
@@ -505,7 +507,7 @@ def run(options: argparse.Namespace, folder: Path, say: Callable[[str], None]) -
 
 
 def schedule_text(faults: Sequence[Fault]) -> str:
-    """The plan, for people."""
+    """Return the plan as text for people."""
     return "\n".join(
         f"{fault.at_ms / 1_000:7.1f} s  {fault.kind:<13} {fault.target}  {fault.for_ms / 1_000:g} s"
         for fault in faults
@@ -527,7 +529,7 @@ def _entry(message: Message) -> tuple[int, LogEntry]:
 
 
 def _identifiers(kafka: str, topic: str) -> list[str]:
-    """The id of every record that a topic holds, those of aborted transactions included."""
+    """Return the id of every record that a topic holds, those of aborted transactions included."""
     found: list[str] = []
     consuming.read_whole(
         kafka,

@@ -16,7 +16,7 @@ from typing import Final
 
 
 class Kind(StrEnum):
-    """What a nemesis can do."""
+    """Kind of a fault."""
 
     KILL = "kill"
     """SIGKILL to a service and all below it."""
@@ -85,7 +85,7 @@ LENGTHS_S: Final[dict[Kind, tuple[int, ...]]] = {
 """How long each lasts that does not undo itself."""
 
 LONGEST_SHARE: Final = 0.25
-"""Of the whole run that one fault may take."""
+"""Maximum share of the whole run that one fault may take."""
 _DELAYS_MS: Final = (20, 100, 300)
 _CALM_S: Final = (10.0, 16.0)
 """Until the next fault: more than a stage takes to be back, on a machine with cores to spare."""
@@ -108,7 +108,7 @@ class Fault:
     target: str
     for_ms: int = 0
     delay_ms: int = 0
-    """Of a slow link."""
+    """Delay of a slow link, in ms."""
 
     @property
     def end_ms(self) -> int:
@@ -123,7 +123,9 @@ def draw(
     kinds: Sequence[Kind] = tuple(Kind),
     rest_s: float | None = None,
 ) -> tuple[Fault, ...]:
-    """The faults of a run of ``seconds``: all are undone when it ends.
+    """Draw the faults of a run of ``seconds``: all are undone when it ends. ``targets``:
+    SERVICE/NAME of all processes. A kind without a target, such as a lost disk without a peer, does
+    not happen. ``rest_s``: minimum time between two faults; None: they may overlap now and then.
 
     ``targets``: SERVICE/NAME of all that run. A kind without a target, such as a lost disk where
     there is no peer, does not happen. ``rest_s``: none follows another sooner; None: now and then
@@ -172,7 +174,7 @@ def draw(
 
 
 def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
-    """Those that ``kind`` can happen to."""
+    """Return the targets that ``kind`` can happen to."""
     if kind in _OF_SERVER:
         return [each for each in targets if each == _OF_SERVER[kind]]
     services = [each for each in targets if service_of(each) not in _SERVERS]
@@ -186,7 +188,7 @@ def targets_of(kind: Kind, targets: Sequence[str]) -> list[str]:
 
 
 def service_of(target: str) -> str:
-    """``processing`` of ``processing/north.0``."""
+    """Return ``processing`` of ``processing/north.0``."""
     return target.partition("/")[0]
 
 

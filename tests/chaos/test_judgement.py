@@ -219,7 +219,9 @@ def part(bucket: int, rows: int, digest: int, attempt: str = "a") -> Part:
 
 
 def two_replicas() -> list[LogEntry]:
-    """Of one stream, each with the buckets 1 to 3, bucket 2 empty and bucket 1 in two parts."""
+    """Return the log of two replicas of one stream, each with the buckets 1 to 3, bucket 2 empty
+    and bucket 1 in two parts.
+    """
     logs: list[LogEntry] = [started("0"), started("1")]
     for epoch, replica in ((0, "0"), (1, "1")):
         parts = (part(1, 2, 7, f"a{replica}"), part(1, 1, 2**64 - 1, f"b{replica}"))

@@ -1,4 +1,4 @@
-"""What every ``Checkpoints`` must do: the folder on a disk, and the one of the simulation."""
+"""Conformance suite of ``Checkpoints``: the folder on a disk, and that of the simulation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE, TWO, THREE = (timeline_name(epoch, 0) for epoch in (1, 2, 3))
 COPY = timeline_name(2, 1)
 PEER = "1"
 GONE = (Fenced, FileNotFoundError)
-"""What a process that meets a removed directory ends of (rule 21)."""
+"""Errors of a process whose directory was removed (rule 21)."""
 
 
 class Rig(ABC):
@@ -31,27 +31,29 @@ class Rig(ABC):
 
     @abstractmethod
     def restarted(self) -> Checkpoints:
-        """The disk as the next process sees it."""
+        """Return the disk as the next process sees it."""
 
     @abstractmethod
     def plan(self, disk: Checkpoints, name: str, batch: int) -> None:
-        """A batch is about to run, which reads up to bucket ``10 * (batch + 1)``."""
+        """Log the plan of a batch that reads up to bucket ``10 * (batch + 1)``."""
 
     @abstractmethod
     def commit(self, disk: Checkpoints, name: str, batch: int) -> None:
-        """It has run."""
+        """Commit the batch."""
 
     @abstractmethod
     def damage(self, name: str, kind: str, batch: int) -> None:
-        """A loss of power cuts its plan (``offsets``) short, or its commit (``commits``)."""
+        """Truncate the plan (``offsets``) or the commit (``commits``) of a batch, as a power loss
+        does.
+        """
 
     @abstractmethod
     def lose_commits(self, name: str) -> None:
-        """A loss of power takes away all commits."""
+        """Remove all commits, as a power loss does."""
 
     @abstractmethod
     def planned(self, name: str) -> list[int]:
-        """The batches that have a plan."""
+        """Return the batches that have a plan."""
 
     def run(self, disk: Checkpoints, name: str, batches: int, *, first: int = 0) -> None:
         """Batches up to ``batches`` run in the directory."""
@@ -60,7 +62,7 @@ class Rig(ABC):
             self.commit(disk, name, batch)
 
     def begun(self, disk: Checkpoints, name: str, batches: int) -> None:
-        """A replica begins with nothing, and runs so many batches."""
+        """Start a replica from nothing and run so many batches."""
         disk.create(name)
         disk.write(Timeline(name, start_batch=-1, start_tip=None, floor=-1))
         self.run(disk, name, batches)
@@ -248,7 +250,7 @@ class TestCopy:
 class TestCutBack:
     @pytest.fixture
     def disk(self, rig: Rig) -> Checkpoints:
-        """A copy of four batches and the plan of a fifth."""
+        """Return a copy of four batches and the plan of a fifth."""
         rig.begun(rig.own, ONE, 4)
         rig.plan(rig.own, ONE, 4)
         rig.own.copy(ONE, TWO)

@@ -1,4 +1,4 @@
-"""What every ``Engine`` must do: the one that the simulation trusts, and Spark."""
+"""Conformance suite of ``Engine``: the simulation's, and Spark."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def rig(
 
 
 def row(bucket: int, v: int, *, late_ms: int = 50, key: int = 1) -> Row:
-    """A row of ``bucket``, so long before its end."""
+    """Return a row of ``bucket``, so long before its end."""
     return (bucket * WIDTH_MS - late_ms, v, key, v)
 
 
 def window(bucket: int, total: int, key: int = 1) -> tuple[int, int, int]:
-    """The result of the window of two buckets that ends with ``bucket``."""
+    """Return the result of the window of two buckets that ends with ``bucket``."""
     return (bucket * WIDTH_MS, key, 1_000 + total)
 
 
@@ -282,7 +282,7 @@ def test_what_is_not_written_has_the_same_digests(rig: EngineRig) -> None:
 
 
 def test_queries_run_side_by_side(rig: EngineRig) -> None:
-    """As the stable one and a branch do; each by its own plans, under its own watermark."""
+    """The stable query and a branch do so, each by its own plans and watermark."""
     drivers = [HandDriver(rig.clock), HandDriver(rig.clock)]
     for driver, v in zip(drivers, (1, 2), strict=True):
         driver.add(rig.plan(None, 10 + 2 * v, row(10 + 2 * v, v)))

@@ -1,4 +1,4 @@
-"""What every ``EventLog`` must do: one suite for the one in memory and the real one."""
+"""Conformance suite of ``EventLog``: one for the log in memory and the real one."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_assigned_back_the_position_is_there_at_once(rig: Rig) -> None:
 
 
 def test_what_is_read_by_turns_is_whole_and_nothing_else_comes(rig: Rig) -> None:
-    """As whoever reads ranges does: assigned, read, assigned nothing, and often back to before."""
+    """A reader of ranges assigns, reads, assigns nothing, and often goes back."""
     a, b = rig.topic(partitions=2)
     for at in (a, b):
         rig.write(at, *(b"%d" % number for number in range(10)))

@@ -1,4 +1,4 @@
-"""What every ``Index`` must do: one suite for the one in memory and the real one."""
+"""Conformance suite of ``Index``: one for the index in memory and the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the transactions of every ``EventLog`` must do."""
+"""Conformance suite of the transactions of ``EventLog``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_a_transaction_shows_nothing_before_its_commit(rig: Rig) -> None:
 
 
 def test_assigned_anew_before_the_end_of_a_transaction_the_position_gets_past_it(rig: Rig) -> None:
-    """What ends a transaction is shown to nobody: so the position is the one from before the
-    assignment, and no record comes that would tell.
+    """No reader sees the marker that ends a transaction: the position is the one from before the
+    assignment, and no record would move it.
     """
     at, other = rig.topic(partitions=2)
     writer = rig.log.transactional_writer(f"{rig.prefix}.w")

@@ -113,7 +113,7 @@ def test_an_honest_seller_pays_nothing(world: AuditedStage) -> None:
 def test_it_is_killed_at_a_crash_point_and_goes_on_with_the_number_that_it_kept(
     world: AuditedStage, kafka: str, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """Of a contract without a sample, so nothing is computed, and Spark does not start."""
+    """The contract has no sample, so nothing is computed, and Spark does not start."""
     monkeypatch.setenv(f"{VARIABLE}_FILE", str(world.folder / "auditor.key"))
     world.sell(sample_ppm=0)
 

@@ -126,7 +126,7 @@ class Traffic:
 
 
 class Results:
-    """What a user of the corrected topic sees, and when."""
+    """Results that a user of the corrected topic sees, with the time of each."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._consumer = Consumer(

@@ -1,5 +1,5 @@
-"""What the broker has to send to those who read blocks: what they need, and little more,
-however they take turns.
+"""Tests that the broker sends readers of blocks little more than they need, however they take
+turns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PARTITIONS = 4
 WORKERS = 2
 PER_PARTITION = 8
 IDLE_LOOKS = 2
-"""So often in a row a client says that it waits for no answer before it counts as idle: between two
-questions it may say so once.
+"""Number of consecutive statistics without a pending request from which a client counts as idle:
+between two requests it may report none once.
 """
 
 
@@ -37,10 +37,10 @@ class Workers:
 
     def __init__(self, address: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.received: dict[int, int] = {}
-        """By client, as it says itself."""
+        """Received bytes by client, as it reports them."""
         self.looks = 0
         self.idle: dict[int, int] = {}
-        """By client: how often in a row it said so since ``_since_us``."""
+        """Number of consecutive idle reports of each client since ``_since_us``."""
         self._since_us = 0
         real = KafkaSettings.consumer
 
@@ -74,7 +74,7 @@ class Workers:
         self.needed = self.taken = 0
 
     def write(self, block_bytes: int) -> None:
-        """The blocks of one batch."""
+        """Write the blocks of one batch."""
         for partition in range(PARTITIONS):
             for _ in range(PER_PARTITION):
                 self.writer.send(

@@ -79,7 +79,7 @@ class World(FederationWorld):
         monkeypatch.setenv(f"{VARIABLE}_FILE", str(folder / "north.key"))
 
     def do(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command at billing."""
+        """Run a command at billing."""
         options = ["-f", str(self.billing), "--kafka", self.kafka]
         command = [str(ANABRANCH), words[0], *options, *words[1:]]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

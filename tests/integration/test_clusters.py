@@ -45,7 +45,7 @@ pytestmark = pytest.mark.integration
 WAITS = Waits(first_ms=2_000, next_ms=600)
 BUCKET_S = 0.1
 LATE_S = 4.0
-"""Of a busy machine."""
+"""Allowance for a busy machine, in seconds."""
 
 
 class There:
@@ -63,7 +63,7 @@ class There:
         self.upto = self.batch = 0
 
     def close_upto(self, bucket: int) -> None:
-        """A row in each bucket."""
+        """Write a row into each bucket up to ``bucket``."""
         if bucket <= self.upto:
             return
         parts = tuple(map(part, range(self.upto + 1, bucket + 1)))
@@ -122,7 +122,7 @@ class Stage(Process):
         return self.world.log_state().upto
 
     def tentative(self, after: int) -> set[tuple[str, ...]]:
-        """What tentative records of later buckets lack."""
+        """Return what tentative records of later buckets lack."""
         return {
             each.missing
             for each in self.world.records()
@@ -183,8 +183,8 @@ def test_it_is_missed_in_time_while_nobody_answers_and_corrected(there: There) -
 
 @contextmanager
 def stood_still_s() -> Iterator[list[float]]:
-    """The pauses of this process as a whole, by which every wait is longer (AV4): those in which
-    not even a thread came to its turn that has nothing else to do. A call that blocks is none.
+    """Measure the pauses of this whole process, by which every wait is longer (AV4): pauses in
+    which not even an idle thread ran. A blocking call is no such pause.
     """
     pauses_s: list[float] = []
     looked_s = given_s()

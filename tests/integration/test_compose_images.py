@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.docker]
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Any]:
-    """A client of the docker engine."""
+    """Open a client of the docker engine."""
     import docker
 
     try:
@@ -50,7 +50,7 @@ def engine() -> Iterator[Any]:
 
 
 def start(engine: Any, service: str, ports: dict[int, int], environment: dict[str, str]) -> Any:
-    """The container of ``service`` as docker-compose.yml describes it, with these ports on
+    """Start the container of ``service`` as docker-compose.yml describes it, with these ports on
     the machine.
     """
     import docker

@@ -315,8 +315,8 @@ def test_trim_points_follow_the_delivery(world: World) -> None:
     beat = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=6)
 
     def trim_points() -> list[ControlRecord]:
-        """As a delivery does, it says so again and again: a heartbeat that was long on its
-        way counts for nothing.
+        """Repeat the delivery's heartbeat, since an old one does not count, and return the trim
+        points.
         """
         sender.send(beat)
         return world.records_of(TrimPoint)

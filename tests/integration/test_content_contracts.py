@@ -86,7 +86,7 @@ class World(SoldStream):
         self.make_stream()
 
     def run(self, who: str, crash_point: str = "") -> ModuleProcess:
-        """A contract broker of this participant."""
+        """Start a contract broker of this participant."""
         self.monkeypatch.setenv(f"{VARIABLE}_FILE", str(self.folder / f"{who}.key"))
         return service(
             "contract_broker",
@@ -98,7 +98,7 @@ class World(SoldStream):
         )
 
     def stream(self, duration_s: float) -> None:
-        """The stage closes each bucket when it ends, as far as this process gets to it."""
+        """Close each bucket of the stage when it ends, as far as this process keeps up."""
         until_ms = self.clock.now_ms() + int(duration_s * 1_000)
         closed = self.clock.now_ms() // BUCKET_MS
         while self.clock.now_ms() < until_ms:
@@ -134,7 +134,7 @@ class World(SoldStream):
         return found
 
     def due(self, period: int) -> int:
-        """What the terms make of it: 50 a message from 99.9 % on, 30 from 90 % on."""
+        """Return the price by the terms: 50 a message from 99.9 % on, 30 from 90 % on."""
         messages, buckets = self.computed().get(period, (0, 0))
         price = {10: 50, 9: 30}.get(buckets, 0)
         return price * messages * 1_000
@@ -145,7 +145,7 @@ class World(SoldStream):
         return found
 
     def metered(self) -> list[tuple[str, int]]:
-        """Who wrote figures of which periods, however often."""
+        """Return which side wrote figures of which periods, without repetitions."""
         topic = self.topics.contract(CONTRACT_ID)
         statements = [
             federation_records.decode(value).statement

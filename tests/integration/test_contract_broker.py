@@ -85,7 +85,7 @@ class World(FederationWorld):
         )
 
     def runs(self) -> None:
-        """It has read what there is, and is killed."""
+        """Run a broker until it has read everything, and kill it."""
         before = self.starts()
         with self.run() as process:
             wait_until(
@@ -119,7 +119,9 @@ class World(FederationWorld):
         return ledger.movements[NAME]
 
     def measure(self, count: int = 3) -> None:
-        """The first whole slots of the movement, by both sides, as soon as they are over."""
+        """Write both sides' measurements of the movement's first whole slots, once they are
+        over.
+        """
         first = self.movement().started_ms // METER_MS + 1
         for slot in range(first, first + count):
             over_ms = (slot + 1) * METER_MS + 10  # the broker's clock and ours are one machine's
@@ -141,7 +143,7 @@ class World(FederationWorld):
         return sum(posting.amount_nano for posting in self.postings())
 
     def settlements_written(self) -> int:
-        """Those that count, and those that do not."""
+        """Return the number of settlements, whether they count or not."""
         found = self.found()
         periods = [each for each in self.postings() if each.reason.startswith("period")]
         return len(periods) + found.ignored["settled already"]

@@ -280,7 +280,7 @@ def _live(world: World) -> list[RecordId]:
 
 
 def delivery_at(world: World, bucket: int, checkpoint: int) -> AbstractContextManager[None]:
-    """It says so again and again: a heartbeat that was long on its way counts for nothing."""
+    """Repeat a delivery's heartbeat while the block lasts, since an old one does not count."""
     topic = world.pipeline.topic_names.control("delivery", "out")
     beat = Heartbeat("delivery", "out", "0", -1, "running", bucket, 0, checkpoint_bucket=checkpoint)
     return beating(world.log, topic, world.clock, lambda: beat)
@@ -383,7 +383,7 @@ def test_manager_trims_a_boundary_log(
     writer, batches = world.log.writer(), numbers()
 
     def grow() -> None:
-        """By as many records as make a log snapshot due."""
+        """Append as many records as make a log snapshot due."""
         batch = 0
         for batch in islice(batches, SNAPSHOT_EVERY_RECORDS):
             ident, prev = BatchId("l", batch), BatchId("l", batch - 1) if batch else None

@@ -234,7 +234,9 @@ def test_a_deployment_with_drills(tmp_path: Path) -> None:
             )
 
         def closed_ms() -> int:
-            """A slow machine may not answer in time when it is asked."""
+            """Return the event time up to which the source is closed; asks again if a slow machine
+            does not answer in time.
+            """
             return wait_until(
                 lambda: found if isinstance(found := row()["last_bucket_ms"], int) else 0,
                 DEADLINE_S,

@@ -449,7 +449,7 @@ def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
 
 
 def avro(**changed: object) -> bytes:
-    """A record in Confluent framing, id 1."""
+    """Return a record in Confluent framing, id 1."""
     value = {
         "time": 1_000,
         "car": 1,

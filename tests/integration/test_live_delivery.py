@@ -69,7 +69,7 @@ class World:
         return made
 
     def feeds(self) -> list[Callable[[], object]]:
-        """What leads to the lines of FAILURE."""
+        """Return the functions that lead to the lines of FAILURE."""
         return [
             lambda: self.replica.close_buckets(3, {2: rows(2, 30), 3: rows(3, 20)}),
             lambda: self.replica.show(4, {4: rows(4, 10)}),
@@ -84,9 +84,7 @@ class World:
         self.replica.close_buckets(7, {6: rows(6, 10)})
 
     def lines(self) -> list[str]:
-        """What the live topic says, without how many records of a bucket went to which
-        partition.
-        """
+        """Return what the live topic says, without the number of records per partition."""
         sources.until_decided(self.log, self.live)
         found = [transcript(self.log, self.pipeline, partition) for partition in range(PARTITIONS)]
         plain = [
@@ -97,7 +95,7 @@ class World:
         return plain[0]
 
     def check(self) -> None:
-        """The last answer is the corrected one."""
+        """Check that the last answer is the corrected one."""
         until_decided(self.log, self.pipeline)
         view = current(self.log, self.live)
         assert [(r.id, r.key, r.value) for r in view.stable()] == sorted(
@@ -268,7 +266,7 @@ class DeliveryProcess:
         self.kill()
 
     def check(self) -> None:
-        """Raises AssertionError if it has ended."""
+        """Raise AssertionError if the process has ended."""
         text = self._output.read_text(encoding="utf-8", errors="replace")[-3_000:]
         assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{text}"
 

@@ -67,7 +67,7 @@ class World:
         self.whole = BoundaryReader(self.log, self.boundaries.topic, ["0"])
 
     def start(self, name: str) -> None:
-        """A new process; the one before was killed, so to speak, if there was one."""
+        """Start a new process in place of the previous one, as if that had been killed."""
         if name in self.services:
             self.services[name].stop()
         if name == "ingestion":
@@ -115,7 +115,7 @@ class World:
         wait_until(grown, DEADLINE_S, f"the log does not begin after {start}", every_s=0)
 
     def cars(self) -> list[int]:
-        """Those that were delivered, in their order."""
+        """Return the delivered cars, in order."""
         outputs.until_decided(self.log, self.pipeline)
         found = outputs.delivered(self.log, self.pipeline)
         return [
@@ -209,7 +209,7 @@ def test_a_replica_goes_on_from_its_checkpoint_and_from_a_peers(
 
 @pytest.mark.parametrize("parts", [2_000, 60_000])
 def test_a_large_snapshot_goes_through_a_broker(kafka: str, topic_prefix: str, parts: int) -> None:
-    """Of about 0.1 and 4 MiB, with the settings of the topic as it is."""
+    """The snapshots have about 0.1 and 4 MiB, and the topic its usual settings."""
     log, topic = KafkaEventLog(kafka), TopicNames(topic_prefix).boundaries("s")
     admin = log.admin()
     admin.create([topic_settings("boundaries", topic)])

@@ -24,11 +24,11 @@ pytestmark = pytest.mark.integration
 DEADLINE_S = 60
 PARTITIONS = 4
 ROUNDS = 6
-"""Of results under each number of shards."""
+"""Number of rounds of results under each number of shards."""
 
 
 def replica_of(world: World) -> Replica | None:
-    """Of the stage; None: its log is too new."""
+    """Return the stage's replica; None if its log is too new."""
     try:
         return Replica(world.log, world.pipeline, world.clock, world.entropy)
     except Unavailable:
@@ -87,7 +87,9 @@ class Deployment:
         return out is None or (out.status.last_bucket_ms or 0) > last * outputs.WIDTH_MS
 
     def killed(self, world: World, crash_point: str) -> None:
-        """A process of the first new shard, which dies there; meanwhile all go on."""
+        """Run a process of the first new shard until it dies at ``crash_point``; the others
+        continue.
+        """
         with world.run("delivery", world.pipeline.outputs["out"].processes()[0], crash_point) as it:
             self.until(lambda: it.process.poll() is not None, crash_point)
             it.wait_killed()
@@ -106,7 +108,7 @@ class Deployment:
 
 
 def with_numbers(first: World, folder: Path, *numbers: int) -> World:
-    """The file has other numbers, and its topics are there."""
+    """Return the world with other numbers in the file, and create the topics."""
     shards = str(list(numbers))
     world = World(first.kafka, first.name, folder, live=True, shards=shards, partitions=PARTITIONS)
     prepare(world.log, topics_of(world.pipeline), create_inputs=True, say=print)

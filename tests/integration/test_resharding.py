@@ -24,7 +24,7 @@ DEADLINE_S = 60
 PARTITIONS = 4
 WIDTH_MS = 100
 ROUNDS = 20
-"""Of producers under each number of shards."""
+"""Number of rounds of the producers under each number of shards."""
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ class Load:
         """The answer: by bucket the cars that were reported."""
 
     def go_on(self) -> int:
-        """A few records in each partition, of which some are of the next bucket already."""
+        """Write a few records into each partition, some of them of the next bucket."""
         self._time_ms += 40
         for partition in range(PARTITIONS):
             for _ in range(self._rng.randrange(4)):
@@ -73,7 +73,7 @@ def with_numbers(prefix: str, *numbers: int) -> Pipeline:
 
 
 def add_topics(log: KafkaEventLog, of: Pipeline) -> None:
-    """Those of the newest number."""
+    """Create the topics of the newest number."""
     admin, names = log.admin(), of.topic_names
     streams = of.source_processes()
     admin.create(
@@ -95,7 +95,7 @@ class Deployment:
         self._now: list[IngestionService] = []
 
     def start(self, of: Pipeline) -> None:
-        """Those that ``of`` names, one after the other."""
+        """Start the processes that ``of`` names, one after the other."""
         self._older, self._now = self._now, []
         for name in of.source_processes():
             self.go_on()

@@ -121,7 +121,9 @@ def test_a_killed_process_is_restarted_with_its_children_gone_and_stop_leaves_no
         assert len(_left(tmp_path)) == 4, "the killed one's child is gone, the new one has its own"
 
         def shown() -> bool:
-            """A slow machine may not answer in time when it is asked."""
+            """Return whether status shows it; asks again if a slow machine does not answer
+            in time.
+            """
             rows = {row["name"]: row for row in rows_of(tmp_path) or []}
             stage, source = rows["s.0"], rows["a"]
             return (stage["state"], stage["restarts"], source["waiting_for"]) == (

@@ -62,9 +62,9 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedKafka]:
 
 @pytest.mark.parametrize("what", ["ends", "deletes"])
 def test_nothing_breaks_down_in_the_client(broker: EmbeddedKafka, what: str) -> None:
-    """Where the client does not know a partition's leader, its own way to ask frees memory
-    twice once the answer is late. What deletes has a quarter of a second at least: with a few
-    milliseconds librdkafka 2.16 still does, in a race; services give it seconds.
+    """If the client does not know a partition's leader, its own query frees memory twice once the
+    answer is late. A deletion has a timeout of at least a quarter of a second: with a few
+    milliseconds librdkafka 2.16 still does so, in a race; services use seconds.
     """
     address = broker.start()
     KafkaEventLog(address).admin().create([TopicSettings("a", 1), TopicSettings("b", 2)])

@@ -56,7 +56,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutBroker]:
 
 
 def a_while() -> None:
-    """A little more than between two heartbeats."""
+    """Wait a little longer than the interval of heartbeats."""
     begun = monotonic()
     wait_until(lambda: monotonic() - begun > 0.12, 5, "a while")
 

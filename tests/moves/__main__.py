@@ -31,7 +31,7 @@ _HEAD: Final = _ROW.format(
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="moves",
         description="A stage moves between two owners under load; in each movement one is killed.",
@@ -55,7 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def row(moved: Moved) -> str:
-    """Of the table."""
+    """Return a movement as a row of the table."""
     return _row_of(
         moved.kill,
         title(moved),
@@ -74,7 +74,7 @@ def _row_of(kill: Kill, *more: str) -> str:
 
 
 def totals(verdict: Verdict, planned: int, seconds: float) -> list[str]:
-    """What was counted and compared."""
+    """Return what was counted and compared."""
     bounds, found = verdict.bounds, verdict.compared
     again = ", ".join(f"{name} {count}" for name, count in sorted(verdict.restarts.items()))
     differs = (
@@ -102,7 +102,7 @@ def totals(verdict: Verdict, planned: int, seconds: float) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the movements and return the exit code."""
     options = parse(arguments)
     kills = draw(options.seed, options.moves, options.parties)
     if options.show:

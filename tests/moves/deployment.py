@@ -36,12 +36,12 @@ NORTH, SOUTH = "north", "south"
 
 
 class Layout(NamedTuple):
-    """Who there is, and what runs."""
+    """Layout of the run: its participants, and what each runs."""
 
     files: Path
     """With the pipeline files, and the terms of the first contract."""
     runs: Mapping[str, tuple[str, str, Sequence[str]]]
-    """Of each deployment: whose file, whose key, which services."""
+    """Pipeline file's owner, key's owner and services of each deployment."""
     contracts: Sequence[tuple[str, str]] = ((NORTH, SOUTH),)
     """Buyer and seller of each."""
 
@@ -144,7 +144,7 @@ class Owners:
             self.run("contracts", seller, "sign", name, "--kafka", self.kafka)
 
     def resume(self, party: str) -> None:
-        """As the operator of ``party``, which has suspended the contract."""
+        """Resume the contract that ``party`` has suspended, as its operator."""
         self.run("contracts", party, "resume", CONTRACT, "--kafka", self.kafka)
 
     def stop_all_but_kafka(self) -> None:
@@ -154,7 +154,7 @@ class Owners:
             self._up.remove(name)
 
     def stop(self) -> None:
-        """What does not stop in order is killed. Idempotent."""
+        """Stop all deployments and kill what does not stop in order. Idempotent."""
         for name in sorted(self._up, key=lambda each: each == BROKER):
             try:
                 self.run("down", self._layout.runs[name][0], *self._state(name))
@@ -192,7 +192,7 @@ class Owners:
         return wait_until(done, _KILLED_WITHIN_S, f"{label} is killed", every_s=0.1, stretch=1)
 
     def down(self) -> list[str]:
-        """Processes that do not run now; those that are given up are named as failed.
+        """Return the processes that do not run now; those that were given up are named as failed.
 
         Raises:
             DeploymentError: a supervisor has ended.
@@ -233,8 +233,8 @@ class Owners:
         return self._folder / f"{name}.key"
 
     def run(self, what: str, file: str, *arguments: str, key: str | None = None) -> str:
-        """A command of anabranch's, with the pipeline file of ``file`` and the key of ``key``, else
-        of the file's owner; what it printed.
+        """Run a command with the pipeline file of ``file`` and the key of ``key``, else of the
+        file's owner. Return what it printed.
 
         Raises:
             DeploymentError: it failed.

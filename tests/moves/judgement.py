@@ -1,4 +1,4 @@
-"""What a run amounts to: pure functions over what was seen. Times are ms since 1970."""
+"""Judgement of a run: pure functions over what was seen. Times are ms since 1970."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Bound(Enum):
 
 
 def bound_of(party: Party, runs_on: Iterable[str]) -> Bound:
-    """Of a kill. ``runs_on``: the nodes that ran the stage right before and right after it."""
+    """Return the bound that a kill of ``party`` gives. ``runs_on``: the nodes that ran the stage
+    right before and right after it.
+    """
     if party is Party.KAFKA:
         return Bound.BROKER
     node = NODES.get(party)
@@ -51,8 +53,8 @@ class Struck(NamedTuple):
 
     @property
     def back_ms(self) -> int:
-        """Of one that holds results up: so long after it they may come again, beyond what each may
-        take. These are the goals of chaos.
+        """Time until results may come again after a kill that holds them up, in ms, beyond what
+        each may take. These are the goals of chaos.
         """
         kind, target = (
             (Kind.BROKER_KILL, "kafka/kafka")
@@ -90,7 +92,7 @@ class Bounds(NamedTuple):
 
 
 def usual_ms(results: Iterable[Seen], from_ms: int, to_ms: int) -> list[int]:
-    """The delays of all results of a time without kills and movements."""
+    """Return the delays of all results of a time without kills and movements."""
     return [
         each.received_ms - each.event_time_ms
         for each in results
@@ -101,7 +103,9 @@ def usual_ms(results: Iterable[Seen], from_ms: int, to_ms: int) -> list[int]:
 def late(
     results: Iterable[Seen], bounds: Bounds, kills: Sequence[Struck], from_ms: int
 ) -> list[Seen]:
-    """The results of windows that end at ``from_ms`` or later that came later than they may."""
+    """Return the results of windows that end at ``from_ms`` or later that came later than
+    they may.
+    """
     return [
         each
         for each in results
@@ -110,14 +114,14 @@ def late(
 
 
 def moves_of(late: Iterable[Seen], begun_ms: Sequence[int]) -> set[int]:
-    """The movements that late results belong to: to each the one that began last before it came; -1
-    is what was before all. ``begun_ms``: when each began, ascending.
+    """Return the movements that late results belong to: for each the one that began last before it
+    came; -1 before all. ``begun_ms``: when each began, ascending.
     """
     return {bisect_right(begun_ms, each.received_ms) - 1 for each in late}
 
 
 def latest_ms(results: Iterable[Seen], from_ms: int, to_ms: int) -> int:
-    """The longest delay of the results that came between these times; 0 without any."""
+    """Return the longest delay of the results that came between these times; 0 without any."""
     return max(
         (
             each.received_ms - each.event_time_ms
@@ -129,7 +133,7 @@ def latest_ms(results: Iterable[Seen], from_ms: int, to_ms: int) -> int:
 
 
 def late_in_words(found: Sequence[Seen], bounds: Bounds, kills: Sequence[Struck]) -> list[str]:
-    """The first of them."""
+    """Describe the first late results."""
     return [
         f"the results of {each.event_time_ms} came after"
         f" {(each.received_ms - each.event_time_ms) / 1_000:.1f} s, allowed are"
@@ -154,9 +158,9 @@ def wrong_book(
     ledger: Mapping[str, Any],
     prices: tuple[int, int],
 ) -> list[str]:
-    """What the ledger shows that must not be, in words: time that is paid twice, a price out of
-    the contract's bound, money that came from nowhere. ``movements`` and ``ledger`` as ``anabranch
-    market --all --json`` and ``anabranch ledger --json`` show them.
+    """Return the errors in the ledger, in words: time that is paid twice, a price out of the
+    contract's bound, money from nowhere. ``movements`` and ``ledger`` as ``anabranch market --all
+    --json`` and ``anabranch ledger --json`` show them.
     """
     wrong: list[str] = []
     times = sorted((row["from"], row["to"] or _NEVER, row["movement"]) for row in movements)

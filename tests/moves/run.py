@@ -36,7 +36,7 @@ CALM, RUSH = 1, 8
 the other.
 """
 PRICES: Final = (6, 20)
-"""As terms.yaml bounds them."""
+"""Bounds of the price in terms.yaml."""
 WARM_S: Final = 20.0
 USUAL_S: Final = 20.0
 """Traffic without movements, which says what is usual, after that in which all gets warm."""
@@ -45,10 +45,12 @@ MOVE_S: Final = 240.0
 STILL_S: Final = 1.5
 """The stage stays where it is for so long, or the movement has not ended."""
 _STUCK_S: Final = 20.0
-"""Of a movement that does not begin: its contract may be suspended, which an operator must see."""
+"""Time after which a movement that does not begin is looked at, in seconds: its contract may be
+suspended, which an operator must see.
+"""
 _LOOK_S: Final = 0.02
 _AFTER_KILL_S: Final = 0.5
-"""What was written until the kill is read by then."""
+"""Time after which everything written until the kill has been read, in seconds."""
 _SEEN_S: Final = 5.0
 """The results of the time that says what is usual have come by then; those that have not are slower
 than what counts.
@@ -76,8 +78,8 @@ class Moved(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """What a run found out. ``wrong``: what was lost, duplicated, wrong or did not end; ``late``:
-    what was later than its bound; both in words.
+    """Findings of a run. ``wrong``: what was lost, duplicated, wrong or did not end; ``late``: what
+    was later than its bound; both in words.
     """
 
     moved: list[Moved]
@@ -88,7 +90,7 @@ class Verdict:
     too_slow: str
     """Why no delays could be judged; empty: they were."""
     stalled: Apart
-    """Of the late results: the number that stalls of the machine leave unjudged."""
+    """Counts of late results: the number that stalls of the machine leave unjudged."""
     restarts: dict[str, int] = field(default_factory=dict)
     book: str = ""
     wrong: list[str] = field(default_factory=list)
@@ -202,8 +204,8 @@ class Run:
         return verdict
 
     def _compare(self, sent: Sequence[Sighting], last_ms: int) -> tuple[Comparison, list[str]]:
-        """The topic as it is now with the answer, and with what was seen of it; and how it differs,
-        in words.
+        """Compare the topic as it is now with the answer, and with what was seen of it. Return the
+        comparison and the differences, in words.
         """
         again: list[Delivered] = []
         read_whole(self._owners.kafka, OUTPUT, lambda message: again.append(delivered(message)))
@@ -233,7 +235,7 @@ class Run:
         _PAUSE.wait(WARM_S)
 
     def _see_what_is_usual(self, watch: MachineWatch) -> int:
-        """The delays without movements; when the time began that they are of."""
+        """Measure the delays without movements. Return when that time began."""
         from_ms = now_ms()
         _PAUSE.wait(USUAL_S)
         to_ms = now_ms()
@@ -251,7 +253,7 @@ class Run:
     # ---------------------------------------------------------------- movements
 
     def _move_all(self, traffic: Traffic, reader: TopicReader) -> list[str]:
-        """What did not end, in words."""
+        """Run all movements. Return those that did not end, in words."""
         self._owners.sign()
         self._say("north and south have signed a contract")
         watch = Watch(self._owners.kafka, self._pipeline)
@@ -273,7 +275,7 @@ class Run:
         return self._newest_ms > max(killed_ms, now_ms() - may_ms)
 
     def _last_windows(self, reader: TopicReader) -> int:
-        """The end of the last window that is judged, once results of later ones have come."""
+        """Return the end of the last judged window, once results of later ones have come."""
         last_ms = now_ms() // WINDOW_MS * WINDOW_MS
         end_s = time.monotonic() + _END_S
         while self._newest_ms <= last_ms and time.monotonic() < end_s:
@@ -393,7 +395,7 @@ class _Movement:
             _PAUSE.wait(_LOOK_S)
 
     def _resume(self) -> None:
-        """What a party has suspended since its partner failed, its operator resumes."""
+        """Resume a contract that a party suspended after its partner failed, as its operator."""
         for party in self._watch.suspended_by:
             self._owners.resume(party)
             self._until_ms(now_ms() + 200)
@@ -411,5 +413,5 @@ class _Movement:
 
 
 def title(moved: Moved) -> str:
-    """Whose node the stage was to go to."""
+    """Return the owner of the node that the stage was to move to."""
     return {node: party for party, node in NODES.items()}[moved.target].removesuffix("'s node")

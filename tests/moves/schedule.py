@@ -1,4 +1,6 @@
-"""Who is killed in which movement, and when: drawn from a seed, without input or output."""
+"""Schedule of kills, drawn from a seed: which process dies in which movement, and when. No input or
+output.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 
 class Party(StrEnum):
-    """Who can be killed, as the table names it."""
+    """Process that can be killed, as the table names it."""
 
     BUYERS_NODE = "buyer's node"
     SELLERS_NODE = "seller's node"
@@ -21,7 +23,7 @@ class Party(StrEnum):
 
 
 class Moment(StrEnum):
-    """What has been seen of a movement when the wait for the kill begins."""
+    """State of a movement from which the wait for the kill begins."""
 
     LOAD = "load changes"
     ORDERED = "move ordered"

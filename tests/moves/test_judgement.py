@@ -25,7 +25,9 @@ SENT = [
 
 
 def right() -> list[Delivered]:
-    """What a consumer of the corrected topic gets that has all of the windows until 12 000."""
+    """Return what a consumer of the corrected topic gets that has all of the windows until
+    12 000.
+    """
     found = answer(SENT, 12_000, 250, 2)
     return [
         Delivered((bucket, position), row, 0)

@@ -17,7 +17,7 @@ from demo.oracle import murmur2
 
 TOPIC: Final = "north.sightings"
 WINDOW_MS: Final = 1_000
-"""As the stage has it."""
+"""Window of the stage, in ms."""
 _SEGMENTS, _CARS = 6, 40
 _PACE_S: Final = 0.02
 
@@ -31,7 +31,7 @@ class Sighting(NamedTuple):
     time_ms: int
 
     def value(self) -> bytes:
-        """As JSON."""
+        """Return the record's value, as JSON."""
         fields = {"car": self.car, "segment": self.segment, "speed": self.speed}
         return json.dumps(fields | {"time": self.time_ms}).encode()
 
@@ -39,8 +39,8 @@ class Sighting(NamedTuple):
 def answer(
     sightings: Iterable[Sighting], last_ms: int, bucket_ms: int, partitions: int
 ) -> dict[int, list[Result]]:
-    """The results of all windows that end by ``last_ms``, by bucket, each at its position, with its
-    key and its partition. Shares no code with anabranch.
+    """Compute the results of all windows that end by ``last_ms``, by bucket, each at its position,
+    with its key and its partition. Shares no code with anabranch.
     """
     windows: dict[tuple[int, int], list[Sighting]] = defaultdict(list)
     for each in sightings:
@@ -83,7 +83,7 @@ class Traffic(threading.Thread):
         self._errors: list[KafkaError] = []
         self.sent: list[Sighting] = []
         self.at_once = 1
-        """So many every 20 ms."""
+        """Number of sightings every 20 ms."""
 
     def run(self) -> None:
         """Until ``stop``."""
@@ -109,7 +109,7 @@ class Traffic(threading.Thread):
             self._errors.append(error)
 
     def stop(self) -> list[Sighting]:
-        """What was written, all of it acknowledged.
+        """Stop writing. Return what was written, all of it acknowledged.
 
         Raises:
             RuntimeError: the broker has not acknowledged all.

@@ -23,7 +23,7 @@ HOME, AWAY = "north.0", "south.0"
 
 
 class Watch:
-    """Of one stage. Not thread-safe. While Kafka is away it knows what it knew."""
+    """Watcher of one stage. Not thread-safe. While Kafka does not answer it keeps what it read."""
 
     def __init__(self, kafka: str, pipeline: Pipeline) -> None:
         """Read all that there is.
@@ -56,7 +56,7 @@ class Watch:
 
     @property
     def movements(self) -> list[Movement]:
-        """Of the ledger, in its order."""
+        """Movements in the ledger, in its order."""
         ledger = self._book.contracts[CONTRACT].ledger
         return [] if ledger is None else list(ledger.movements)
 

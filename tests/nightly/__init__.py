@@ -1,1 +1,1 @@
-"""What takes too long for ``make test``, in one run, and the report of what came of it."""
+"""Runs of what takes too long for ``make test``, and the report of their outcome."""

@@ -40,7 +40,7 @@ class Step:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="nightly", description="What takes too long for `make test`, and a report of it."
     )

@@ -1,4 +1,6 @@
-"""What each step says at its end, as numbers, and the page of evidence, a section for each step.
+"""Numbers that each step reports at its end, and the page of evidence, a section for each step. A
+section holds a row for each time that its step was run; the other sections stay as they are, so the
+page can be filled on several days.
 
 A section holds a row for each time that its step was run; the other sections stay as they are, so
 the page can be filled on several days.
@@ -51,14 +53,14 @@ HEAD: Final = """\
 
 
 class Tally(NamedTuple):
-    """So many were tried, and so many of them were good."""
+    """Number of tries, and of good ones."""
 
     good: int
     tried: int
 
 
 def tally(output: str) -> Tally | None:
-    """What a step says at its end; None where it broke off before."""
+    """Parse what a step reports at its end; None if it ended before."""
     if found := _OF.findall(output):
         good, tried = map(int, found[-1])
         return Tally(good, tried)
@@ -75,7 +77,7 @@ def tally(output: str) -> Tally | None:
 
 
 class Facts(NamedTuple):
-    """Of the time and place at which a step was run."""
+    """Time and place at which a step was run."""
 
     when: str
     commit: str
@@ -85,7 +87,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one step, run once."""
+    """Outcome of one step, run once."""
 
     title: str
     command: str
@@ -107,7 +109,7 @@ class Outcome:
         return self.code == 0 and found is not None and found.good == found.tried > 0
 
     def row(self) -> str:
-        """Of the table."""
+        """Return the outcome as a row of the table."""
         found, (when, commit, machine) = self.tally, self.facts
         if found is None:
             counted, rate = f"broke off with {self.code}", "-"
@@ -121,7 +123,7 @@ class Outcome:
         )
 
     def more(self) -> list[str]:
-        """What stands under the table: what faults there were, what was not good."""
+        """Return what follows the table: the faults that happened, and what was not good."""
         kept = "; ".join(_KEPT.findall(self.output))
         lines = [f"{self.facts.when}: {kept}."] if kept else []
         if not self.is_good:
@@ -140,7 +142,7 @@ def _rate(found: Tally) -> str:
 
 
 def sections(page: str) -> dict[str, str]:
-    """What stands under each title."""
+    """Return the text below each title."""
     _, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
     return {
         title.strip(): body.strip("\n")
@@ -149,7 +151,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def added(body: str, outcome: Outcome) -> str:
-    """A section with one row more; ``body`` empty: a new one."""
+    """Return a section with one row more; a new one if ``body`` is empty."""
     rows = [line for line in body.splitlines() if line.startswith("| 2")] + [outcome.row()]
     _, _, more = body.partition(f"\n{rows[-2]}\n") if len(rows) > 1 else ("", "", "")
     more = re.sub(r"\AIn all: .*\n?", "", more.strip("\n"))
@@ -164,9 +166,8 @@ def added(body: str, outcome: Outcome) -> str:
 
 
 def text(page: str, outcomes: Sequence[Outcome], titles: Sequence[str], *, append: bool) -> str:
-    """The page with what came of some steps. ``titles``: of all steps, in their order.
-
-    ``append``: earlier rows of these steps stay; else they are replaced.
+    """Return the page with the outcomes of some steps. ``titles``: of all steps, in their order.
+    ``append``: keep earlier rows of these steps; else replace them.
     """
     found = sections(page)
     for title in {outcome.title for outcome in outcomes} if not append else ():
@@ -178,8 +179,9 @@ def text(page: str, outcomes: Sequence[Outcome], titles: Sequence[str], *, appen
 
 
 def kinds(output: str) -> list[str]:
-    """What was not good, by its kind, with how many lines say so, the most frequent first. Seeds,
-    numbers and folders of the machine are left out: what each step said is kept beside the report.
+    """Return the failures by kind with the number of lines of each, the most frequent first. Seeds,
+    numbers and folders of the machine are left out: the output of each step is kept beside the
+    report.
     """
     lines = _TELLING.findall(output) or output.splitlines()[-1:]
     counted = Counter(map(kind, lines)).most_common()
@@ -188,7 +190,7 @@ def kinds(output: str) -> list[str]:
 
 
 def kind(line: str) -> str:
-    """What lines of the same cause have in common."""
+    """Return what lines of the same cause have in common."""
     short = _SEED.sub("", _FOLDERS.sub("", line), count=1)
     if log := _LOG.match(short):
         return f"WRONG: an error in the log of {log[1]} that no fault explains"

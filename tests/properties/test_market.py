@@ -1,5 +1,5 @@
-"""What must hold of every market with static load, whatever graph, loads and prices: in
-rounds, by the rules that agents trade by.
+"""Properties of every market with static load, whatever graph, loads and prices: in rounds, by the
+rules by which agents trade.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from experiments.market.rounds import (
 )
 
 TASKS = DESIRED // UNIT
-"""As many as everybody desires."""
+"""Number of tasks, as many as every participant desires."""
 
 LOADS = st.lists(st.integers(0, 150), min_size=2, max_size=10)
 SEEDS = st.integers(0, 10**6)

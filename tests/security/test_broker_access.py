@@ -1,5 +1,5 @@
-"""Who may do what, on a real broker with ``StandardAuthorizer``: each principal can do its job, and
-nothing else.
+"""Tests of access rights on a real broker with ``StandardAuthorizer``: each principal can do its
+job, and nothing else.
 
 ``matrix.txt`` is written by hand, so to speak: it was read line by line and changes only on
 purpose. The broker is asked what it would allow, and then everything is really tried.
@@ -62,7 +62,7 @@ LETTERS = {
     AclOperation.DESCRIBE_CONFIGS: "s",
     AclOperation.ALTER_CONFIGS: "S",
 }
-"""Of the broker's operations on a topic, all that there are."""
+"""Letter of each operation that the broker knows on a topic."""
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 
 
@@ -321,7 +321,7 @@ def test_an_upsert_view_outlives_a_failover(secured: Secured) -> None:
 
 
 def test_a_replica_cannot_write_for_another_stream(secured: Secured) -> None:
-    """By the adapters and the runtime, as a process that went wrong would try."""
+    """Uses the adapters and the shells, as a faulty process would."""
     names, log = secured.pipeline.topic_names, secured.broker.log("secure.processing.north.0")
     with (
         closing(BlockWriter(log, names.blocks("totals", "1"), "1", 1, ENTROPY)) as blocks,
@@ -450,7 +450,7 @@ def test_every_write_is_tried(secured: Secured) -> None:
 
 
 def written(settings: KafkaSettings, topics: list[str]) -> dict[str, int | None]:
-    """What became of one record to each topic: None, or the error's code."""
+    """Return the outcome of one record to each topic: None, or the error's code."""
     # Not idempotent: a user who may write nothing at all would be rejected before its first record.
     producer, answers = Producer({**settings.producer(), "enable.idempotence": False}), {}
 
@@ -498,6 +498,6 @@ def test_every_read_is_tried(secured: Secured) -> None:
 
 @pytest.fixture(autouse=True)
 def _quiet(secured: Secured) -> Iterator[None]:
-    """The broker is started before a test's own time begins."""
+    """Start the broker before a test's own time begins."""
     yield
     assert secured.broker.alive()

@@ -1,4 +1,4 @@
-"""Who gets in at all: passwords, certificates, and what is said when somebody does not."""
+"""Tests of authentication: passwords, certificates, and the messages when they are wrong."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def impostor(certificate: Certificate) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def test_a_false_broker_learns_nothing(secured: Secured, tmp_path: Path) -> None:
-    """Of an unknown authority, or of another host: in both cases not even the user's name is
+    """Its authority is unknown, or its host is another: in both cases not even the user's name is
     sent.
     """
     for certificate in (
@@ -159,7 +159,7 @@ def test_a_false_broker_learns_nothing(secured: Secured, tmp_path: Path) -> None
 def test_a_new_password_counts_without_a_restart(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs keeps its connection; what connects anew reads the file anew."""
+    """Open connections stay; a new one reads the file again."""
     who = "secure.producer.payments"
     file = tmp_path / "password"
     file.write_text(secured.passwords[who] + "\n")

@@ -1,4 +1,4 @@
-"""Who may do what in a federation, on a real broker that lets nobody do anything else."""
+"""Tests of access rights in a federation, on a real broker that allows nothing else."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_stage_reads_a_signed_stream_with_the_keys_of_its_owner(members: Membe
 
 
 def test_a_receivers_broker_meters_a_stream_with_its_rights(members: Members) -> None:
-    """As north's does; who has no contract for it reads nothing."""
+    """North's broker has a contract for the stream; others read nothing of it."""
     needed = federation_rights(BILLING, ["north-billing"])
     members.broker.allow([right for right in needed if right.principal == METERING])
     topic, text = "north.totals.boundaries", content(stream="north.totals")
@@ -216,7 +216,7 @@ def test_an_auditor_judges_a_stage_with_its_rights_and_writes_nothing_but_the_le
 
 
 def listed(members: Members, who: str) -> bytes:
-    """An entry of ``who``, as its contract broker writes it."""
+    """Return an entry of ``who``, as its contract broker writes it."""
     pipeline = sources.pipeline(who)
     published = pipeline.model_copy(
         update={

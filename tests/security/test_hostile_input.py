@@ -1,5 +1,5 @@
-"""What anybody may send, to everything that reads: only the documented error comes out, soon, and
-without much memory.
+"""Tests of every decoder with hostile input: only the documented error is raised, soon, and without
+much memory.
 
 The corpus is ``hostile.jsonl``: each line a name and ``parts``, hexadecimal bytes with a count, so
 that a megabyte takes a line; ``record``: with the head of that record of ours. Every line goes to
@@ -67,17 +67,17 @@ YARDSTICK_ROUNDS = 100_000
 bad decoders of one machine.
 """
 YARDSTICKS_PER_MIB = 4
-"""Of processor time, the best of some tries: a record of a user has at most 1 MiB, so none
-costs more than some 60 ms of a usual core.
+"""Maximum processor time per MiB, in yardsticks, the best of some tries: a user's record has at
+most 1 MiB, so none costs more than some 60 ms of a usual core.
 """
 OWN_YARDSTICKS_PER_MIB = 40
-"""Of our own small records, which only a writer with rights can put there: they are read
-value by value. What is good costs the same.
+"""Maximum for the project's own small records, which only a writer with rights can write: they are
+read value by value. Good records cost as much.
 """
 TRIES_MAX = 6
 BYTES_PER_BYTE = 10
 SLACK_BYTES = 2 * MIB
-"""What a decoder needs for its first byte: caches, messages, tables without rows."""
+"""Memory that a decoder may take for its first byte: caches, messages, tables without rows."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def edge(form: str, schema_of: SchemaOf | None = None) -> Callable[[bytes], obje
 
 
 def live(value: bytes) -> None:
-    """As kind, id, times and names in headers, and as the value of a control record."""
+    """Decode ``value`` as kind, id, times and names in headers, and as a control record's value."""
     for kind in (b"insertion", b"tentative", b"undo", b"boundary", b"rec_done", value):
         for name in (
             "anabranch-id",
@@ -274,7 +274,7 @@ CORPUS = corpus()
 
 
 def tried(reading: Reading, value: bytes) -> object:
-    """What became of ``value``; any error but the documented one goes on."""
+    """Return what a decoder makes of ``value``; any error but the documented one is raised."""
     try:
         return reading.read(value)
     except reading.raises as error:

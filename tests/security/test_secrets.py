@@ -48,7 +48,7 @@ def of(secured: Secured, who: str, **more: str) -> dict[str, str]:
 def process(
     service: str, name: str, state_dir: Path, variables: dict[str, str]
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A service and its log."""
+    """Start a service and yield it with its log."""
     log = state_dir / "log"
     state_dir.mkdir(exist_ok=True)
     arguments = [

@@ -120,7 +120,7 @@ def test_a_stage_on_a_cluster_with_security_on(
 
 
 def by_password(broker: SecureKafka, user: str, file: str) -> dict[str, str]:
-    """What a process is told that comes as ``user``."""
+    """Return the environment of a process that connects as ``user``."""
     return {
         "ANABRANCH_KAFKA": broker.address,
         "ANABRANCH_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
@@ -138,7 +138,7 @@ def put(folder: Path, **secrets_of_files: str) -> None:
 
 
 def place(cluster: SparkCluster, **secrets_of_files: str) -> None:
-    """The same as ``put``, on the machine of each worker."""
+    """Put the same files on the machine of each worker."""
     for number in range(len(cluster.workers)):
         put(cluster.work_of(number), **secrets_of_files)
 
@@ -157,7 +157,7 @@ def ended_by(node: StageProcess, *words: str) -> None:
 
 
 def hidden_in(passwords: Mapping[str, str], authority: Authority) -> list[bytes]:
-    """What nobody may see: every password, and every line of every private key."""
+    """Return what must stay hidden: every password, and every line of every private key."""
     keys = [
         line
         for path in authority.certificate.parent.glob("*.key")
@@ -168,8 +168,8 @@ def hidden_in(passwords: Mapping[str, str], authority: Authority) -> list[bytes]
 
 
 def seen_by_others(hidden: list[bytes], cluster: SparkCluster, folder: Path) -> list[str]:
-    """Where a secret stands: in a command line, an environment, the master's pages, or a file of
-    the node or the cluster that is not a secret's own.
+    """Return where a secret is visible: in a command line, an environment, the master's pages, or a
+    file of the node or the cluster that is not a secret's own.
     """
     seen = {"the master's pages": cluster.pages()}
     processes = Path("/proc").glob("[0-9]*")

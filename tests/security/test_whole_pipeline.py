@@ -74,7 +74,7 @@ class Vault:
     redis_secret: str = field(repr=False)
 
     def environment(self, who: str, *, by_certificate: bool = False) -> dict[str, str]:
-        """As docs/security.md tells an operator: secrets in files."""
+        """Return the environment that docs/security.md recommends: secrets in files."""
         ours = {
             name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")
         }
@@ -102,7 +102,7 @@ class Vault:
     def service(
         self, service: str, name: str, variables: Mapping[str, str], state: Path | None = None
     ) -> Iterator[Service]:
-        """A service process of this pipeline."""
+        """Start a service process of this pipeline."""
         made = Service(self, service, name, variables, state or self.state)
         try:
             yield made
@@ -114,7 +114,7 @@ class Vault:
         return self.folder / "state"
 
     def hidden(self) -> list[bytes]:
-        """What nobody may see: every password, and every line of every private key."""
+        """Return what must stay hidden: every password, and every line of every private key."""
         keys = [
             line
             for path in self.authority.certificate.parent.glob("*.key")
@@ -210,7 +210,9 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
 
 @contextmanager
 def index(vault: Vault) -> Iterator[dict[str, str]]:
-    """A Redis with one user for the manager, behind TLS; what the manager is told of it."""
+    """Start a Redis with one user for the manager, behind TLS; yield the manager's settings
+    of it.
+    """
     server = EmbeddedRedis(vault.folder / "redis")
     try:
         client: Any = redis.Redis.from_url(server.start())
@@ -233,7 +235,7 @@ def index(vault: Vault) -> Iterator[dict[str, str]]:
 
 
 def command_lines() -> bytes:
-    """What ``ps`` shows of everybody."""
+    """Return what ``ps`` shows of all processes."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -242,7 +244,9 @@ def command_lines() -> bytes:
 
 
 def produce(vault: Vault) -> dict[tuple[int, int], int]:
-    """Readings, and a heartbeat that closes their windows: (window's end, key) -> count."""
+    """Write readings, and a heartbeat that closes their windows. Return (window's end, key) ->
+    count.
+    """
     writer, expected = vault.broker.log("vault.producer.a").writer(), dict[tuple[int, int], int]()
     partitions = vault.pipeline.partitions
     for number in range(COUNT):
@@ -263,7 +267,7 @@ def produce(vault: Vault) -> dict[tuple[int, int], int]:
 
 
 def results(vault: Vault) -> list[tuple[tuple[int, int], int]]:
-    """What the consumer of the output sees."""
+    """Return what the consumer of the output receives."""
     found = []
     for chunk in sources.everything(
         vault.broker.log("vault.consumer.out"), "vault.out", vault.pipeline.partitions

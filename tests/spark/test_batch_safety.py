@@ -282,13 +282,13 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
 
 @dataclass(frozen=True)
 class Ran:
-    """What two replicas made of the same rows, one of them bucket by bucket, the other when
-    all was there.
+    """Results of two replicas over the same rows, one of which ran bucket by bucket, the other
+    everything at once.
     """
 
     rows: Rows
     found: dict[str, dict[int, list[dict[str, Any]]]]
-    """Of each replica the rows of each bucket."""
+    """Rows of each bucket, by replica."""
     digests: dict[str, dict[int, int]]
     batches: dict[str, int]
     is_batch_safe: object
@@ -547,7 +547,9 @@ def test_where_time_that_passes_counts_every_bucket_has_its_batch(
 def judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, tuple[PlanFacts, PlanTraits]]:
-    """What Spark says that the functions consist of, and what is made of that. Nothing runs."""
+    """Return the facts that Spark states about the functions, and their judgement, without running
+    anything.
+    """
     read: list[PlanFacts] = []
 
     def note(*arguments: Any) -> PlanFacts:

@@ -156,7 +156,7 @@ class Both:
         return FederationCommands(KafkaEventLog(self.kafka), federation, KEYS[who], SystemClock())
 
     def move(self, node: str) -> None:
-        """As the owner's agent does."""
+        """Move the stage as the owner's agent does."""
         move = Move("clean", "0", node, SystemClock().now_ms())
         at = TopicPartition(self.theirs.topic_names.placement(), 0)
         with closing(KafkaEventLog(self.kafka).writer()) as writer:
@@ -164,7 +164,7 @@ class Both:
             writer.flush()
 
     def partner(self, monkeypatch: pytest.MonkeyPatch) -> StageProcess:
-        """The node that the partner runs, with a key of its own."""
+        """Start the node that the partner runs, with a key of its own."""
         with monkeypatch.context() as its_own:
             its_own.setenv(f"{VARIABLE}_FILE", str(self.folder / PARTNER))
             state = self.folder / f"state-{self.theirs.name}"

@@ -40,9 +40,11 @@ pytestmark = pytest.mark.integration
 PERIOD_MS = 100
 MAX_DELAY_MS = 2_500
 LONG_DELAY_MS = 6_000
-"""Where delays are not judged: on a slow machine a source may lag behind the other one, too."""
+"""Maximum delay, in ms, of tests that do not judge delays: on a slow machine a source may lag
+behind the other.
+"""
 STEADY_BUCKETS = 30
-"""Of these, before anything fails, the longest delay is the usual one."""
+"""Number of buckets before the failure whose longest delay is the usual one."""
 CORRECTS_WITHIN_S = 300
 """Beside a branch, which a correction that does not come nearer suspends only after a while."""
 
@@ -61,7 +63,7 @@ class Watcher:
     def __init__(self, output: Output) -> None:
         self._reader = output.reader
         self.seen: list[Seen] = []
-        """What counts."""
+        """Results that count."""
         self.entries: list[tuple[int, LogEntry]] = []
         output.reader._listener = self._take
 
@@ -197,7 +199,7 @@ class Bench:
         return cut_at
 
     def directories(self) -> list[str]:
-        """The checkpoint directories of replica 0."""
+        """Return the checkpoint directories of replica 0."""
         return sorted(
             path.name
             for path in (self.state / "processing" / "merged.0").glob("life-*/checkpoints/*")
@@ -226,8 +228,8 @@ class Bench:
         assert bool(shown) == bool(missing), "it went on without what was missing"
 
     def shown(self) -> list[tentative.Shown]:
-        """What the last stage's branches showed. A branch made of another's results lacks what that
-        one lacked.
+        """Return what the last stage's branches showed. A branch over another's results lacks what
+        that one lacked.
         """
         readings = {
             stage: streams.read(watcher.entries, self.pipeline.stream_writers(stage))
@@ -351,7 +353,7 @@ def test_a_stage_goes_on_without_an_input_and_corrects_itself(kafka: str, tmp_pa
 def test_no_result_is_later_than_the_delay_allows(
     kafka: str, tmp_path: Path, function: str
 ) -> None:
-    """Of each kind of stage; at night, when nothing runs beside it."""
+    """Tries each kind of stage, at night, when nothing runs beside it."""
     bench = Bench(kafka, tmp_path, function)
     cut_at = goes_on_and_corrects_itself(bench, is_timed=True)
     bench.check_delays(cut_at)

@@ -35,8 +35,8 @@ def sums(a):
 
 
 def expected(first: int, last: int) -> Counter[Any]:
-    """Of windows that end in ``first..last``, both even; bucket ``b`` has one record of value
-    ``b``.
+    """Return the results of windows that end in ``first..last``, both even; bucket ``b`` has one
+    record of value ``b``.
     """
     return Counter({(end * W, 2 * end - 1): 1 for end in range(first, last + 1, 2)})
 

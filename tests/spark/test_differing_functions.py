@@ -54,9 +54,9 @@ def totals(a):
     )
 """
 FED: Final = 'F.sum(F.col("value") * factor)'
-"""What is in the state depends on the factor."""
+"""Function whose factor changes what is in the state."""
 BEHIND: Final = '(F.sum("value") * factor)'
-"""What is in the state does not."""
+"""Function whose factor is applied behind the state."""
 RIGHT: Final = FUNCTIONS.format(factor=1, total=FED)
 WRONG: Final = FUNCTIONS.format(factor=10, total=FED)
 BY_ENVIRONMENT: Final = FUNCTIONS.format(
@@ -79,8 +79,8 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 
 
 def expected(last: int, factor_of: Callable[[int, int], int] = lambda *_: 1) -> Counter[Total]:
-    """Of the windows that end up to bucket ``last``. ``factor_of``: of the window that ends with
-    a bucket, and the bucket that a row lies in.
+    """Return the results of the windows that end up to bucket ``last``. ``factor_of``: the factor
+    for the bucket at a window's end and the bucket of a row.
     """
     totals: Counter[tuple[int, int]] = Counter()
     for bucket in range(FIRST, last + 1):
@@ -138,7 +138,7 @@ class World:
         return StageProcess(self.pipeline, f"s.{replica}", self.kafka, disk, more=environment)
 
     def give(self, last: int) -> None:
-        """The buckets up to ``last``."""
+        """Write the buckets up to ``last``."""
         for bucket in range(self.given + 1, last + 1):
             self._feed.append(readings(rows_of(bucket)), bucket)
         self.given = last
@@ -159,7 +159,9 @@ class World:
         return None if parts is None else contents(parts)
 
     def delivered(self, last: int, count: int = 0) -> Counter[Total]:
-        """The corrected topic, as soon as it has all up to bucket ``last``, or ``count`` rows."""
+        """Return the corrected topic once it has everything up to bucket ``last``, or ``count``
+        rows.
+        """
 
         def read() -> Counter[Total]:
             with corrected(self.kafka, f"{self.name}.out", follow=False) as rows:
@@ -183,7 +185,7 @@ class World:
         return [entry for entry in entries if isinstance(entry, Alarm)]
 
     def alarm(self, kind: str, text: str) -> Alarm:
-        """The first one of a kind with ``text``, as soon as it is there."""
+        """Wait for an alarm of a kind with ``text``, and return the first."""
 
         def found() -> Alarm | None:
             return next(
@@ -304,7 +306,7 @@ def test_of_three_the_outvoted_one_ends_and_its_state_is_not_used(
 
 
 def ended(process: StageProcess) -> str:
-    """What a node says of replicas that ended."""
+    """Return what a node reports of replicas that ended."""
     return "\n".join(
         line for line in process.all_of_its_log().splitlines() if '"replica_ended"' in line
     )

@@ -27,7 +27,7 @@ OF_SEVERAL = [
     for case in sorted(EXAMPLES.glob("*/tests/*"))
     if (file := case.parents[1] / f"{case.name}.yaml").exists()
 ]
-"""Where a folder has several pipelines, a case is called as its pipeline."""
+"""Cases of folders with several pipelines: each has the name of its pipeline."""
 PIPELINES = ALONE + OF_SEVERAL
 """A pipeline file, and its cases; none: all that there are."""
 

@@ -1,5 +1,5 @@
-"""What each mode of ``ha`` promises (docs/concepts.md), with real Spark and a real broker: no
-loss, nothing twice, or a gap that is said.
+"""Tests of what each mode of ``ha`` promises (docs/concepts.md), with real Spark and a real broker:
+no loss, no duplicates, or a gap that is reported.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 
 
 def expected(first: int, last: int) -> Counter[Any]:
-    """The results of buckets ``first..last``, computed from all input there ever was."""
+    """Return the results of buckets ``first..last``, computed from all input."""
     rows = [row for bucket in range(FIRST, last + 1) for row in rows_of(bucket)]
     made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
     made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
@@ -111,7 +111,7 @@ class Run:
         return Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
 
     def entries(self, stage: str) -> list[Any]:
-        """The stage's boundary log."""
+        """Return the stage's boundary log."""
         chunks = everything(self.log, self.pipeline.topic_names.boundaries(stage))
         return [
             boundary_records.decode(value, headers)

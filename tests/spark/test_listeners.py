@@ -42,7 +42,9 @@ def as_they_are(session: SparkSession) -> Any:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with a query that uses all kinds of processes: planner, workers, callbacks."""
+    """Start a session with a query that uses all kinds of processes: planner, workers,
+    callbacks.
+    """
     scratch = Scratch(tmp_path_factory.mktemp("scratch"))
     session = start_session(
         "listeners",
@@ -81,7 +83,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def inodes_of(pids: Iterable[int]) -> set[str]:
-    """Of the sockets that the processes have open; those that have ended have none."""
+    """Return the inodes of the processes' open sockets; none of processes that have ended."""
     found = set()
     for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -129,12 +131,14 @@ def answer(port: int, question: bytes) -> bytes:
 
 
 def request(body: bytes) -> bytes:
-    """A request as Spark's processes send it to each other."""
+    """Return a request as Spark's processes send it to each other."""
     return struct.pack(">QBQI", 8 + 1 + 8 + 4 + len(body), RPC_REQUEST, 7, len(body)) + body
 
 
 def rpc_questions(session: SparkSession) -> dict[str, bytes]:
-    """What Spark answers to anyone when nobody needs a secret, for both of Java's services."""
+    """Return requests that Spark answers to any client if no secret is required, for both of Java's
+    services.
+    """
     java: Any = session._jvm
     names = session.sparkContext._gateway.new_array(java.java.lang.String, 0)
     local_dirs = java.org.apache.spark.network.shuffle.protocol.GetLocalDirsForExecutors(

@@ -57,8 +57,8 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 def test_a_batch_that_gives_more_than_was_expected_is_run_again_on_the_same_state(
     kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By every process anew: it does not know what the one before it met. In a query that is
-    started anew, as the stores of the one before have committed the batch.
+    """Every process runs it again, since it does not know of the previous one; in a new query,
+    since the stores of the old one have committed the batch.
     """
     monkeypatch.setattr(sink, "DRIVER_ROWS_MAX", 4)
     exceeded = list[ResultsExpected]()

@@ -95,7 +95,7 @@ class Load(threading.Thread):
         return self._output.reader.log_state.upto
 
     def _seen(self, *_: object) -> None:
-        """Of each record: the node is that of its epoch, whatever follows it."""
+        """Check of each record that its node is that of its epoch, whatever follows it."""
         log_state = self._output.reader.log_state
         if not self.closed or log_state.upto > self.closed[-1][1]:
             self.closed.append((time.monotonic(), log_state.upto, log_state.node("0")))
@@ -108,7 +108,7 @@ class Load(threading.Thread):
         wait_until(lambda: self.look(50) >= self.given, 300, "all is closed")
 
     def gap_s(self, since: float) -> float:
-        """The longest time without a new bucket since then."""
+        """Return the longest time without a new bucket since then."""
         times = [at for at, _, _ in self.closed if at >= since]
         return max(b - a for a, b in itertools.pairwise(times))
 
@@ -147,7 +147,9 @@ class World:
         return moving
 
     def replicas(self, name: str, node: StageProcess) -> dict[str, dict[str, Any]]:
-        """What the node says of each of its replicas, as ``anabranch status`` shows it."""
+        """Return what the node reports of each of its replicas, as ``anabranch status``
+        shows it.
+        """
         port = probe.metrics_port(self.state, "processing", name, node.process.pid)
         answer = probe.status(port) if port is not None else None
         return (

@@ -85,14 +85,14 @@ ROWS = [
 
 
 def stages_of(node: StageProcess, state: Path) -> dict[str, dict[str, Any]]:
-    """What the node says of each stage."""
+    """Return what the node reports of each stage."""
     port = probe.metrics_port(state, "processing", NODE, node.process.pid)
     answer = probe.status(port) if port is not None else None
     return {} if answer is None else {each["stage"]: each for each in answer["detail"]["stages"]}
 
 
 def javas_of(node: StageProcess) -> Iterator[Path]:
-    """Those that it has started."""
+    """Yield the Java processes that the node has started."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             text = path.read_text()
@@ -181,7 +181,7 @@ def test_the_older_of_two_nodes_of_one_name_ends(
 def test_spark_starts_before_there_are_topics(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """By night: where Spark takes as long as a node waits for topics, the node ends before."""
+    """Runs by night: if Spark takes as long as a node waits for topics, the node ends first."""
     pipeline = pipeline_of(tmp_path, topic_prefix, STAGES)
     with StageProcess(pipeline, NODE, kafka, tmp_path / "state") as node:
 
@@ -201,7 +201,7 @@ def test_a_node_that_is_not_there(kafka: str, topic_prefix: str, tmp_path: Path)
 
 
 def error_of(node: StageProcess) -> str:
-    """What the node says that it ended of."""
+    """Return the error by which the node says that it ended."""
     (error,) = [
         json.loads(line)["error"]
         for line in node.all_of_its_log().splitlines()

@@ -139,7 +139,7 @@ class Queries:
         return self._folder / query
 
     def wait(self, query: str, batch: int) -> dict[int, int]:
-        """What batch ``batch`` of the query gave: window end -> rows."""
+        """Return the results of batch ``batch`` of the query: window end -> rows."""
         wait_until(
             lambda: batch in self.found[query] or query in self.server.errors,
             120,

@@ -1,4 +1,4 @@
-"""What real Spark says of a plan, and what follows."""
+"""Tests of the facts that real Spark states about a plan, and their judgement."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def started(scratch: Path) -> SparkSession:
 
 @pytest.fixture
 def rows(session: SparkSession) -> DataFrame:
-    """A stream with the columns timestamp and value."""
+    """Return a stream with the columns timestamp and value."""
     return session.readStream.format("rate").load()
 
 
@@ -298,7 +298,7 @@ CONSTANTS = {
     "CurrentTimeZone": "current_timezone()",
     "ResolvedCollation": "collate('a', 'UNICODE_CI')",
 }
-"""By class, an expression with it."""
+"""Expression of each class, by the class's name."""
 
 
 @pytest.mark.parametrize("kind", CONSTANTS)
@@ -328,7 +328,7 @@ def test_pl1_so_may_what_a_row_gives_and_what_the_user_is_trusted_for(rows: Data
 
 
 def test_pl1_a_class_that_is_not_sparks_has_its_whole_name(session: SparkSession) -> None:
-    """So it is on no list."""
+    """The whole name is on no list."""
     assert plan_facts._name(session._jvm.java.lang.Object()) == "java.lang.Object"
     frame = session.range(1)._jdf.queryExecution().analyzed()
     assert plan_facts._name(frame) == "Range"
@@ -429,7 +429,7 @@ def test_one_that_is_not_runs_bucket_by_bucket(rows: DataFrame) -> None:
 
 
 def timed(rows: DataFrame, name: str) -> DataFrame:
-    """A stream with a watermark: the columns NAME_at and NAME."""
+    """Return a stream with a watermark: the columns NAME_at and NAME."""
     frame = rows.selectExpr(f"timestamp AS {name}_at", f"value AS {name}")
     return frame.withWatermark(f"{name}_at", "0 seconds")
 

@@ -74,7 +74,7 @@ def up(event_time: int, width: int) -> int:
 
 
 def expected(upto: int, begun: int) -> Counter[Any]:
-    """Of the buckets up to ``upto`` of ``both``: (event time, n)."""
+    """Return the results of the buckets up to ``upto`` of ``both``: (event time, n)."""
     given = [
         (event_time, value)
         for bucket in range(begun, upto + 1)

@@ -51,7 +51,7 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 
 
 def expected(first: int, last: int, begun: int) -> Counter[Any]:
-    """Of buckets ``first..last``, when data began with bucket ``begun``."""
+    """Return the results of buckets ``first..last``, when data began with bucket ``begun``."""
     rows = [row for bucket in range(begun, last + 1) for row in rows_of(bucket)]
     made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
     made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))

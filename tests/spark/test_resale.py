@@ -99,7 +99,7 @@ class World:
         return {row["contract"]: row["node"] for row in self.book()[0] if row["to"] is None}
 
     def until(self, node: str, running: dict[str, str], what: str) -> None:
-        """The stage runs there, and so say the ledgers."""
+        """Wait until the stage runs on ``node``, and the ledgers say so."""
 
         def there() -> bool:
             return self.runs_on() == node and self.running() == running
@@ -165,7 +165,7 @@ def paid(world: World, holds: Callable[[dict[str, int]], bool], what: str) -> No
 
 
 def world_results(world: World, last_ms: int) -> list[Delivered]:
-    """What was delivered, once windows after the last one that is judged have come."""
+    """Return what was delivered, once windows after the last judged one have come."""
     results: list[Delivered] = []
 
     def have_come() -> bool:

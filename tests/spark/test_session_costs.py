@@ -1,5 +1,5 @@
-"""What a session does to keep a small batch cheap takes effect, and leaves damage to a
-checkpoint to be found.
+"""Tests that the settings which keep a small batch cheap take effect, and that damage to a
+checkpoint is still found.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ IMPORTED_MIN = 10_000
 
 
 def end_java() -> None:
-    """A Java that another file's tests have started has its class path, and has chosen how it
-    writes files: what is tried here is how a session starts.
+    """End a Java that another file's tests have started: it has chosen its class path and how it
+    writes files, and these tests try how a session starts.
     """
     context: Any = SparkContext
     if context._gateway is not None:
@@ -89,7 +89,7 @@ def run_windows(session: SparkSession, checkpoint: Path) -> None:
 
 
 def commands_while(session: SparkSession, run: Any, folder: Path) -> list[str]:
-    """What Java starts meanwhile, as its flight recorder sees it."""
+    """Return the commands that Java starts meanwhile, as its flight recorder shows them."""
     java: Any = session._jvm
     recording = java.jdk.jfr.Recording()
     recording.enable("jdk.ProcessStart")
@@ -112,7 +112,7 @@ def test_no_command_is_forked_for_a_file_of_a_checkpoint(
 
 
 def test_each_file_of_a_checkpoint_has_its_sums(session: SparkSession, tmp_path: Path) -> None:
-    """By which ``checkpoint_files`` finds damage after a loss of power."""
+    """The checksums let ``checkpoint_files`` find damage after a power loss."""
     run_windows(session, tmp_path)
     made = [
         path

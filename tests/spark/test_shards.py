@@ -50,7 +50,7 @@ Row = tuple[int, int]
 
 
 def rows_of(first_ms: int, last_ms: int) -> list[list[Row]]:
-    """By partition, up to ``last_ms``."""
+    """Return the rows up to ``last_ms``, by partition."""
     found: list[list[Row]] = [[] for _ in range(PARTITIONS)]
     for number, time_ms in enumerate(range(first_ms + 7, last_ms, 7)):
         found[number % PARTITIONS].append((time_ms, 1_000 + number))
@@ -93,7 +93,7 @@ class World:
         return load(path)
 
     def has_shards(self, before: int, now: int) -> None:
-        """The file says so from now on, and its topics are there."""
+        """Change the number of shards in the file, and create the topics."""
         path = self.pipeline.path
         line = f"    shards: {before}\n"
         path.write_text(path.read_text().replace(line, f"    shards: [{before}, {now}]\n", 1))

@@ -140,7 +140,7 @@ def test_state_that_workers_keep_to_themselves(
 
 
 def _waiting_for(state: Path, node: StageProcess) -> str:
-    """What the node's status says that it waits for, besides inputs."""
+    """Return what the node waits for by its status, besides inputs."""
     node.check()
     port = metrics_port(state, "processing", "both.0", node.process.pid)
     answer = None if port is None else get(port, "/statusz", 10)
@@ -163,7 +163,7 @@ def test_a_master_that_nobody_answers_for(
 
 
 def _arguments_with(secret: str) -> list[str]:
-    """The command lines on this machine in which ``secret`` stands."""
+    """Return the command lines on this machine that contain ``secret``."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended

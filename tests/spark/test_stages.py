@@ -215,7 +215,7 @@ def feed_bucket(feed: Feed, rows: Iterable[Row], bucket: int) -> None:
 
 
 def made(output: Output, last: int, *columns: str) -> Counter[Any]:
-    """The rows that were written, as (event time, columns...); each in its bucket."""
+    """Return the written rows as (event time, columns...), each in its bucket."""
     found = output.buckets(1, last)
     for bucket, rows in found.items():
         assert all((bucket - 1) * W < row["event_time"] <= bucket * W for row in rows)
@@ -234,7 +234,7 @@ def windows(rows: Iterable[Row], size: int, end: int) -> Counter[tuple[int, int]
 
 
 def gaps(rows: Iterable[Row], end: int) -> Counter[tuple[int, str, int, int]]:
-    """What ``Gaps`` gives, row by row in order of time; a row at the very time of a timer
+    """Compute the results of ``Gaps`` row by row in order of time; a row at the time of a timer
     comes before it.
     """
     found: Counter[tuple[int, str, int, int]] = Counter()

@@ -1,4 +1,6 @@
-"""What real Spark says of the operators that hold state: what counts, and what does not."""
+"""Tests of what real Spark says of the operators that hold state: what counts, and what
+does not.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ ONE_OF_TWO = (
 
 
 ONE_OF_MANY = WINDOWS.replace("room > 3", f"room IN ({', '.join(map(str, range(20)))})")
-"""Of more values than ten Spark makes a set."""
+"""Filter with more than ten values, which Spark turns into a set."""
 ABOVE_STATIC = WINDOWS.replace("room > 3", "room > (SELECT max(id) FROM t WHERE id > 1)")
 
 
@@ -102,7 +104,7 @@ def deduplicated(*columns: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def add(value: int) -> int:
-    """Of which the text counts."""
+    """Add a number. The function's text counts."""
     return value + 1
 
 

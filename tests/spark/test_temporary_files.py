@@ -1,4 +1,4 @@
-"""What a stage, its Java and its workers write beside its state does not pile up, however its
+"""Tests that temporary files of a stage, its Java and its workers do not accumulate, however the
 processes end.
 """
 

@@ -71,7 +71,7 @@ WIDTH_MS = 100
 
 
 def rows(bucket: int) -> list[dict[str, Any]]:
-    """Of one bucket, as another library takes them."""
+    """Return the rows of one bucket, as another library reads them."""
     return [
         {
             "time": bucket * WIDTH_MS - number,

@@ -179,8 +179,8 @@ class Up:
     def produce(
         self, readings: list[Reading], closed_ms: int | None = None, **more: object
     ) -> None:
-        """Records to all partitions in turn, with the fields of ``more``, too; then each partition
-        says that it has no more up to ``closed_ms``.
+        """Write records to all partitions in turn, with the fields of ``more``; then close each
+        partition up to ``closed_ms``.
         """
         for number, (time, key, value) in enumerate(readings):
             record = {
@@ -233,7 +233,7 @@ class Up:
 
 
 def change(file: Path) -> None:
-    """As a user does: a source gets an optional field, and a function uses it."""
+    """Add an optional field to a source, and use it in a function, as a user does."""
     file.with_name("reading.avsc").write_text(RECORD_WITH_WEIGHT)
     file.with_name("functions.py").write_text(WITH_WEIGHT)
     file.write_text(PIPELINE.replace("version: 1", "version: 2"))
@@ -256,7 +256,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
 def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_stage_alone(
     file: Path, tmp_path: Path, *, is_timed: bool
 ) -> None:
-    """By night, when nothing runs beside it, it must stop in time, too."""
+    """The nightly run, when nothing runs beside it, also requires a stop in time."""
     first = readings_of(0, 4_000)
     open_at_the_end = readings_of(4_000, 5_500)
     second = readings_of(5_500, 7_000)
@@ -310,7 +310,9 @@ def test_up_goes_on_where_it_was_stopped_and_a_function_that_raises_stops_its_st
         up.await_results(expect_totals(readings + third + fourth, 9_000), shaky)
 
         def all_others_run() -> bool:
-            """A process that does not answer in time is asked again."""
+            """Return whether all other processes run; one that does not answer in time is asked
+            again.
+            """
             states = {row["name"]: row["state"] for row in up.status() if row["name"] != NODE}
             (node,) = (row for row in up.status() if row["name"] == NODE)
             states |= {

@@ -1,4 +1,4 @@
-"""What the tidy tests look at: the files of the project, as git sees them."""
+"""Fixtures of the tidy tests: the files of the project, as git sees them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The folder of the checkout."""
+    """Return the folder of the checkout."""
     return ROOT
 
 
@@ -31,7 +31,7 @@ def files() -> list[Path]:
 
 @pytest.fixture(scope="session")
 def modules(files: list[Path]) -> dict[str, str]:
-    """The source of every module of the package, by its dotted name."""
+    """Return the source of every module of the package, by its dotted name."""
     found = {}
     for path in files:
         if path.suffix == ".py" and path.parts[:2] == ("services", "anabranch"):

@@ -14,7 +14,7 @@ LIST = "anabranch.process.crash_points"
 
 
 def points_of(source: str) -> list[str]:
-    """The names on the list."""
+    """Return the names on the list."""
     for node in nodes(source):
         if (
             isinstance(node, ast.AnnAssign)
@@ -27,7 +27,7 @@ def points_of(source: str) -> list[str]:
 
 
 def used_in(source: str) -> list[str]:
-    """The names in calls of ``crash_point`` or ``self._crash_point``."""
+    """Return the names in calls of ``crash_point`` or ``self._crash_point``."""
     found = []
     for node in nodes(source):
         if isinstance(node, ast.Call):
@@ -50,7 +50,7 @@ def used_in(source: str) -> list[str]:
 
 
 def killed_in(source: str) -> set[str]:
-    """The points that a test names: texts that are one, or one with a count."""
+    """Return the points that a test names: texts that are one, or one with a count."""
     texts = [
         node.value
         for node in nodes(source)

@@ -16,8 +16,8 @@ README_BYTES_MAX = 8_000
 
 
 def anchors(text: str) -> set[str]:
-    """What a link may name behind ``#``: the headings of a Markdown text, as the hosts of
-    repositories write them.
+    """Return the anchors that a link may name behind ``#``: the headings of a Markdown text, as the
+    hosts of repositories write them.
     """
     headings = re.findall(
         r"^#{1,6} +(.+?) *$",
@@ -52,7 +52,9 @@ def broken_links(path: Path, text: str) -> list[str]:
 
 
 def drawn_folders(text: str) -> set[str]:
-    """The folders of the drawing of the tree, which is the first block of code in ``text``."""
+    """Return the folders in the drawing of the tree, which is the first block of code in
+    ``text``.
+    """
     found: set[str] = set()
     above: list[tuple[int, str]] = []
     for line in text.split("```")[1].splitlines():
@@ -69,8 +71,8 @@ def drawn_folders(text: str) -> set[str]:
 
 
 def wrongly_drawn(drawn: set[str], real: set[str]) -> list[str]:
-    """What differs between a drawing of the package and its folders: those that are drawn and not
-    there; and those that are there and not drawn, where any folder beside them is.
+    """Return the differences between a drawing of the package and its folders: drawn ones that do
+    not exist, and existing ones that are not drawn, if any folder beside them is.
     """
     package = "services/anabranch"
     parents = {str(Path(name).parent) for name in drawn if name.startswith(package + "/")}
@@ -85,7 +87,7 @@ def wrongly_drawn(drawn: set[str], real: set[str]) -> list[str]:
 
 
 def pins(text: str) -> dict[str, int]:
-    """Requirement ``name==version``, its extras left out -> number of its hashes."""
+    """Return requirement ``name==version``, without extras -> number of its hashes."""
     found: dict[str, int] = {}
     name = ""
     for line in text.splitlines():

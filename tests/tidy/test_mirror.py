@@ -72,7 +72,7 @@ def limits_of(source: str) -> dict[str, bool]:
 
 
 def users(limits: Iterable[str], modules: dict[str, str]) -> dict[str, list[str]]:
-    """The modules that name each limit."""
+    """Return the modules that name each limit."""
     names = {name: names_in(source) for name, source in modules.items() if name != LIMITS}
     return {limit: [name for name, its in names.items() if limit in its] for limit in limits}
 
@@ -111,8 +111,8 @@ def test_each_unit_test_file_has_its_module(files: list[Path], modules: dict[str
 
 
 def test_each_module_is_used(modules: dict[str, str]) -> None:
-    """By another module, or started as a service or by name; tests and examples do not count
-    for the services' own layers.
+    """Another module uses it, or it is started as a service or by name; tests and examples do not
+    count for the services' own layers.
     """
     used: set[str] = set()
     for name, source in modules.items():

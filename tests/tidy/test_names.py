@@ -25,10 +25,12 @@ SAY_NOTHING = {
 }
 FILE_LINES_MAX = 1_000
 FUNCTION_LINES_MAX = {"services": 70, "": 90}
-"""Of the package, and elsewhere: a scenario is read from its top to its end."""
+"""Maximum lines of a function, in the package and elsewhere: a scenario is read from its top to its
+end.
+"""
 CONSTRUCTOR_ARGUMENTS_MAX = {"tests": 8, "": 6}
-"""Of what tests make, and elsewhere. More are several ideas: those that belong together are one
-frozen object of settings.
+"""Maximum arguments of a constructor, in tests and elsewhere. More are several ideas: those that
+belong together are one frozen object of settings.
 """
 
 ASSIGNMENTS_MAX = 2
@@ -40,7 +42,7 @@ def python_files(files: list[Path]) -> list[Path]:
 
 
 def limit_of(path: Path, limits: dict[str, int]) -> int:
-    """That of the folder, or of all others."""
+    """Return the limit of the folder, else that of all others."""
     return limits.get(path.parts[0], limits[""])
 
 

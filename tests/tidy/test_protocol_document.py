@@ -19,7 +19,7 @@ NAMED_TEST = re.compile(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)")
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its first two lines."""
+    """Return the cells of the first table below a heading, without its first two lines."""
     below = text.split(f"\n{heading}\n")[1]
     table = re.search(r"(?:^\|.*\|\n)+", below, re.MULTILINE)
     assert table is not None
@@ -47,14 +47,16 @@ def absent_modules(root: Path, cells: list[str]) -> list[str]:
 
 
 def prefixes(module: Path) -> set[str]:
-    """The letters before the numbers of the invariants with which a module opens."""
+    """Return the letters before the numbers of the invariants with which a module opens."""
     tree = nodes(module.read_text())[0]
     opening = (ast.get_docstring(tree) if isinstance(tree, ast.Module) else "") or ""
     return set(re.findall(r"^    ([A-Z]{1,3})\d+ ", opening, re.MULTILINE))
 
 
 def module_names(paths: list[Path]) -> dict[str, Path]:
-    """As the table names them: by their package, too, where two packages have one of that name."""
+    """Return the modules by the names in the table: by their package, too, if two packages have one
+    of that name.
+    """
     stems = [path.stem for path in paths]
     return {
         path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}.{path.stem}": path

@@ -69,7 +69,9 @@ def imports_of(source: str) -> Iterator[tuple[int, str]]:
 
 
 def impure_imports(module: str, source: str) -> list[str]:
-    """What the rules import that is neither theirs nor a pure part of the standard library."""
+    """Return the imports of the rules that are neither their own nor a pure part of the standard
+    library.
+    """
     wrong = []
     for line, imported in imports_of(source):
         top = imported.split(".")[0]

@@ -1,5 +1,5 @@
-"""What no file may hold: paths of one machine, addresses of registries, unfinished work,
-tests that sleep, skips without need.
+"""Tests of what no file may contain: paths of one machine, addresses of registries, unfinished
+work, tests that sleep, skips without need.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def sleeps(source: str) -> list[int]:
 
 
 def skips(source: str) -> list[int]:
-    """Where a test may be left out: ``pytest.skip``, ``skipif``, ``importorskip``, ``xfail``."""
+    """Return the lines at which a test may be left out: ``pytest.skip``, ``skipif``,
+    ``importorskip``, ``xfail``.
+    """
     names = {
         "pytest.skip",
         "pytest.importorskip",
