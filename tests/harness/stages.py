@@ -10,7 +10,9 @@ import textwrap
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -347,9 +349,8 @@ class Output:
         self.reader = BoundaryReader(
             KafkaEventLog(kafka), names.boundaries(stage), pipeline.stream_writers(stage)
         )
-        self._blocks = BlockReader(
-            KafkaEventLog(kafka), lambda replica: names.blocks(stage, replica), SystemClock()
-        )
+        self._log, self._topic_of = KafkaEventLog(kafka), partial(names.blocks, stage)
+        self._blocks = BlockReader(self._log, self._topic_of, SystemClock())
 
     def wait_closed(
         self, bucket: int, stage: Checked | None = None, deadline_s: float = STARTS_WITHIN_S
@@ -400,6 +401,11 @@ class Output:
     def rows(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
         """All rows of ``parts``; None: they have none."""
         return self._blocks.read(replica, parts)
+
+    def notices(self, replica: str, parts: Sequence[Part]) -> pa.Table:
+        """Return the notices of rows of ``parts`` that were too large for the stream."""
+        with closing(BlockReader(self._log, self._topic_of, SystemClock(), with_notices=True)) as r:
+            return r.read(replica, [part for part in parts if part.is_rejected])
 
     def close(self) -> None:
         """Idempotent."""

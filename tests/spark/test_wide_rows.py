@@ -4,11 +4,13 @@ are larger than a record may be.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from anabranch.codec.rejected_rows import BEGINNING, SIZE
 from anabranch.protocol.limits import MIB
 from harness.stage_processes import StageProcess
 from harness.stages import (
@@ -45,8 +47,9 @@ def test_a_row_that_is_larger_than_a_record_passes_from_stage_to_stage(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
     """18 MiB come through the driver. 40 MiB are more than Spark's driver takes, with what it
-    needs around them: a task writes them. More than ROW_BYTES_MAX end the stage. In processes
-    of their own, whose Java has the memory of a node and nothing else to hold.
+    needs around them: a task writes them. A notice stands for more than ROW_BYTES_MAX, and the
+    rows beside it and after it go on. In processes of their own, whose Java has the memory of a
+    node and nothing else to hold.
     """
     stages = (
         "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:widened\n"
@@ -62,19 +65,23 @@ def test_a_row_that_is_larger_than_a_record_passes_from_stage_to_stage(
             for bucket, size in enumerate(sizes[:-1], 1):
                 feed.append(readings([(bucket * WIDTH_MS, bucket, size)]), bucket)
                 wide.wait_closed(bucket, process)
-            feed.append(readings([(5 * WIDTH_MS, 5, sizes[-1])]), 5)
-            said = (":widened", "buckets 5..5", "a row takes 70.0 MiB", "make it smaller")
+            feed.append(readings([(5 * WIDTH_MS, 5, sizes[-1]), (5 * WIDTH_MS, 6, 7)]), 5)
+            feed.append(readings([(6 * WIDTH_MS, 8, 9)]), 6)
+            wide.wait_closed(6, process)
             wait_until(
-                lambda: all(words in process.all_of_its_log() for words in said),
-                STARTS_WITHIN_S,
-                "the stage to end with the function, the bucket and what to do",
+                lambda: "rows_rejected" in process.all_of_its_log(), STARTS_WITHIN_S, "its log"
             )
-        notes = [row["note"] for rows in wide.buckets(1, 4).values() for row in rows]
-        assert [*map(len, notes)] == sizes[:-1]
+        passed = [*sizes[:-1], 7, 9]
+        notes = [row["note"] for rows in wide.buckets(1, 6).values() for row in rows]
+        assert [*map(len, notes)] == passed
+        ((_, writer, parts),) = wide.reader.log_state.stable(5, 5)
+        (notice,) = wide.notices(writer, parts).to_pylist()
+        assert notice[SIZE] > 70 * MIB
+        assert json.loads(notice[BEGINNING]) == {"key": 5, "note": "x" * 1_024}
         with StageProcess(pipeline, "t.0", kafka, tmp_path / "state") as process:
-            measured.wait_closed(4, process)
-        found = [row["n"] for rows in measured.buckets(1, 4).values() for row in rows]
-        assert found == sizes[:-1]
+            measured.wait_closed(6, process)
+        found = [row["n"] for rows in measured.buckets(1, 6).values() for row in rows]
+        assert found == passed
     finally:
         for each in (feed, wide, measured):
             each.close()

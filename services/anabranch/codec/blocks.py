@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from anabranch.codec.block_guard import check_stream, check_table
 from anabranch.codec.columns import stored
-from anabranch.protocol.errors import RecordTooLarge, RemoteProtocolError
+from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, MIB
 
 BLOCK_BYTES_MAX: Final = 4 * MIB
@@ -40,8 +40,8 @@ BLOCK_BYTES_MAX: Final = 4 * MIB
 """
 
 ROW_BYTES_MAX: Final = 64 * MIB
-"""A row of a stream, as a block of its own. Spark, and whoever reads the row, hold it several times
-over.
+"""Maximum size of a row of a stream, as a block of its own. Spark, and whoever reads the row, hold
+it several times over. A notice stands in place of a larger one (``codec.rejected_rows``).
 """
 _SEGMENT_BYTES_MAX: Final = 2 * BLOCK_BYTES_MAX
 """Largest value of a record: a block of BLOCK_BYTES_MAX with its schema, which has SCHEMA_BYTES_MAX
@@ -146,20 +146,9 @@ def decode_block(value: bytes | None, *, is_own: bool = False) -> pa.Table:
 
 
 def segments(block: bytes) -> list[bytes]:
-    """Cut an encoded block into the values of its records.
-
-    Raises:
-        RecordTooLarge: no reader takes it. It has one row, since smaller ones are blocks of several
-            rows (``pieces``).
-    """
+    """Cut an encoded block into the values of its records."""
     if len(block) <= _SEGMENT_BYTES_MAX:
         return [block]
-    if len(block) > ROW_BYTES_MAX:
-        message = (
-            f"a row takes {len(block) / MIB:.1f} MiB, and may take {ROW_BYTES_MAX / MIB:.0f} MiB"
-            " in a stream: make it smaller, or several rows of it"
-        )
-        raise RecordTooLarge(message)
     return [
         block[start : start + _SEGMENT_BYTES_MAX]
         for start in range(0, len(block), _SEGMENT_BYTES_MAX)
@@ -404,10 +393,14 @@ def row_hashes(table: pa.Table) -> IntArray:
 
 
 def digests(tables: Sequence[pa.Table]) -> list[int]:
-    """The digest of each of ``tables``, which have one schema: one pass over all rows together."""
+    """Return the digest of each of ``tables``. Where all have one schema, hashes their rows in one
+    pass.
+    """
     filled = [t for t in tables if t.num_rows]
     if not filled:
         return [0] * len(tables)
+    if not all(t.schema.equals(filled[0].schema) for t in filled):
+        return [digest(t) for t in tables]
     hashes = row_hashes(pa.concat_tables(filled))
     starts = np.cumsum([0, *(t.num_rows for t in filled[:-1])])
     with np.errstate(over="ignore"):

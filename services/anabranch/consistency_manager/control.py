@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
+from anabranch.codec.blocks import ROW_BYTES_MAX
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.control_topics import speakers
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
-from anabranch.protocol.control.consistency import REJECTED
+from anabranch.protocol.control.consistency import REJECTED, ROWS_REJECTED
 from anabranch.protocol.control.failure_detector import (
     DELIVERY_SERVICE,
     INGESTION_SERVICE,
     MANAGER_SERVICE,
+    REPLICA_SERVICE,
     Peer,
 )
 from anabranch.protocol.control.fencing import FenceBook
@@ -34,6 +36,7 @@ from anabranch.protocol.control.records import (
     TrimPoint,
 )
 from anabranch.protocol.control.trimming import ReadingStage, Trimming
+from anabranch.protocol.limits import MIB
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.streams.heartbeats import ControlReader, ControlWriter, HeartbeatSender
@@ -166,6 +169,12 @@ class ManagerControl:
                 and (output := self._pipeline.deliveries().get(entry.name)) is not None
             ):
                 self.alarms.append(self._rejection_alarm(output, wall_ms))
+            if (
+                entry.service == REPLICA_SERVICE
+                and entry.rejected
+                and entry.name in self._pipeline.stages
+            ):
+                self.alarms.append(self._row_alarm(entry.name, wall_ms))
             if is_news and entry.service == INGESTION_SERVICE:
                 self._check_source_input(entry, wall_ms)
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
@@ -205,6 +214,16 @@ class ManagerControl:
             " them out; make them smaller, or raise max.message.bytes"
         )
         return Alarm(REJECTED, output.stage, -1, text, wall_ms)
+
+    @staticmethod
+    def _row_alarm(stage: str, wall_ms: int) -> Alarm:
+        """Return the alarm for rows of ``stage`` that are too large for its stream."""
+        text = (
+            f"stage {stage}: its function made rows of more than {ROW_BYTES_MAX // MIB} MiB, which"
+            " no stream holds: they are left out, its outputs show their beginnings in their topics"
+            " of rejected results; make the rows smaller, or several of each"
+        )
+        return Alarm(ROWS_REJECTED, stage, -1, text, wall_ms)
 
     def _write_due(self, uptos: Mapping[str, int]) -> None:
         """Write fences and due trim points. A trim point that could not be written is dropped,

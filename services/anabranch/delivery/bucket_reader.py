@@ -48,7 +48,7 @@ class BucketReader:
         self._logger = logger
 
         def reader() -> BlockReader:
-            return BlockReader(log, self._topic_of, clock)
+            return BlockReader(log, self._topic_of, clock, with_notices=True)
 
         self._blocks, self._branches = reader(), reader()
 

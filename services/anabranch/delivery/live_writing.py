@@ -13,6 +13,7 @@ import pyarrow as pa
 from anabranch.codec import live_records
 from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
 from anabranch.codec.partitions import partition_of
+from anabranch.codec.rejected_rows import are_notices
 from anabranch.delivery.rendering import MissingSources, Records, Renderer, Written, none_missing
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice
@@ -78,6 +79,9 @@ class KindSequence:
         if run.undo:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
+            if are_notices(piece.table.schema):
+                self.left_out += piece.table.num_rows
+                continue
             records = self._renderer.render(
                 piece.slices,
                 piece.table,
@@ -153,7 +157,11 @@ class CompactedView:
         """Send one record for every key whose newest or last stable value ``run`` changes."""
         insertions: dict[bytes, Version] = {}
         tentative: dict[bytes, Version] = {}
+        notices = 0
         for piece in pieces:
+            if are_notices(piece.table.schema):
+                notices += piece.table.num_rows
+                continue
             for key, version in self._rows(piece):
                 (insertions if piece.branch is None else tentative)[key] = version
         wanted = self._view.transaction(
@@ -163,7 +171,9 @@ class CompactedView:
             tentative=tentative.items(),
         )
         kept = [self._fitting(write) for write in wanted]
-        self.left_out = sum(write != instead for write, instead in zip(wanted, kept, strict=True))
+        self.left_out = notices + sum(
+            write != instead for write, instead in zip(wanted, kept, strict=True)
+        )
         self._written = [write for write in kept if write.state != self._view.state(write.key)]
         for write in self._written:
             value, headers = live_records.upsert(write, self._renderer.origin)

@@ -20,7 +20,9 @@ from anabranch.codec.live_records import (
     MISSING_HEADER,
     ORIGIN_HEADER,
 )
+from anabranch.codec.rejected_rows import BEGINNING, DIGEST, SIZE, are_notices
 from anabranch.delivery.partitioning import Partitioner
+from anabranch.delivery.rejected import notice_headers, rejected_bytes
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.edge.delivery import ALONE, Slice
 from anabranch.protocol.errors import RemoteProtocolError
@@ -55,9 +57,12 @@ class Records:
         return [RecordId.parse(headers[0][1].decode()) for headers in self.headers]
 
     def sizes(self) -> list[int]:
-        """Return the size of each record in bytes: key, value and headers."""
+        """Return the size of each record in bytes: key, value and headers; of a notice, that of the
+        row in whose place it is.
+        """
         return [
-            len(value) + len(key or b"") + sum(len(name) + len(text) for name, text in headers)
+            rejected_bytes(headers)
+            or len(value) + len(key or b"") + sum(len(name) + len(text) for name, text in headers)
             for key, value, headers in zip(self.keys, self.values, self.headers, strict=True)
         ]
 
@@ -132,6 +137,8 @@ class Renderer:
                 format, or the registry rejects the schema.
             Unavailable: the registry does not answer. Each schema takes one request.
         """
+        if are_notices(table.schema):
+            return self._notices(slices, table, missing_of)
         columns = table.drop_columns([EVENT_TIME])
         if self._encoder is None or columns.schema != self._columns:
             self._encoder = Encoder(
@@ -154,6 +161,39 @@ class Renderer:
             left = iter(own)
             positions = [list(compress(some, left)) for some in positions]
         values = self._encoder.values(columns)
+        return Records(
+            keys, values, self._headers(slices, positions, table, missing_of), partitions
+        )
+
+    def _notices(
+        self, slices: tuple[Slice, ...], table: pa.Table, missing_of: MissingSources
+    ) -> Records:
+        """Return the shard's records of the notices in ``table``. They have no keys, since the rows
+        in whose place they are cannot be read.
+        """
+        partitions = self._partitioner.partitions_of([None] * table.num_rows, slices)
+        positions: list[Sequence[int]] = [range(s.start, s.stop) for s in slices]
+        headers = self._headers(slices, positions, table, missing_of)
+        for header, size_bytes, digest in zip(
+            headers, *(table.column(name).to_pylist() for name in (SIZE, DIGEST)), strict=True
+        ):
+            header.extend(notice_headers(size_bytes, digest))
+        values = [text.encode() for text in table.column(BEGINNING).to_pylist()]
+        records = Records([None] * len(values), values, headers, partitions)
+        if self._is_own is None:
+            return records
+        return records.only([i for i, p in enumerate(partitions) if self._is_own[p]])
+
+    def _headers(
+        self,
+        slices: tuple[Slice, ...],
+        positions: Sequence[Sequence[int]],
+        table: pa.Table,
+        missing_of: MissingSources,
+    ) -> list[Written]:
+        """Return the headers of the records of ``table``, which has the rows of ``slices`` at
+        ``positions``.
+        """
         ids: list[bytes] = []
         for s, some in zip(slices, positions, strict=True):
             ids += map((b"%d.%%d" % s.bucket).__mod__, some)
@@ -169,7 +209,7 @@ class Renderer:
                 for header in headers[at : at + len(some)]:
                     header.append((MISSING_HEADER, ",".join(names).encode()))
             at += len(some)
-        return Records(keys, values, headers, partitions)
+        return headers
 
 
 @dataclass(frozen=True, slots=True)

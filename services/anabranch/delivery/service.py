@@ -748,6 +748,7 @@ class DeliveryService:
         try:
             writer.begin()
             if delivery.form is Form.RECORDS:
+                rejected.check_no_notices(records)
                 writer.send_many(
                     self._topic, records.partitions, records.values, records.keys, records.headers
                 )

@@ -45,6 +45,8 @@ class BatchDone:
     """Number of rows that it wrote."""
     seconds: float
     """Duration of the batch, in s."""
+    rejected: int = 0
+    """Number of rows that were too large for a stream: it wrote notices of them."""
 
 
 class QueryDriver(Protocol):

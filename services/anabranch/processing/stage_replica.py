@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.key_files import signer
-from anabranch.codec.blocks import schema_from_text, schema_text
+from anabranch.codec.blocks import ROW_BYTES_MAX, schema_from_text, schema_text
 from anabranch.pipeline.offer_columns import not_as_offered
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.pipeline.waits import availability, horizon_buckets, known_horizon_buckets, quiet_ms
@@ -156,6 +156,8 @@ class StageReplica:
         self._changed = context.threads.condition()
         self._followers: dict[str, InputFollower] = {}
         self._runner: ReplicaRunner | None = None
+        self._rejected = 0
+        """Number of rows of stable batches that were too large for the stream."""
         self._prepared: PreparedStage | None = None
         self._running: dict[str, RunningQuery] = {}
         self._stopping: dict[str, Thread] = {}
@@ -647,6 +649,24 @@ class StageReplica:
             self._standing_by.batch_done(done.seconds)
         self._context.metrics.count_in(done.start.rows, 0)
         self._context.metrics.count_out(done.rows_out, 0)
+        if done.rejected:
+            self._report_rejected(done)
+
+    def _report_rejected(self, done: BatchDone) -> None:
+        """Count and log rows that were too large for the stream. The manager raises an alarm when
+        the next heartbeat reports them.
+        """
+        self._rejected += done.rejected
+        self._context.metrics.count_rejected(done.rejected)
+        self.status.detail["rejected"] = self._rejected
+        self._context.logger.warning(
+            "rows_rejected",
+            stage=self._settings.name,
+            rows=done.rejected,
+            row_bytes_max=ROW_BYTES_MAX,
+            first_bucket=done.start.before.bucket + 1,
+            last_bucket=done.start.after.bucket,
+        )
 
     def step(self) -> None:
         """Run one round: poll the control topics, start and stop queries, and report. Raises the
@@ -773,6 +793,7 @@ class StageReplica:
             self.status.state,
             0,
             written_ms=0,
+            rejected=self._rejected,
             life=self._life,
         )
         if runner is None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, digest, digests
+from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, digests
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.log.records import Part
@@ -40,12 +40,16 @@ class BlockReader:
         *,
         is_own: bool = False,
         is_elsewhere: bool = False,
+        with_notices: bool = False,
     ) -> None:
         """Keep the arguments. ``topic_of`` maps a replica to its block topic.
 
         ``is_own`` means that the same participant writes the stream, so that blocks need no
-        validation; ``is_elsewhere`` that they are on another owner's cluster.
+        validation; ``is_elsewhere`` that they are on another owner's cluster. Only a reader
+        ``with_notices`` reads the notices of rejected rows (``codec.rejected_rows``), as tables of
+        their own.
         """
+        self._with_notices = with_notices
         self._is_elsewhere = is_elsewhere
         self._log = log
         self._topic_of = topic_of
@@ -68,7 +72,7 @@ class BlockReader:
         """
         by_writer: dict[str, list[Part]] = {}
         for _, replica, parts in wanted:
-            by_writer.setdefault(replica, []).extend(parts)
+            by_writer.setdefault(replica, []).extend(self._readable(parts))
         tables: dict[int, list[pa.Table]] = {}
         for replica, parts in by_writer.items():
             for part, table in zip(parts, self.read_parts(replica, parts), strict=True):
@@ -81,12 +85,13 @@ class BlockReader:
         ]
 
     def read_parts(self, replica: str, parts: Sequence[Part]) -> list[pa.Table]:
-        """Return one table for each part.
+        """Return one table for each part that this reader reads.
 
         Raises:
             DataMissing: blocks are gone, or their number, rows or (unless ``is_own``) digest
                 differ from the part's.
         """
+        parts = self._readable(parts)
         blocks: list[_Found] = [{} for _ in parts]
         index = {(p.partition, p.attempt, p.bucket): i for i, p in enumerate(parts)}
         ranges: dict[int, list[Part]] = {}
@@ -97,6 +102,12 @@ class BlockReader:
         if ranges:
             self._collect(replica, ranges, parts, index, blocks)
         return self._checked(replica, parts, blocks)
+
+    def _readable(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Return ``parts`` without those that hold notices, unless the reader reads them."""
+        if self._with_notices or not any(part.is_rejected for part in parts):
+            return parts
+        return [part for part in parts if not part.is_rejected]
 
     def close(self) -> None:
         """Close all readers. Idempotent."""
@@ -175,11 +186,7 @@ class BlockReader:
         whole = [table for table in tables if table is not None]
         if self._is_own:
             return whole
-        alike = all(
-            table.schema.equals(whole[0].schema) for table in whole
-        )  # not where the stage's function has changed in between
-        totals = digests(whole) if alike else [digest(table) for table in whole]
-        for part, total in zip(parts, totals, strict=True):
+        for part, total in zip(parts, digests(whole), strict=True):
             if part.digest != total:
                 message = f"part {part} of writer {replica}: the rows have digest {total}"
                 raise DataMissing(message)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from anabranch.codec.blocks import BlockHeaders, digests, encode_block, pieces, segments
+from anabranch.codec.rejected_rows import are_notices, separated
 from anabranch.ports import Entropy, EventLog, LogWriter, TopicPartition
 from anabranch.protocol.errors import LocalProtocolError, OutcomeUnknown, Unavailable
 from anabranch.protocol.limits import WRITE_TRIES_MAX
-from anabranch.protocol.log.records import Part
+from anabranch.protocol.log.records import REJECTED_ATTEMPT, Part
 
 Slice = tuple[int, int, pa.Table]
 """Rows of one bucket for one partition: (partition, bucket, rows)."""
@@ -21,7 +22,10 @@ Slice = tuple[int, int, pa.Table]
 class _Attempt:
     """Blocks that were sent under one attempt id and are not known to be in the log."""
 
-    id: str
+    ids: list[str]
+    """Attempt id of each slice. Notices of rejected rows have one of their own, since an attempt
+    has one part for a bucket and partition.
+    """
     records: list[int]
     """Number of records of each slice: its blocks, or their segments."""
     digests: list[int]
@@ -60,7 +64,6 @@ class BlockWriter:
         ``finish``, which may have to send them again.
 
         Raises:
-            RecordTooLarge: a row is larger than ROW_BYTES_MAX.
             Unavailable: the broker rejected a block permanently.
             LocalProtocolError: ``finish`` was not called for the previous slices.
         """
@@ -123,9 +126,10 @@ class BlockWriter:
         """Send ``slices`` as the blocks of one new attempt."""
         if self._writer is None:
             self._writer = self._log.writer()
-        attempt, number = self._entropy.token(), 0
-        counts = []
+        token, number = self._entropy.token(), 0
+        ids, counts = [], []
         for partition, bucket, table in slices:
+            attempt = token + REJECTED_ATTEMPT if are_notices(table.schema) else token
             at, first = TopicPartition(self._topic, partition), number
             for values in map(segments, map(encode_block, pieces(table))):
                 for left, value in zip(reversed(range(len(values))), values, strict=True):
@@ -139,9 +143,10 @@ class BlockWriter:
                     )
                     self._writer.send(at, value, headers=headers.encode())
                     number += 1
+            ids.append(attempt)
             counts.append(number - first)
         sums = digests([table for _, _, table in slices])  # computed while the blocks are in flight
-        return _Attempt(attempt, counts, sums)
+        return _Attempt(ids, counts, sums)
 
     def _await_parts(self, attempt: _Attempt) -> tuple[Part, ...]:
         """Wait for the delivery of the attempt's blocks, and return the parts that name them."""
@@ -149,8 +154,8 @@ class BlockWriter:
         places = self._writer.flush()
         parts = []
         start = 0
-        for (partition, bucket, table), count, total in zip(
-            self._begun, attempt.records, attempt.digests, strict=True
+        for (partition, bucket, table), name, count, total in zip(
+            self._begun, attempt.ids, attempt.records, attempt.digests, strict=True
         ):
             offsets = [place.offset for place in places[start : start + count]]
             start += count
@@ -158,7 +163,7 @@ class BlockWriter:
                 Part(
                     bucket=bucket,
                     partition=partition,
-                    attempt=attempt.id,
+                    attempt=name,
                     blocks=count,
                     offset_first=min(offsets),
                     offset_next=max(offsets) + 1,
@@ -178,7 +183,7 @@ class UnwrittenBlocks:
         merged = _merged(slices)
         sums = digests([table for _, _, table in merged])
         return tuple(
-            Part(bucket, partition, "unwritten", 1, 0, 1, table.num_rows, total, table.nbytes)
+            Part(bucket, partition, _unwritten(table), 1, 0, 1, table.num_rows, total, table.nbytes)
             for (partition, bucket, table), total in zip(merged, sums, strict=True)
         )
 
@@ -186,15 +191,21 @@ class UnwrittenBlocks:
         """Do nothing: nothing is open."""
 
 
+def _unwritten(table: pa.Table) -> str:
+    """Return the attempt id of a part whose rows ``table`` are not written."""
+    return "unwritten" + (REJECTED_ATTEMPT if are_notices(table.schema) else "")
+
+
 def _merged(slices: Sequence[Slice]) -> list[Slice]:
     """Return ``slices`` merged into one for each (partition, bucket): that pair identifies a part
-    within an attempt.
+    within an attempt. Rows that no reader can hold are replaced by notices, in slices of their own.
     """
     merged: dict[tuple[int, int], list[pa.Table]] = {}
     for partition, bucket, table in slices:
         if table.num_rows:
             merged.setdefault((partition, bucket), []).append(table)
-    return [
-        (*key, tables[0] if len(tables) == 1 else pa.concat_tables(tables))
-        for key, tables in merged.items()
-    ]
+    found: list[Slice] = []
+    for key, tables in merged.items():
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+        found += ((*key, some) for some in separated(table) if some is not None and some.num_rows)
+    return found

@@ -34,7 +34,7 @@ from anabranch.codec.blocks import (
     segments,
     split_by_bucket,
 )
-from anabranch.protocol.errors import RecordTooLarge, RemoteProtocolError
+from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX
 
 SCHEMA = pa.schema(
@@ -287,6 +287,9 @@ class TestDigest:
     def test_a_table_without_columns_or_rows(self) -> None:
         assert digest(pa.table({})) == 0
         assert digests([]) == []
+        other = pa.table({"n": ["x"], "event_time": [7]})
+        some = pa.table({"n": [5], "event_time": [7]})
+        assert digests([some, other]) == [digest(some), digest(other)], "columns may change"
         assert row_hashes(table([])).tolist() == []
         assert row_hashes(pa.table({"c": pa.chunked_array([], pa.int64())})).tolist() == []
 
@@ -374,20 +377,13 @@ class TestBlocks:
     @given(st.binary(max_size=300))
     @example(bytes(100))
     @example(bytes(101))
-    @example(bytes(250))
-    @example(bytes(251))
     def test_a_large_one_is_cut_into_segments(self, value: bytes) -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(blocks, "_SEGMENT_BYTES_MAX", 100)
-            patched.setattr(blocks, "ROW_BYTES_MAX", 250)
-            if len(value) > 250:
-                with pytest.raises(RecordTooLarge, match="in a stream"):
-                    segments(value)
-            else:
-                cut = segments(value)
-                assert b"".join(cut) == value
-                assert [len(each) for each in cut[:-1]] == [100] * (len(cut) - 1)
-                assert len(cut[-1]) <= 100
+            cut = segments(value)
+            assert b"".join(cut) == value
+            assert [len(each) for each in cut[:-1]] == [100] * (len(cut) - 1)
+            assert len(cut[-1]) <= 100
 
     def test_a_schema_comes_back_without_its_metadata(self) -> None:
         assert schema_from_text(schema_text(SCHEMA.with_metadata({"pandas": "x"}))).equals(

@@ -280,3 +280,17 @@ def test_results_that_are_too_large_raise_one_alarm(world: World) -> None:
     (alarm,) = world.alarms()
     assert (alarm.kind, alarm.stream, alarm.bucket) == ("result_rejected", "totals", -1)
     assert "p.out.rejected" in alarm.text
+
+
+def test_rows_that_are_too_large_for_a_stream_raise_one_alarm(world: World) -> None:
+    manager = world.manager()
+    for replica, count in (("0", 1), ("1", 1), ("0", 5)):
+        beat = Heartbeat(
+            "processing", "totals", replica, 0, "running", 1, world.clock.now_ms(), rejected=count
+        )
+        say(world.log, world.pipeline, beat)
+        manager.step()
+    (alarm,) = world.alarms()
+    assert (alarm.kind, alarm.stream, alarm.bucket) == ("rows_rejected", "totals", -1)
+    assert "stage totals" in alarm.text
+    assert "64 MiB" in alarm.text

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
+from anabranch.codec import blocks
 from anabranch.codec.catalog import TopicSettings
 from harness.live_world import World, compacted, settle
 from harness.outputs import delivered, rows
@@ -51,3 +53,22 @@ def test_an_upsert_view_shows_the_last_value_that_its_topic_takes() -> None:
     world.replica.close_buckets(3, {3: of(3, "short")})
     settle(service)
     assert compacted(world) == {0: ("insertion", 3_000_000)}
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_rows_that_no_stream_holds_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, *, upsert: bool
+) -> None:
+    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 6_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 1_000)
+    world = World(upsert=upsert)
+    service = world.service()
+    roads = pa.array(["long" * 3_000 if n == 1 else "short" for n in range(3)])
+    world.replica.close_buckets(1, {1: rows(1, 3).set_column(1, "road", roads)})
+    world.replica.show(2, {2: rows(2, 3).set_column(1, "road", roads)})
+    settle(service)
+    if upsert:
+        assert compacted(world) == {2: ("tentative", 2_000_002), 0: ("tentative", 2_000_000)}
+    else:
+        assert world.transcript() == ["insertion 1 x2, boundary 1", "tentative 2 x2, boundary 1/2"]
+    assert service.status.detail["live_left_out"] == 2

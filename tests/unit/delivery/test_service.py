@@ -10,8 +10,10 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.codec import blocks
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.partitions import partition_of
+from anabranch.delivery import rejected as rejected_module
 from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
@@ -610,3 +612,56 @@ def test_a_topic_that_rejects_is_waited_for_and_the_process_lives(world: World) 
     drain(service, 1)
     assert [ident for ident, _, _ in rejected(world)] == [RecordId(1, 1)]
     assert len(delivered(world.log, world.pipeline)) == 3
+
+
+@pytest.mark.parametrize(
+    "fault", [None, (Operation.COMMIT, None), (Operation.COMMIT, 0), (Operation.FLUSH, 0)]
+)
+def test_rows_that_no_stream_holds_are_rejected_under_their_ids(
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: tuple[Operation, int | None] | None
+) -> None:
+    """Each once, also where it is unknown whether it was written."""
+    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 6_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 1_000)
+    service = world.service()
+    world.replica.close_buckets(2, {1: uneven(1, {1, 3}, size=9_000), 2: uneven(2, ())})
+    drain(service, 2)
+    world.replica.close_buckets(
+        4, {3: uneven(3, {0}, size=9_000), 4: uneven(4, range(4), size=9_000)}
+    )
+    if fault is not None:
+        for _ in range(3):
+            world.log.fail_next(
+                fault[0],
+                applied=fault[1],
+                topic="p.out.rejected" if fault[0] is Operation.FLUSH else None,
+            )
+    drain(service, 4)
+    drain(world.service(), 4)
+    found = {ident: (value, headers) for ident, value, headers in rejected(world)}
+    assert len(found) == len(rejected(world)) == 7
+    taken = [ident for _, ident, _, _ in delivered(world.log, world.pipeline)]
+    assert sorted([*taken, *found]) == [RecordId(b, n) for b in range(1, 5) for n in range(4)]
+    for ident, (value, headers) in found.items():
+        assert json.loads(value or b"").keys() == {"car", "road", "total"}, "no floats"
+        assert headers["anabranch-reason"] == b"row_too_large"
+        assert int(headers["anabranch-truncated"] or b"") > 9_000
+        event_time_ms = int(headers["anabranch-event-time"] or b"")
+        assert (ident.bucket - 1) * 100 < event_time_ms <= ident.bucket * 100
+        assert headers.keys() >= {"anabranch-origin", "anabranch-topic", "anabranch-row-digest"}
+
+
+def test_a_notice_that_the_topic_of_rejected_results_does_not_take_comes_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 6_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 1_000)
+    config = {"max.message.bytes": "1000"}
+    world.log.admin().create([TopicSettings("p.out.rejected", 1, config=config)])
+    monkeypatch.setattr(rejected_module, "DEAD_LETTER_CUT_BYTES", 200)
+    world.replica.close_buckets(1, {1: uneven(1, {1}, size=9_000)})
+    drain(world.service(), 1)
+    ((ident, value, headers),) = rejected(world)
+    assert (ident, len(value or b"")) == (RecordId(1, 1), 200)
+    assert int(headers["anabranch-truncated"] or b"") > 9_000
+    assert headers["anabranch-reason"] == b"row_too_large"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.memory.log import Operation
+from anabranch.codec import blocks
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
@@ -289,3 +290,24 @@ def test_the_first_one_writes_the_live_topic() -> None:
 def test_no_process_has_the_name_of_the_whole(world: World) -> None:
     with pytest.raises(ConfigurationError, match=r"no such output; it has out\.0, out\.1"):
         outputs.service(world.log, world.pipeline, world.clock, world.entropy, "out")
+
+
+def test_each_rejects_rows_that_no_stream_holds_in_its_own_partitions(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 6_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 1_000)
+    services = world.services()
+    roads = pa.array(["long" * 3_000 if n % 3 else "short" for n in range(9)])
+    world.replica.close_buckets(1, {1: rows(1, 9).set_column(1, "road", roads)})
+    for service in services:
+        drain(service, 1)
+    found = [
+        (chunk.at.partition, RecordId.parse((dict(headers)["anabranch-id"] or b"").decode()))
+        for chunk in everything(world.log, "p.out.rejected", 2)
+        for headers in chunk.headers
+    ]
+    taken = [ident for _, ident, _, _ in delivered(world.log, world.pipeline)]
+    assert {shard for shard, _ in found} == {0, 1}
+    assert len(found) == 6
+    assert sorted([*taken, *(ident for _, ident in found)]) == ids({1: 9})

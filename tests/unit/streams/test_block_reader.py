@@ -16,6 +16,7 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogReader
 from anabranch.codec import blocks
 from anabranch.codec.blocks import BlockHeaders, encode_block
 from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.rejected_rows import are_notices
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.limits import BLOCK_ROWS_MAX
@@ -315,3 +316,34 @@ def test_one_consumer_per_writer_whatever_partitions_are_read(
         assert numbers(found) == list(chosen)
     world.reader.read("1", [world.write(4, rows(0, 1), replica="1")])
     assert len(opened) == 2
+
+
+class TestNotices:
+    """In place of rows that no reader can hold."""
+
+    @pytest.fixture
+    def parts(self, world: World, monkeypatch: pytest.MonkeyPatch) -> tuple[Part, ...]:
+        monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 3_000)
+        monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 500)
+        table = pa.table({"text": ["a", "b" * 9_000, "c"], "event_time": [7] * 3})
+        return world.writers["0"].write([(0, 4, table), (0, 5, table.slice(1, 1))])
+
+    def test_readers_leave_them_out(self, world: World, parts: tuple[Part, ...]) -> None:
+        found = world.reader.read_parts("0", parts)
+        assert [table.column("text").to_pylist() for table in found] == [["a", "c"]]
+        wanted = [(4, "0", parts[:2]), (5, "0", parts[2:])]
+        assert [bucket for bucket, _ in world.reader.read_buckets(wanted)] == [4]
+        assert world.reader.read("0", parts[1:]) is None
+
+    def test_one_reader_wants_them(self, world: World, parts: tuple[Part, ...]) -> None:
+        reader = BlockReader(world.log, topic, world.log.clock, with_notices=True)
+        found = reader.read_buckets([(4, "0", parts[:2]), (5, "0", parts[2:])])
+        assert sorted((b, are_notices(table.schema), table.num_rows) for b, table in found) == [
+            (4, False, 2),
+            (4, True, 1),
+            (5, True, 1),
+        ]
+        world.log.trim(TopicPartition(topic("0"), 0), parts[1].offset_next)
+        with pytest.raises(DataMissing):
+            reader.read("0", parts[1:2])
+        reader.close()

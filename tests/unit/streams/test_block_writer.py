@@ -12,11 +12,11 @@ from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import blocks
 from anabranch.codec.blocks import BlockHeaders, decode_block, digest, encode_block
 from anabranch.codec.catalog import TopicSettings
+from anabranch.codec.rejected_rows import separated
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import (
     LocalProtocolError,
     OutcomeUnknown,
-    RecordTooLarge,
     Unavailable,
 )
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, WRITE_TRIES_MAX
@@ -116,16 +116,33 @@ def test_large_tables_are_several_blocks(log: LocalEventLog, writer: BlockWriter
     assert [head.number for _, head, _ in stored(log, 0)] == [0, 1, 2, 3]
 
 
-def test_a_row_that_no_reader_takes_is_not_written(
-    log: LocalEventLog, writer: BlockWriter, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def _small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 3_000)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES_MAX", 500)
+
+
+def wide(*sizes: int) -> pa.Table:
+    return pa.table({"n": ["x" * size for size in sizes], "event_time": [7] * len(sizes)})
+
+
+@pytest.mark.usefixtures("_small_rows")
+def test_a_notice_of_a_row_that_no_reader_takes_is_a_part_of_its_own(
+    log: LocalEventLog, writer: BlockWriter
 ) -> None:
-    monkeypatch.setattr(blocks, "ROW_BYTES_MAX", 1_000)
-    monkeypatch.setattr(blocks, "_SEGMENT_BYTES_MAX", 900)
-    wide = pa.table({"n": ["x" * 1_000], "event_time": [7]})
-    with pytest.raises(RecordTooLarge, match="make it smaller"):
-        writer.write([(0, 4, wide)])
-    (part,) = writer.write([(0, 4, rows(0, 3))])
-    assert [offset for offset, *_ in stored(log, 0)] == [part.offset_first]
+    some, none = wide(3, 9_000, 5), wide(9_000)
+    with_row, notice, alone, other = writer.write([(0, 4, some), (0, 5, none), (1, 4, rows(0, 3))])
+    assert [part.is_rejected for part in (with_row, notice, alone, other)] == [0, 1, 1, 0]
+    assert (with_row.bucket, notice.bucket, alone.bucket) == (4, 4, 5)
+    check(log, with_row, pa.concat_tables([some.slice(0, 1), some.slice(2, 1)]))
+    for part, table in ((notice, some), (alone, none)):
+        notices = separated(table)[1]
+        assert notices is not None
+        check(log, part, notices)
+    unwritten = UnwrittenBlocks().write([(0, 4, some), (0, 5, none), (1, 4, rows(0, 3))])
+    assert [(p.bucket, p.rows, p.digest, p.is_rejected) for p in unwritten] == [
+        (p.bucket, p.rows, p.digest, p.is_rejected) for p in (with_row, notice, alone, other)
+    ]
 
 
 def test_what_is_begun_is_waited_for_later(log: LocalEventLog, writer: BlockWriter) -> None:

@@ -35,7 +35,7 @@ from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.ports import BatchDone, QueryDriver
-from anabranch.protocol.errors import AnabranchError, RecordTooLarge, StageFunctionError
+from anabranch.protocol.errors import AnabranchError, StageFunctionError
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.stage.planner import QueryPosition, check_joint, check_open
@@ -122,24 +122,6 @@ def slices_of(
     return [each for each in found if output.only is None or each[1] in output.only]
 
 
-def _write_table(
-    writer: BlockWriter | UnwrittenBlocks,
-    table: pa.Table,
-    output: OutputStream,
-    closed: int,
-    task: int = 0,
-) -> tuple[Part, ...]:
-    """Write the slices of a result table (``slices_of``).
-
-    Raises:
-        StageFunctionError: as for ``slices_of``, or a row exceeds the maximum record size.
-    """
-    try:
-        return writer.write(slices_of(table, output, closed, task))
-    except RecordTooLarge as error:
-        raise StageFunctionError(f"{output.function}: {error}") from error
-
-
 @lru_cache(maxsize=4)
 def _task_writer(kafka: str, topic: str, replica: str, epoch: int) -> BlockWriter:
     """Return the writer of a task worker, which keeps it from batch to batch."""
@@ -180,13 +162,13 @@ class TaskWrite:
             rows += batch.num_rows
             size_bytes += batch.nbytes
             if rows >= _TASK_ROWS_MAX or size_bytes >= _TASK_BYTES_MAX:
-                parts += _write_table(
-                    writer, pa.Table.from_batches(gathered), out, self.closed, task
-                )
+                table = pa.Table.from_batches(gathered)
+                parts += writer.write(slices_of(table, out, self.closed, task))
                 gathered = []
                 rows = size_bytes = 0
         if rows:
-            parts += _write_table(writer, pa.Table.from_batches(gathered), out, self.closed, task)
+            table = pa.Table.from_batches(gathered)
+            parts += writer.write(slices_of(table, out, self.closed, task))
         return parts
 
 
@@ -373,10 +355,11 @@ class StageSink:
                 # which there is no snapshot. The stores of a new query have a lineage of their own.
                 self._expected.exceeded = self._gave_too_many = True
                 raise MoreThanExpectedError
-            parts = _write_table(self._blocks, table, self._output, closed)
+            parts = self._blocks.write(slices_of(table, self._output, closed))
         if self._reached is None:
             self._query.check_state(self._query.checkpoint)
-        made = sum(part.rows for part in parts)
+        rejected = sum(part.rows for part in parts if part.is_rejected)
+        made = sum(part.rows for part in parts) - rejected
         self._expected.remember(start.rows, sum(part.weight for part in parts))
         self._crash_point("processing.blocks_written")
         self._query.driver.finish(self._query.name, batch, parts)
@@ -387,7 +370,7 @@ class StageSink:
         )
         self._reached = (batch, start.after)
         seconds = (self._clock.monotonic_ms() - begun) / 1000
-        self._query.done(BatchDone(batch, start, made, seconds))
+        self._query.done(BatchDone(batch, start, made, seconds, rejected))
 
     def _before(self, batch: int) -> QueryPosition:
         """Return the position after the previous batch: the remembered one, else from Spark's own

@@ -79,6 +79,7 @@ ones would cost the manager more than they show.
 MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
 REJECTED: Final = "result_rejected"
+ROWS_REJECTED: Final = "rows_rejected"
 _EMPTY: Final = (0, 0)
 
 
@@ -407,7 +408,7 @@ class AlarmBook:
 
     def known(self, alarm: Alarm) -> None:
         """An alarm stands in the topic."""
-        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED):
+        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED):
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
     def is_new(self, alarm: Alarm) -> bool:

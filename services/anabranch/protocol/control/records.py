@@ -95,7 +95,9 @@ class Heartbeat:
     corrects: bool = False
     """It makes corrections at full speed (``protocol.stage.scheduling``)."""
     rejected: int = 0
-    """Of delivery: results that it could not deliver since it began, for their size."""
+    """Number of results that a delivery process could not deliver since it began, for their size;
+    number of rows that were too large for the stream of a stage's replica, in stable batches.
+    """
     life: str = ""
     """Life of the stream that it writes, or delivers, in which epoch and buckets mean something
     (SK5); empty: of none.

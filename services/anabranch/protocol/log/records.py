@@ -31,6 +31,9 @@ from typing import Final
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 
+REJECTED_ATTEMPT: Final = ".rejected"
+"""End of the attempt id of a part that holds notices of rejected rows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -51,6 +54,13 @@ class Part:
     """Sum modulo 2**64 of the 64-bit hashes of the rows."""
     size_bytes: int = 0
     """Of its rows, as columns in memory."""
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether its rows are notices of rows that no reader can hold (``codec.rejected_rows``).
+        They count in the bucket; readers of the stream leave them out.
+        """
+        return self.attempt.endswith(REJECTED_ATTEMPT)
 
     @property
     def weight(self) -> int:

@@ -13,6 +13,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 from anabranch.protocol.log.records import (
     NODE_CHANGES_MAX,
+    REJECTED_ATTEMPT,
     BoundaryRecord,
     BranchSnapshot,
     EpochStarted,
@@ -69,6 +70,12 @@ def test_records_are_values() -> None:
     assert part == Part(1, 0, "a", 1, 0, 1, 2, 3)
     with pytest.raises(dataclasses.FrozenInstanceError):
         part.rows = 5  # type: ignore[misc]
+
+
+def test_the_attempt_of_a_part_says_whether_it_holds_notices() -> None:
+    part = Part(1, 0, "a", 1, 0, 1, rows=1, digest=1)
+    assert not part.is_rejected
+    assert replace(part, attempt=part.attempt + REJECTED_ATTEMPT).is_rejected
 
 
 def test_a_part_weighs_as_much_as_its_rows_or_more_where_they_are_wide() -> None:
