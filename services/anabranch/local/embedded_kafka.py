@@ -153,7 +153,7 @@ class EmbeddedKafka(OwnedServer):
             return self.address
         java = find_java()
         jars = kafka_classpath()
-        options = [*self._jvm_options(), *kafka_classes.options(java.executable, jars)]
+        options = [*self._jvm_options(), *kafka_classes.options(java, jars)]
         classpath = ":".join(str(jar) for jar in jars)
         self._dir.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.xml").write_text(_LOG4J)
@@ -239,7 +239,6 @@ class EmbeddedKafka(OwnedServer):
             "-XX:+UseSerialGC",  # few threads and little memory beside Spark on the same machine
             "-XX:TieredStopAtLevel=1",  # a short life does not repay the optimising compiler
             "-XX:+ExitOnOutOfMemoryError",
-            "-Xshare:auto",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self._dir / 'log4j2.xml'}",
             f"-Djava.io.tmpdir={self._temporary}",

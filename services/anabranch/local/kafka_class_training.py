@@ -11,12 +11,14 @@ from typing import Final
 
 from anabranch.adapters.system.cache import cache_dir, locked
 from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.java_archive import options_to_write
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.local.kafka_classes import archive
 from anabranch.local.kafka_jars import kafka_classpath
 from anabranch.protocol.errors import Unavailable
 
-_EXIT: Final = "-XX:ArchiveClassesAtExit"
+_STOP_S: Final = 180.0
+"""Timeout for the broker's exit, in seconds: Java writes the archive then."""
 
 
 def make() -> bool:
@@ -27,17 +29,20 @@ def make() -> bool:
         ConfigurationError: no Java, no jars.
         Unavailable: the broker did not start, or wrote no archive.
     """
-    path = archive(find_java().executable, kafka_classpath())
+    java = find_java()
+    path = archive(java, kafka_classpath())
     with locked(cache_dir() / "kafka-classes.lock"):
         if path.exists():
             return False
-        for old in cache_dir().glob("kafka-*.jsa"):
+        for old in (*cache_dir().glob("kafka-*.jsa"), *cache_dir().glob("kafka-*.aot")):
             old.unlink()
         with tempfile.TemporaryDirectory(prefix="anabranch-classes-") as folder:
-            unfinished = Path(folder) / "classes.jsa"
-            broker = EmbeddedKafka(Path(folder) / "kafka", java_options=[f"{_EXIT}={unfinished}"])
+            unfinished = Path(folder) / path.name
+            broker = EmbeddedKafka(
+                Path(folder) / "kafka", java_options=options_to_write(java, unfinished)
+            )
             broker.start()
-            broker.stop(timeout_s=60.0)
+            broker.stop(timeout_s=_STOP_S)
             if not unfinished.exists():
                 message = (
                     "no archive of the broker's classes was made; it starts without one, slower"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.system.java import Java
+from anabranch.adapters.system.java_archive import options_to_use
 from anabranch.local import kafka_classes
 
 
@@ -15,9 +17,11 @@ def test_an_archive_is_for_one_java_and_one_set_of_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
-    java, other, jar, more = (tmp_path / name for name in ("java", "other", "a.jar", "b.jar"))
-    for path in (java, other, jar, more):
+    paths = [tmp_path / name for name in ("java", "other", "a.jar", "b.jar")]
+    for path in paths:
         path.write_text(path.name)
+    java, other = (Java(path, 17, tmp_path) for path in paths[:2])
+    jar, more = paths[2:]
     places = [
         kafka_classes.archive(*given)
         for given in ((java, [jar]), (other, [jar]), (java, [more]), (java, [jar, more]))
@@ -32,10 +36,9 @@ def test_a_broker_without_an_archive_starts_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANABRANCH_CACHE", str(tmp_path))
-    java = tmp_path / "java"
-    java.touch()
+    (tmp_path / "java").touch()
+    java = Java(tmp_path / "java", 17, tmp_path)
     assert kafka_classes.options(java, []) == []
     kafka_classes.archive(java, []).touch()
-    assert kafka_classes.options(java, []) == [
-        f"-XX:SharedArchiveFile={kafka_classes.archive(java, [])}"
-    ]
+    archive = kafka_classes.archive(java, [])
+    assert kafka_classes.options(java, []) == options_to_use(java, archive)

@@ -3,9 +3,9 @@ half of the processor time.
 
 ``anabranch classes`` creates it, once for each version of Java and Spark on a machine: it runs a
 small query of the kinds that stages run and lets Java dump the loaded classes at its end
-(``-XX:ArchiveClassesAtExit``). That takes half a minute, and 170 MB in the cache. A stage without
-an archive starts more slowly; Java itself ignores an archive that does not match. The archive
-changes no result.
+(``adapters.system.java_archive``). That takes half a minute to a minute, and 170 to 200 MB in the
+cache. A stage without an archive starts more slowly; Java itself ignores an archive that does not
+match. The archive changes no result.
 
 Java compares the archive's class path with its own, so the folder that Spark runs from is in the
 cache, too, at a fixed path.
@@ -29,12 +29,15 @@ from typing import Final
 
 from anabranch.adapters.spark import bare_files, java_launch
 from anabranch.adapters.system.cache import cache_dir, locked
-from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.java import Java, find_java
+from anabranch.adapters.system.java_archive import options_to_use, suffix
 from anabranch.adapters.system.progress import Progress, step_of, unwatched, with_lines
 from anabranch.protocol.errors import ConfigurationError
 
-_TIMEOUT_S: Final = 300
-"""Timeout of the query that loads the classes, in seconds."""
+_TIMEOUT_S: Final = 900
+"""Timeout of the query that loads the classes, in seconds. It and the archive take up to a
+minute of one core: enough for a machine that gives a fifteenth of one.
+"""
 _TEXT_MAX: Final = 2_000
 """Maximum length of the query's error output in a message, in characters."""
 _JAVA_LINK: Final = "java"
@@ -67,6 +70,8 @@ class Place:
     """Location of an archive, whether it exists or not."""
 
     folder: Path
+    name: str
+    """File name of the archive; its suffix tells of which kind it is."""
 
     @property
     def home(self) -> Path:
@@ -76,7 +81,7 @@ class Place:
     @property
     def archive(self) -> Path:
         """Archive file."""
-        return self.folder / "classes.jsa"
+        return self.folder / self.name
 
 
 def place() -> Place:
@@ -90,31 +95,37 @@ def place() -> Place:
         (entry.name, entry.stat().st_size, int(entry.stat().st_mtime))
         for entry in os.scandir(_PYSPARK / "jars")
     )
+    java = _java()
     facts = (
-        _java(),
+        _java_facts(java),
         str(_PYSPARK),
         jars,
         str(bare_files.jar()),  # it is on the class path when it is there
         Path(java_launch.__file__).read_bytes(),  # it computes the class path
     )
     return Place(
-        cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}"
+        cache_dir() / f"spark-{hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()}",
+        "classes" if java is None else f"classes{suffix(java)}",
     )
 
 
-def _java() -> tuple[str, int, int]:
-    """Return (folder, size, time) of the Java that runs Spark; the folder is empty where there
-    is none.
-    """
+def _java() -> Java | None:
+    """Return the Java that runs Spark; None where there is none."""
     try:
-        folder = find_java().home
+        return find_java()
     except ConfigurationError:
+        return None
+
+
+def _java_facts(java: Java | None) -> tuple[str, int, int]:
+    """Return (folder, size, time) of a Java; the folder is empty where there is none."""
+    if java is None:
         return "", 0, 0
-    modules = folder / "lib" / "modules"
+    modules = java.home / "lib" / "modules"
     return (
-        (str(folder), modules.stat().st_size, int(modules.stat().st_mtime))
+        (str(java.home), modules.stat().st_size, int(modules.stat().st_mtime))
         if modules.exists()
-        else (str(folder), 0, 0)
+        else (str(java.home), 0, 0)
     )
 
 
@@ -125,10 +136,7 @@ def home_and_options(scratch: Path) -> tuple[Path, str]:
     where = place()
     if not where.archive.exists():
         return link_home(scratch / "spark-home"), ""
-    return (
-        where.home,
-        f'-XX:SharedArchiveFile="{where.archive}" -Xlog:cds=off -Xlog:cds+dynamic=off ',
-    )
+    return where.home, shlex.join(options_to_use(find_java(), where.archive)) + " "
 
 
 def link_home(home: Path) -> Path:
@@ -161,19 +169,19 @@ def make(progress: Progress = unwatched) -> bool:
         ConfigurationError: there is no Java, the query failed, or Java wrote no archive. Stages
             start without one.
     """
-    find_java()
+    java = find_java()
     where = place()
     with locked(cache_dir() / "spark-classes.lock"):
         if where.archive.exists():
             return False
         link_home(where.home)
         (where.folder / _JAVA_LINK).unlink(missing_ok=True)
-        (where.folder / _JAVA_LINK).symlink_to(_java()[0])
+        (where.folder / _JAVA_LINK).symlink_to(java.home)
         # Left by a killed process: the holder of the lock is the only one that creates these.
         for left in where.folder.glob("unfinished-*"):
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=where.folder, prefix="unfinished-") as folder:
-            unfinished = Path(folder) / "classes.jsa"
+            unfinished = Path(folder) / where.name
             program = f"import sys; from {_TRAINING} import train; sys.exit(train(*sys.argv[1:]))"
             command = [sys.executable, "-c", program, str(where.home), str(unfinished), folder]
             code, errors = run_counted(command, Path(folder) / "errors", progress)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from anabranch.adapters.spark import bare_files, callbacks, class_archive, clust
 from anabranch.adapters.spark.settings import Compilers
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.system.java import find_java
+from anabranch.adapters.system.java_archive import options_to_write
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED, MIB
 
@@ -153,7 +155,7 @@ def start_session(
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     folder = scratch.path
     home, classes = (
-        (recorded[0], f'-XX:ArchiveClassesAtExit="{recorded[1]}" ')
+        (recorded[0], shlex.join(options_to_write(find_java(), recorded[1])) + " ")
         if recorded
         else class_archive.home_and_options(folder)
     )

@@ -100,7 +100,7 @@ def test_another_java_or_another_spark_has_another_archive(
 
 
 def archive_of(name: str, spark: Path, java: Path) -> class_archive.Place:
-    where = class_archive.Place(cache_dir() / f"spark-{name}")
+    where = class_archive.Place(cache_dir() / f"spark-{name}", "classes.jsa")
     where.home.mkdir(parents=True)
     (where.home / "jars").symlink_to(spark)
     (where.folder / "java").symlink_to(java)
