@@ -1,3 +1,3 @@
-"""What must be true of a run, as pure functions over what was recorded of it. They know
-neither simulation nor broker.
+"""Checkers of a run, as pure functions over what was recorded of it. They know neither simulation
+nor broker.
 """

@@ -16,7 +16,7 @@ from checkers.contract_topic import Book, Entry, IsSigned
 
 @dataclass(frozen=True)
 class Made:
-    """What somebody has made of a bucket."""
+    """Result of a bucket by some node."""
 
     node: str
     rows: int
@@ -36,13 +36,13 @@ class Term:
     number: bytes | None = None
     revealed_ms: int | None = None
     revealed_number: int = -1
-    """Of the entry, in the topic."""
+    """Number of the revealing entry, in the topic."""
     findings: tuple[Finding, ...] = ()
 
 
 @dataclass
 class Findings:
-    """What an auditor has written."""
+    """Entries that an auditor has written."""
 
     terms: list[Term] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
@@ -57,14 +57,14 @@ class Findings:
         return found
 
     def convicted(self) -> dict[str, int]:
-        """The same, with the number of the entry that says so."""
+        """Return the convicted movements, with the number of the entry that states it."""
         return {name: term.revealed_number for name, term in self.convicting().items()}
 
 
 def read(
     entries: Iterable[Entry], book: Book, text: Contract, auditor: str, is_signed: IsSigned
 ) -> Findings:
-    """What ``auditor`` has written into a contract's topic, from its beginning."""
+    """Read what ``auditor`` has written into a contract's topic, from its beginning."""
     found, now_ms = Findings(), 0
     open_terms: dict[bytes, Term] = {}
     for number, entry in enumerate(entries):
@@ -148,8 +148,8 @@ def misses(
     made: Mapping[str, Mapping[int, Made]],
     nodes: Mapping[str, Collection[str]],
 ) -> Iterator[str]:
-    """Whose number is revealed without findings has looked: every bucket of its sample that ended
-    in its time, and that the seller has made, is right.
+    """Check that a number revealed without findings was used: every bucket of its sample that ended
+    in its time, and that the seller computed, is right.
     """
     for term in terms:
         if term.number is None or term.findings:
@@ -168,7 +168,7 @@ def misses(
 
 
 def uncovered(terms: Sequence[Term], book: Book) -> Iterator[str]:
-    """A number is revealed only after the hash of the next one, or after the end."""
+    """Check that a number is revealed only after the hash of the next one, or after the end."""
     for term in terms:
         ran = book.ran[term.movement]
         if term.revealed_ms is None or (
@@ -180,14 +180,14 @@ def uncovered(terms: Sequence[Term], book: Book) -> Iterator[str]:
 
 
 def kept(terms: Iterable[Term], book: Book) -> Iterator[str]:
-    """Of what is over every number was revealed."""
+    """Check that every number of a term that is over was revealed."""
     for term in terms:
         if term.number is None and book.ran[term.movement].ended_ms is not None:
             yield f"{term.movement}: a number of {term.committed_ms} was never revealed"
 
 
 def unaudited(terms: Iterable[Term], book: Book, now_ms: int, within_ms: int) -> Iterator[str]:
-    """A movement has a hash ``within_ms`` after it began."""
+    """Check that a movement has a hash ``within_ms`` after it began."""
     for ran in book.ran.values():
         begun_ms = min(
             (term.committed_ms for term in terms if term.movement == ran.name), default=now_ms
@@ -197,7 +197,9 @@ def unaudited(terms: Iterable[Term], book: Book, now_ms: int, within_ms: int) ->
 
 
 def homecoming(findings: Findings, book: Book, quiet_from_ms: int, within_ms: int) -> Iterator[str]:
-    """What was found to be wrong is over soon. ``quiet_from_ms``: when all faults are over."""
+    """Check that a movement with a finding is over soon. ``quiet_from_ms``: when all faults are
+    over.
+    """
     for name, term in findings.convicting().items():
         assert term.revealed_ms is not None
         found_ms, ended_ms = term.revealed_ms, book.ran[name].ended_ms

@@ -25,7 +25,7 @@ def signs(arrivals: Iterable[tuple[int, int]]) -> dict[int, int]:
 def check(
     signs_ms: Mapping[int, int], shown: list[tuple[int, int]], bound_ms: int, until_ms: int
 ) -> list[str]:
-    """What came too late, in words.
+    """Return what came too late, in words.
 
     Args:
         signs_ms: Of each bucket with data.
@@ -58,11 +58,10 @@ def check_later(
     until_ms: int,
     anew_ms: Collection[int] = (),
 ) -> list[str]:
-    """What came too late although the stages had gone on without input before: then no bucket gets
-    the long wait any more (policy process).
-
-    Where a stage is done with one failure, and another input has failed meanwhile, the topic is in
-    a failure all the time, and the stage waits anew. A bucket that it showed then is not judged.
+    """Return what came too late although the stages had continued without input before: then no
+    bucket gets the long wait any more (policy process). If a stage is done with one failure while
+    another input has failed, the topic stays in a failure, and the stage waits anew: a bucket that
+    it showed then is not judged.
 
     Args:
         signs_ms, shown: As in ``check``.
@@ -104,7 +103,8 @@ def check_stable_claims(
     reads: Mapping[str, Iterable[str]],
     within_ms: int,
 ) -> list[str]:
-    """Who says STABLE gives results in time: what was complete ``within_ms`` before was run.
+    """Check that a replica that reports STABLE gives results in time: what was complete
+    ``within_ms`` before was run.
 
     Args:
         claims: (time, stage, bucket up to which the replica that said it had run).

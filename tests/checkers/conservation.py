@@ -16,7 +16,7 @@ def check(
     *,
     only_good: bool = True,
 ) -> list[str]:
-    """What is wrong, in words.
+    """Return what is wrong, in words.
 
     Args:
         name: Of the source.

@@ -47,7 +47,7 @@ class Ran:
     ended_ms: int | None = None
     ended_by: str = ""
     ended_number: int = -1
-    """Of the entry that says so, in the topic."""
+    """Number of the ending entry, in the topic."""
     why: Why | None = None
     silent_ms: int = 0
     """For how long its seller had measured nothing when it ended."""
@@ -62,7 +62,7 @@ class Ran:
 
 @dataclass
 class Book:
-    """What the topic says."""
+    """Content of the topic."""
 
     ran: dict[str, Ran] = field(default_factory=dict)
     metered: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Book:
 
 
 def read(entries: Iterable[Entry], text: Contract, is_signed: IsSigned) -> Book:
-    """The topic, from its beginning."""
+    """Read the topic from its beginning."""
     book, now_ms = Book(), 0
     void: set[str] = set()
     for number, entry in enumerate(entries):
@@ -176,7 +176,7 @@ def _owed(book: Book, text: Contract, period: int) -> int:
 
 
 def units_of(readings: Mapping[str, int], ran: Ran, text: Contract) -> int:
-    """The units of a slot that count."""
+    """Return the units of a slot that count."""
     seller, buyer = readings.get(text.seller), readings.get(text.buyer)
     tolerance = text.audit.tolerance_ppm
     if seller is None:
@@ -215,9 +215,8 @@ def starts(entries: Sequence[Entry], text: Contract) -> Iterator[str]:
 
 
 def agrees(book: Book, postings: Sequence[Posting], balances: Mapping[str, int]) -> Iterator[str]:
-    """A reader's sums are what the topic says, and no money comes from nowhere.
-
-    Settled periods alone: what ends a movement too early, or by a failure, is judged apart.
+    """Check that a reader's sums are what the topic says, and that no money comes from nowhere.
+    Only settled periods count: early ends and failures are judged apart.
     """
     if sum(balances.values()):
         yield f"the balances are {dict(balances)}"
@@ -236,9 +235,9 @@ def penalties(
     text: Contract,
     convicted: Mapping[str, int] | None = None,
 ) -> Iterator[str]:
-    """Who ends a movement before its time pays for that; a seller pays only for a silence that the
-    topic shows, or once for what an auditor has found, and nobody for anything else. ``convicted``:
-    movements of which something was found that counts, and the number of the entry.
+    """Check that a party which ends a movement early pays for it; a seller pays only for a silence
+    that the topic shows, or once for an auditor's finding, and no party for anything else.
+    ``convicted``: movements with a finding that counts, and the number of the entry.
     """
     posted: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     idle = set()
@@ -256,8 +255,8 @@ def penalties(
 
 
 def _due(ran: Ran, text: Contract, found: int | None) -> list[tuple[str, int]]:
-    """What the end of a movement costs. ``found``: the number of the entry by which an auditor
-    has found something.
+    """Return what the end of a movement costs. ``found``: the number of the entry with an auditor's
+    finding.
     """
     assert ran.ended_ms is not None
     violation = text.penalty.violation_micro * 1_000
@@ -274,8 +273,9 @@ def _due(ran: Ran, text: Contract, found: int | None) -> list[tuple[str, int]]:
 def sold_on(
     source: Book, book: Book, now_ms: int, quiet_from_ms: int, within_ms: int
 ) -> Iterator[str]:
-    """What a seller sells on, it has; and when it has it no more, that is over soon. ``source``: of
-    the contract under which it came; ``quiet_from_ms``: when all faults are over.
+    """Check that a seller has what it resells; and that a resale is over soon once it no longer has
+    it. ``source``: of the contract under which it came; ``quiet_from_ms``: when all faults are
+    over.
     """
     for ran in book.ran.values():
         came = [
@@ -299,7 +299,7 @@ def sold_on(
 
 @dataclass(frozen=True)
 class Work:
-    """What of one slot a movement's nodes made, and for how long at most that is paid."""
+    """Work of a movement's nodes in one slot, and the maximum time that is paid."""
 
     rows: int
     span_ms: int
@@ -307,8 +307,8 @@ class Work:
 
 
 def payments(book: Book, text: Contract, work: Callable[[Ran, int], Work]) -> Iterator[str]:
-    """A seller is paid for no more than its node has made, where the buyer has measured that; else
-    it is believed, up to the load that was agreed. ``work``: of (movement, slot).
+    """Check that a seller is paid for no more than its node has done, if the buyer measured that;
+    else it is believed, up to the agreed load. ``work``: of (movement, slot).
     """
     meter_ms = text.audit.meter_ms
     settled_ms = (max(book.paid, default=-1) + 1) * text.audit.settle_ms
@@ -333,8 +333,8 @@ def measurements(
     work: Callable[[Ran, int], Work],
     honest: Iterable[str],
 ) -> Iterator[str]:
-    """What an honest side measures is what the logs say: of the rows that the seller's node made,
-    over the time that it ran, or all that it made.
+    """Check that an honest side's measurements are what the logs say: of the rows that the seller's
+    node computed, over the time that it ran, or all that it computed.
     """
     meter_ms, believed = text.audit.meter_ms, set(honest)
     for entry in entries:

@@ -19,10 +19,9 @@ class Delivered(NamedTuple):
 
 
 def check(delivered: Sequence[Delivered], answer: Mapping[int, Sequence[Row]]) -> list[str]:
-    """What is wrong with ``delivered``, in words; empty: nothing.
-
-    Ids must ascend in each partition, after a torn transaction too: it is whole or missing in a
-    partition, and what is missing is written before anything that follows it.
+    """Return what is wrong with ``delivered``, in words. Ids must ascend in each partition, after a
+    torn transaction, too: it is whole or missing in a partition, and what is missing is written
+    before anything that follows it.
 
     Args:
         delivered: In log order within each partition.

@@ -22,7 +22,7 @@ ON_THE_WAY_MS: Final = 200
 HEARD_MS: Final = 700
 """A heartbeat of each process that is alive comes in every so many ms."""
 LATE_MS: Final = 1_200
-"""What may go by beside the waits: a heartbeat's interval, a look, a copy, an epoch's record."""
+"""Time beside the waits, in ms: a heartbeat's interval, a poll, a copy, an epoch's record."""
 
 
 class Began(NamedTuple):
@@ -55,7 +55,7 @@ class Waits(NamedTuple):
 
 
 def _last_sign_ms(at_ms: int, begun: Sequence[Began], words: Sequence[Word]) -> int | None:
-    """The last sign of life of the newest epoch that everybody knew of at ``at_ms``; None: none
+    """Return the last sign of life of the newest epoch that all knew of at ``at_ms``; None if none
     has begun.
     """
     known = [each for each in begun if each.at_ms <= at_ms - ON_THE_WAY_MS]
@@ -78,7 +78,7 @@ def check(
     stands: Sequence[Stands],
     waits: Waits,
 ) -> list[str]:
-    """Who took the place too early, in words (PF1, PF2).
+    """Return which processes took over too early, in words (PF1, PF2).
 
     Args:
         stage: Its name.
@@ -116,7 +116,7 @@ def check_in_time(
     waits: Waits,
     until_ms: int,
 ) -> list[str]:
-    """Where nobody took the place of one that was silent (PF3).
+    """Return where no process took over from a silent one (PF3).
 
     Args:
         stage: Its name.

@@ -29,7 +29,7 @@ def check(
     inputs: Sequence[Sequence[tuple[int, int]]],
     horizon: int,
 ) -> list[str]:
-    """What is wrong with the gaps of a stage, in words.
+    """Return what is wrong with the gaps of a stage, in words.
 
     Args:
         stage: Its name.

@@ -1,5 +1,4 @@
-"""What a source's writer must make of its input, by a second, smaller reading of the rules (17,
-IN1-IN7).
+"""Checker of a source's writer, by a second, smaller reading of the rules (17, IN1-IN7).
 
 Every boundary record of a source says how far it has read and what it closes. So the records that
 it took are known, and the boundary that they met is that of the record before: each of them is in
@@ -30,19 +29,21 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Content(NamedTuple):
-    """Of a record that became a dead letter, or of its letter."""
+    """Content of a record that became a dead letter, or of its letter."""
 
     topic: str
-    """Where it was sent to."""
+    """Topic of the letter."""
     key: bytes | None
     value: bytes | None
     headers: Headers
-    """Of its sender, in their order."""
+    """Headers of its sender, in order."""
     reason: str
 
 
 def senders(headers: Headers) -> Headers:
-    """A sender's ``headers`` as a dead letter has them: none looks like those that say why."""
+    """Return a sender's ``headers`` as a dead letter has them: none looks like those that state the
+    reason.
+    """
     return tuple(
         (f"sender-{name}" if name.lower().startswith("anabranch-") else name, value)
         for name, value in headers
@@ -51,7 +52,7 @@ def senders(headers: Headers) -> Headers:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the pipeline says of a source's time, in ms."""
+    """Time rules of a source in the pipeline file, in ms."""
 
     width_ms: int
     out_of_orderness_ms: int
@@ -64,7 +65,9 @@ class Rules:
     a partition that was found late get it always.)
     """
     leaves_unread: bool = False
-    """Where its readers are behind it reads nothing, and looks tell it who speaks (IN10)."""
+    """Whether it reads nothing while its readers lag behind, and learns by polls which producers
+    are active (IN10).
+    """
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Taken:
     """Partition -> (next offset, largest time read, last closed bucket where it was found)."""
     closed: int
     rows: Sequence[Row]
-    """Of its parts."""
+    """Rows of its parts."""
     given_up: Sequence[int] = ()
     """An operator closed up to here."""
     begun_ms: int = 0
@@ -104,11 +107,11 @@ class Taken:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a stream begins that others have gone before."""
+    """Beginning of a stream that has predecessors."""
 
     closed: int = 0
     positions: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
-    """As of ``Taken``."""
+    """Positions, as in ``Taken``."""
 
 
 _FIRST = Beginning()
@@ -116,7 +119,7 @@ _FIRST = Beginning()
 
 @dataclass
 class Replay:
-    """What the stream and the dead letters must be."""
+    """Expected stream and dead letters."""
 
     buckets: dict[int, list[Row]] = field(default_factory=dict)
     late: set[Place] = field(default_factory=set)
@@ -219,8 +222,8 @@ def _kept_ms(partition: _Partition, rules: Rules) -> int:
 
 
 def _row_of(arrival: Arrival, limit_ms: int, kept_ms: int, rules: Rules) -> Row | None:
-    """What becomes of a record where all up to ``limit_ms`` is closed; None: no row of the
-    stream.
+    """Return the row of a record where everything up to ``limit_ms`` is closed; None if it is not a
+    row of the stream.
     """
     if arrival.row is None or arrival.row[0] > limit_ms:
         return arrival.row
@@ -234,7 +237,7 @@ def _row_of(arrival: Arrival, limit_ms: int, kept_ms: int, rules: Rules) -> Row 
 def _skip(
     result: Replay, name: str, skipped: tuple[int, int, int], deleted: Collection[Place]
 ) -> None:
-    """An operator goes on behind offsets of a partition: (number, first, next)."""
+    """Skip offsets of a partition as an operator: (number, first, next)."""
     at, first, after = skipped
     places = {(at, offset) for offset in range(first, after)}
     result.missing |= places
@@ -333,11 +336,9 @@ def check_order(
 def check_left_out(
     name: str, arrivals: Mapping[int, Sequence[Arrival]], records: Sequence[Taken]
 ) -> list[str]:
-    """What was left out when a process began is so at once, as long as nothing comes: the boundary
-    does not wait for it again (IN3).
-
-    Judged for as long after the beginning as every look is a fresh one, and where another partition
-    was waited for then.
+    """Check that what was left out when a process began is so at once, as long as nothing comes:
+    the boundary does not wait for it again (IN3). Judged for as long after the beginning as every
+    poll is a fresh one, and if another partition was waited for then.
     """
     wrong: list[str] = []
     begun_with: Taken | None = None

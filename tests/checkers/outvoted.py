@@ -1,5 +1,5 @@
-"""What three or more replicas of a stage that disagree lead to (``protocol.control.fencing``):
-whoever a majority contradicts is told to end, ends, and starts anew from a state that is right.
+"""Checker of three or more replicas of a stage that disagree (``protocol.control.fencing``): a
+replica that a majority contradicts is fenced, ends, and starts anew from a state that is right.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Final
 
 VOTERS_MIN: Final = 3
 HEARD_MS: Final = 2_000
-"""So long after it stands in the log a process may go on that has not read its fence."""
+"""Time that a process may continue that has not read its fence, in ms after the fence is in the
+log.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class ManagerFence:
 
 
 def contradicted(made: Iterable[Made]) -> list[Made]:
-    """What more than half of at least three replicas contradict."""
+    """Return the results that more than half of at least three replicas contradict."""
     by_bucket: defaultdict[int, dict[str, Made]] = defaultdict(dict)
     for each in made:
         by_bucket[each.bucket][each.replica] = each
@@ -51,7 +53,7 @@ def contradicted(made: Iterable[Made]) -> list[Made]:
 def check(
     made: Sequence[Made], fences: Sequence[ManagerFence], alarmed: Collection[int]
 ) -> list[str]:
-    """What is wrong, in words, when all is done.
+    """Return what is wrong after the run, in words.
 
     Args:
         made: All buckets that replicas of one stage closed, each with the epoch that closed it.
@@ -87,7 +89,7 @@ def check(
 def check_anew(
     made: Sequence[Made], fences: Sequence[ManagerFence], begun_ms: Iterable[tuple[str, int, int]]
 ) -> list[str]:
-    """Who began after a fence of its replica has nothing of what that one left (TI8).
+    """Check that a replica which began after its fence uses nothing that the fenced one left (TI8).
 
     Args:
         made: As above.

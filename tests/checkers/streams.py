@@ -56,13 +56,13 @@ class Writer:
     inherited: list[Part] = field(default_factory=list)
     """Parts that were open where the newest branch began, of buckets that it has not closed yet."""
     left_out: list[Part] = field(default_factory=list)
-    """Of those: their buckets were closed by a branch that had not named them (rule 11)."""
+    """Parts whose buckets were closed by a branch that had not named them (rule 11)."""
 
 
 @dataclass(frozen=True)
 class Tentative:
-    """What a record of a branch closes: buckets ``first`` to ``last``, the parts of those
-    that have any.
+    """Buckets ``first`` to ``last`` that a record of a branch closes, with the parts of those that
+    have any.
     """
 
     first: int
@@ -76,7 +76,7 @@ class Tentative:
 
 @dataclass
 class Reading:
-    """What became of a boundary log."""
+    """Outcome of reading a boundary log."""
 
     writers: dict[str, Writer]
     rejected: dict[str, int] = field(default_factory=dict)
@@ -196,8 +196,8 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
 
 
 def check_branches(name: str, reading: Reading) -> list[str]:
-    """A process forks again only further on: a branch was not dropped while it was needed,
-    and no second one begun at the same hole (rules 14, 15).
+    """Check that a process forks again only further on: a branch was not dropped while it was
+    needed, and no second one begun at the same hole (rules 14, 15).
     """
     wrong: list[str] = []
     for replica, writer in reading.writers.items():
@@ -234,8 +234,8 @@ def check(
     rows_of: ReadPart,
     spoilt: Collection[tuple[str, int]] = (),
 ) -> list[str]:
-    """What is wrong with the closed buckets of a stream, in words. ``spoilt``: (writer, bucket)
-    that may be, since the writer was made to compute wrong rows.
+    """Return what is wrong with the closed buckets of a stream, in words. ``spoilt``: (writer,
+    bucket) that may be wrong, since the writer was made to compute wrong rows.
     """
     wrong = [
         f"{name}.{replica}: a branch lost {part}"

@@ -81,7 +81,7 @@ class _Key:
 def check(
     shown: Iterable[Shown], without: Without, can_be_missing: Collection[str], split: Split
 ) -> list[str]:
-    """What is wrong with what was shown, in words."""
+    """Return what is wrong with the shown results, in words."""
     wrong: list[str] = []
     nothing: frozenset[str] = frozenset()
     for each in shown:

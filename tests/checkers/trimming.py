@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class SyncedClaim(NamedTuple):
-    """What a reader said of itself, at the time at which it stood in the log."""
+    """Claim of a reader, at the time at which it was in the log."""
 
     at_ms: int
     reader: str

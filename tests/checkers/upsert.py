@@ -19,7 +19,7 @@ def check(
     answer: Mapping[int, Sequence[Row]],
     key_index: int,
 ) -> list[str]:
-    """What is wrong, in words.
+    """Return what is wrong, in words.
 
     Args:
         newest: By key: (kind, row) of its last record.

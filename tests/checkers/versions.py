@@ -26,11 +26,11 @@ OfVersion = Callable[[Row, int], Row]
 
 @dataclass
 class Versions:
-    """What came of a boundary log."""
+    """Outcome of a boundary log with versions."""
 
     reading: Reading
     version_of: dict[str, int] = field(default_factory=dict)
-    """Of each writer the version of its newest epoch."""
+    """Version of each writer's newest epoch."""
     counts: dict[int, int] = field(default_factory=dict)
     """Version -> the last bucket before those for which it counts."""
     made_by: dict[tuple[str, Part], int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Versions:
                 yield self.made_by[replica, part], row
 
     def take(self, offset: int, entry: LogEntry) -> None:
-        """The next record of the log."""
+        """Take the next record of the log."""
         if isinstance(entry, EpochStarted):
             self._begin(entry)
         if not isinstance(entry, EpochStarted | BoundaryRecord):
@@ -89,7 +89,7 @@ class Versions:
         self.version_of[entry.replica] = entry.version
 
     def _advance(self, first: str) -> None:
-        """What is next is of ``first``, if it can be."""
+        """Take the next bucket from ``first``, if possible."""
         order = sorted(self.reading.writers, key=lambda name: name != first)
         moved = True
         while moved:
@@ -118,8 +118,9 @@ def check(
     rows_of: ReadPart,
     may_lack: Collection[tuple[str, int]] = (),
 ) -> list[str]:
-    """What is wrong with the buckets that the writers closed, in words. ``answer``: what the first
-    version makes. ``may_lack``: (writer, bucket) that may be empty, since the writer says so.
+    """Return what is wrong with the buckets that the writers closed, in words. ``answer``: results
+    of the first version. ``may_lack``: (writer, bucket) that may be empty, since the writer says
+    so.
     """
     wrong = [
         f"{name}.{replica}: epoch {epoch} goes on after another version counts: {count} records"
@@ -146,7 +147,7 @@ def check(
 
 
 def stands(found: Versions, rows_of: ReadPart) -> dict[int, list[Row]]:
-    """What readers get."""
+    """Return what readers get."""
     made = {
         bucket: sorted(row for _, row in found.rows(replica, bucket, rows_of))
         for replica, first, last in found.stable

@@ -22,7 +22,7 @@ DEADLINE_S: Final = 120
 
 
 class AgentProcesses(TradingWorld):
-    """Of north and south."""
+    """Agent processes of north and south."""
 
     @classmethod
     def on(cls, kafka: str, topic_prefix: str, folder: Path) -> Self:
@@ -65,7 +65,7 @@ class AgentProcesses(TradingWorld):
         return service("agent", participant, file, kafka, state, crash_point=crash_point)
 
     def wait(self, holds: Callable[[], bool], what: str) -> None:
-        """Rounds, until it holds."""
+        """Run rounds until ``holds`` returns True."""
 
         def is_seen() -> bool:
             self.round()

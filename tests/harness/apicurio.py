@@ -32,7 +32,7 @@ class ApicurioRegistry(OwnedServer):
 
     @property
     def url(self) -> str:
-        """Where it speaks Confluent's protocol."""
+        """Address at which it speaks Confluent's protocol."""
         return f"http://{self.address}/apis/ccompat/v6"
 
     def start(self) -> None:

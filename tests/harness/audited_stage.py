@@ -81,7 +81,7 @@ def fed(bucket: int) -> list[Row]:
 
 
 def as_read(rows: Iterable[Row]) -> pa.Table:
-    """As ingestion writes them."""
+    """Return the rows as ingestion writes them."""
     times, keys, values = zip(*rows, strict=True)
     return pa.table(
         {
@@ -96,7 +96,7 @@ def as_read(rows: Iterable[Row]) -> pa.Table:
 
 
 def results(rows: Iterable[Row], after_ms: int, upto_ms: int) -> dict[int, pa.Table]:
-    """Of the windows that end in (after, upto], by bucket."""
+    """Return the results of the windows that end in (after, upto], by bucket."""
     counts: Counter[tuple[int, int]] = Counter()
     sums: Counter[tuple[int, int]] = Counter()
     for time_ms, key, value in rows:
@@ -126,7 +126,7 @@ class FewLines:
     pace_ms: int = 0
     waiting_for: str | None = None
     queries: int = 0
-    """That were started."""
+    """Number of queries that were started."""
     begun: list[int] = field(default_factory=list)
     """The first bucket that each query read."""
     spoil: Callable[[int, dict[int, pa.Table]], dict[int, pa.Table]] = lambda _query, made: made
@@ -271,7 +271,7 @@ class AuditedStage:
         return f"north-south:1/{self.task}"
 
     def sell(self, sample_ppm: int = 1_000_000) -> Contract:
-        """The contract, the seller's first epoch, and the start of the movement."""
+        """Sign the contract, begin the seller's first epoch, and start the movement."""
         text = contract(
             tasks=(self.task,),
             valid_to_ms=self.clock.now_ms() + DAY_MS,
@@ -291,7 +291,7 @@ class AuditedStage:
         self.book.say("north", Ended("north-south", self.movement_id, "north", 0, why))
 
     def round(self) -> None:
-        """The source and whoever runs the stage close what has ended by now."""
+        """Close what has ended by now, as the source and the node that runs the stage."""
         upto = self.clock.now_ms() // WIDTH_MS
         if upto == self.upto:
             return
@@ -323,7 +323,7 @@ class AuditedStage:
         writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), upto, parts))
 
     def delete_blocks(self) -> None:
-        """Of the source, all that are there."""
+        """Delete all blocks of the source."""
         admin, reader = self.log.admin(), self.log.reader()
         topic = self.pipeline.topic_names.blocks("a", "0")
         places = [TopicPartition(topic, p) for p in range(self.pipeline.partitions)]
@@ -351,7 +351,7 @@ class AuditedStage:
         kafka: str = "none:0",
         log: EventLog | None = None,
     ) -> AuditorService:
-        """A new process. ``log``: what it may see of the log."""
+        """Start a new auditor process. ``log``: the part of the log that it may read."""
         context = outputs.context(
             log or self.log,
             self.pipeline,
@@ -385,7 +385,7 @@ class AuditedStage:
         return found
 
     def auditor_entries(self) -> list[AuditCommitted | Audited]:
-        """What counts of the auditor's."""
+        """Return the auditor's entries that count."""
         found: list[Any] = []
         reader = FederationReader(self.log, self.book.topics, "auditor", found.append)
         reader.read_to_end()
@@ -396,7 +396,7 @@ class AuditedStage:
         return [each for each in self.auditor_entries() if isinstance(each, Audited)]
 
     def closed(self) -> int:
-        """The last bucket of the stage's stream."""
+        """Return the last bucket of the stage's stream."""
         reader = BoundaryReader(self.log, self.pipeline.topic_names.boundaries(STAGE), ["0"])
         reader.read_to_end()
         reader.close()

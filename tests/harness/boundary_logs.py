@@ -91,7 +91,7 @@ class Reference:
         self.pending: dict[str, list[tuple[BatchId, Part]]] = {w: [] for w in WRITERS}
         self.own: dict[str, dict[int, tuple[Part, ...] | None]] = {w: {} for w in WRITERS}
         self.disowned: dict[str, dict[int, tuple[Part, ...]]] = {w: {} for w in WRITERS}
-        """What it closed, and what does not count as its own any more (rule 6, BL15)."""
+        """Parts that the writer closed and that no longer count as its own (rule 6, BL15)."""
         self.stable: dict[int, tuple[str, tuple[Part, ...]]] = {}
         self.branch: dict[str, BranchNumber] = {}
         self.branch_tip: dict[str, BatchId] = {}
@@ -141,7 +141,9 @@ class Reference:
         return True
 
     def _disown(self, replica: str, upto: int) -> None:
-        """What the writer closed up to a bucket and what is not stable is open, but not its own."""
+        """Open again what the writer closed up to a bucket and what is not stable; it is not its
+        own.
+        """
         own = self.own[replica]
         for n in range(1, upto + 1):
             if n not in self.stable:
@@ -158,7 +160,7 @@ class Reference:
         return True
 
     def has_branch(self, replica: str) -> bool:
-        """A branch of a version that does not count any more is none."""
+        """Return whether a branch runs; one of a version that no longer counts is none."""
         return replica in self.running and self.version_of[replica] >= self.version[0]
 
     def _stable(self, entry: BoundaryRecord) -> bool:
@@ -241,7 +243,7 @@ class Reference:
         return None if bucket in self.stable else self.branch_own[replica].get(bucket)
 
     def open_parts(self, bucket: int) -> dict[str, tuple[Part, ...]]:
-        """By writer, the parts of a bucket that is not stable."""
+        """Return the parts of a bucket that is not stable, by writer."""
         if bucket in self.stable:
             return {}
         found = {}
@@ -253,7 +255,7 @@ class Reference:
 
 
 class _Writer:
-    """What a random writer remembers of what it appended."""
+    """Memory of a random writer about what it appended."""
 
     def __init__(self, replica: str, epoch: int) -> None:
         self.replica = replica
@@ -293,11 +295,10 @@ def logs(
     parts_max: int = 2,
     faults: bool = True,
 ) -> list[LogEntry]:
-    """Logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly
-    sensible, so that much is accepted.
-
-    Without ``faults`` there are exactly ``steps`` records that continue each other, fork or belong
-    to branches, each with parts, and little is closed: much is open or tentative.
+    """Draw logs of two writers with restarts, rewinds, bases, zombies, repeats and branches; mostly
+    sensible, so that much is accepted. Without ``faults`` there are exactly ``steps`` records that
+    continue each other, fork or belong to branches, each with parts, and little is closed: much is
+    open or tentative.
     """
     entries: list[LogEntry] = [started("0"), started("1")]
     writers = {w: _Writer(w, int(w)) for w in WRITERS}
@@ -430,7 +431,7 @@ def tentative(
     base: int | None = None,
     missing: tuple[str, ...] = ("reports",),
 ) -> BoundaryRecord:
-    """What branch ``counter`` says."""
+    """Return a record of branch ``counter``."""
     return record(
         epoch,
         batch,

@@ -67,7 +67,7 @@ def browser(
 
 
 def complaints(driver: webdriver.Chrome) -> list[str]:
-    """What the browser has to say against the page since it was asked last."""
+    """Return the browser's errors about the page since the last call."""
     return [
         entry["message"]
         for entry in driver.get_log("browser")  # type: ignore[no-untyped-call]
@@ -76,12 +76,12 @@ def complaints(driver: webdriver.Chrome) -> list[str]:
 
 
 def at(driver: webdriver.Chrome, css: str) -> WebElement:
-    """The element that ``css`` selects."""
+    """Return the element that ``css`` selects."""
     return driver.find_element(By.CSS_SELECTOR, css)
 
 
 def text_of(driver: webdriver.Chrome, css: str) -> str:
-    """What stands in it, hidden or not; empty: there is none."""
+    """Return the element's text, hidden or not; empty if there is no such element."""
     found = driver.execute_script(
         "return document.querySelector(arguments[0])?.textContent ?? ''", css
     )

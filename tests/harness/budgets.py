@@ -34,22 +34,24 @@ BUDGET_S: Final = {
     "integration": 200,
     "spark": 230,
 }
-"""Of each folder that ``make test`` runs, without those below it that have their own. What is
-marked ``nightly`` does not count.
+"""Budget of each folder that ``make test`` runs, in seconds, without those below it that have their
+own. Tests marked ``nightly`` do not count.
 """
 
 STEPS_S: Final = 100
-"""Of the other steps of ``make test``: style, types, imports, and the starts of the test runs."""
+"""Budget of the other steps of ``make test``, in seconds: style, types, imports, and the starts of
+the test runs.
+"""
 
 TEST_S: Final = 17 * 60
-"""What ``make test`` may take."""
+"""Budget of ``make test``, in seconds."""
 
 _DEAREST = 5
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of one folder."""
+    """Verdict on one folder."""
 
     folder: str
     took_s: float
@@ -74,7 +76,7 @@ class Verdict:
 
 
 def verdicts(seconds: Mapping[str, float], processes: int) -> list[Verdict]:
-    """Of each folder that has a budget. ``seconds`` by file."""
+    """Return the verdict on each folder that has a budget. ``seconds`` by file."""
     by_folder: dict[str, dict[str, float]] = defaultdict(dict)
     for file, took_s in seconds.items():
         path = PurePath(file)

@@ -57,7 +57,7 @@ def entry(participant: str = "north", pipeline: str = "", **fields: Any) -> Cata
 
 
 def signature(of: CatalogEntry, by: str = "", key_id: str = "1") -> Signature:
-    """A signature that only ``verify`` takes for one."""
+    """Return a signature that only ``verify`` accepts."""
     return Signature(by or of.participant, key_id, sha512(signed_bytes(of)).digest())
 
 
@@ -82,6 +82,6 @@ class Catalogs:
     def add(
         self, what: CatalogEntry, appended_ms: int = 0, *, where: str = "", by: str = ""
     ) -> str:
-        """Appended when it is said, in its participant's catalog, signed by that participant."""
+        """Append an entry to its participant's catalog, signed by that participant."""
         signed = signature(what, by)
         return self.lookup.add(where or what.participant, what, signed, appended_ms or what.at_ms)

@@ -47,7 +47,9 @@ class Authority:
     def issue(
         self, name: str, hosts: str = "IP:127.0.0.1,DNS:localhost", days: int = 2
     ) -> Certificate:
-        """A certificate of ``name`` for ``hosts``, which ends in ``days``; 0: it has ended."""
+        """Issue a certificate of ``name`` for ``hosts``, which ends in ``days``; 0: it has
+        ended.
+        """
         key, request, made, more = (
             self._folder / f"{name}.{kind}" for kind in ("key", "csr", "pem", "ext")
         )

@@ -1,4 +1,4 @@
-"""What is said on the control topics of a pipeline, whoever says it."""
+"""Records on the control topics of a pipeline, by whichever process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.sources import everything
 
 
 def topic_of(of: Pipeline, entry: ControlRecord) -> str:
-    """The topic in which ``entry`` counts; of several the first."""
+    """Return the topic in which ``entry`` counts; of several the first."""
     return next(topic for topic, speaker in speakers(of).items() if speaker.may_say(entry))
 
 
@@ -37,8 +37,8 @@ def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
 def beating(
     log: EventLog, topic: str, clock: Clock, newest: Callable[[], Heartbeat | None]
 ) -> Iterator[None]:
-    """A thread says ``newest``, if there is any, again and again: whoever is not heard for a while
-    counts as dead, however busy the test is.
+    """Send ``newest``, if there is any, again and again on a thread: an idle process counts as
+    dead, however busy the test is.
     """
     with closing(HeartbeatSender(log, topic, clock, every_ms=200)) as sender:
 

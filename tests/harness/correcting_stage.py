@@ -31,7 +31,7 @@ class ReplicaProcess:
     deaf: bool = False
     """It runs and speaks, but what it reads does not come on."""
     mute: bool = False
-    """What it says does not reach the topic."""
+    """Whether its heartbeats do not reach the topic."""
     wants: bool = False
     stuck: bool = False
     bucket: int = 0
@@ -66,7 +66,7 @@ class CorrectingStage:
             self.start(name)
 
     def start(self, name: str) -> None:
-        """A new process of a replica, on the same machine."""
+        """Start a new process of a replica, on the same machine."""
         self._epochs += 1
         detector = FailureDetector.of_replicas({STAGE: self.names})
         gate = CorrectionGate(STAGE, name, detector)
@@ -74,15 +74,15 @@ class CorrectingStage:
         self.replicas[name] = ReplicaProcess(gate, detector, self._epochs, len(self.topic), skew_ms)
 
     def kill(self, name: str) -> None:
-        """A replica dies."""
+        """Kill a replica."""
         self.replicas.pop(name, None)
 
     def stop(self, name: str, *, runs: bool) -> None:
-        """A replica is stopped, or goes on."""
+        """Pause a replica, or resume it."""
         self.replicas[name].runs = runs
 
     def want(self, name: str, wants: bool = True) -> None:
-        """A replica could correct, or has done so."""
+        """Let a replica have something to correct, or have corrected it."""
         replica = self.replicas[name]
         replica.wants = wants
         if not wants:
@@ -104,7 +104,7 @@ class CorrectingStage:
         ]
 
     def why(self) -> dict[str, Why]:
-        """What decided, of each replica that runs."""
+        """Return the reason of the decision of each running replica."""
         return {
             name: replica.gate.why
             for name, replica in sorted(self.replicas.items())

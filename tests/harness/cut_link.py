@@ -51,7 +51,7 @@ class CutBroker:
         self.address = f"{LOOPBACK}:{self._kafka.links[0].port}"
 
     def log(self) -> CutLog:
-        """A new log over the link; nothing is planned."""
+        """Return a new log over the link, without planned faults."""
         return CutLog(self)
 
     def cut(self, wanted: Cut | None) -> None:
@@ -84,7 +84,7 @@ class CutLog:
         self._cut = ANSWER_LOST
         self._at_commit = False
         self.unknown: list[str] = []
-        """What the writers were told."""
+        """Errors that the writers got."""
 
     def plan(self, topic: str, cut: Cut, *, at_commit: bool = False) -> None:
         """Cut before the next write to ``topic``; ``at_commit``: before the commit of a

@@ -36,7 +36,7 @@ _SOURCE: Final = (
 def envelope(
     op: str, ts_ms: int, before: Row | None, after: Row | None, lsn: int = 24_023_128
 ) -> Row:
-    """The payload of one change of ``customers``, which the database made at ``ts_ms``."""
+    """Return the payload of one change of ``customers``, which the database made at ``ts_ms``."""
     source = {
         "version": "2.7.3.Final",
         "connector": "postgresql",
@@ -62,12 +62,12 @@ def envelope(
 
 
 def bare(payload: Row) -> bytes:
-    """The value with ``value.converter.schemas.enable=false``."""
+    """Return the value with ``value.converter.schemas.enable=false``."""
     return json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def with_schema(payload: Row) -> bytes:
-    """The value as Connect's JSON converter writes it by default."""
+    """Return the value as Connect's JSON converter writes it by default."""
     value = {"schema": _connect_schema(), "payload": payload}
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -104,7 +104,7 @@ def _connect_schema() -> Row:
 
 
 def avro_schema() -> Row:
-    """The schema of the values as Confluent's Avro converter registers it."""
+    """Return the schema of the values as Confluent's Avro converter registers it."""
     types = {"int64": "long", "string": "string"}
 
     def fields(of: tuple[tuple[str, str, bool], ...]) -> list[Row]:
@@ -179,7 +179,7 @@ def avro_schema() -> Row:
 
 
 def avro(payload: Row, schema_id: int = 1) -> bytes:
-    """The value in Avro, in Confluent framing."""
+    """Return the value in Avro, in Confluent framing."""
     file = io.BytesIO()
     fastavro.schemaless_writer(file, fastavro.parse_schema(avro_schema()), payload)
     return b"\0" + schema_id.to_bytes(4, "big") + file.getvalue()
@@ -202,7 +202,7 @@ def history(start_ms: int) -> Iterator[tuple[int, Row, bool]]:
 
 
 def sample() -> str:
-    """The customers of ``examples/change_data``: each second event with its schema."""
+    """Return the customers of ``examples/change_data``: each second event with its schema."""
     events = [payload for _, payload, _ in history(1_777_644_000_000)]
     lines = [(with_schema if i % 2 else bare)(payload) for i, payload in enumerate(events)]
     return "".join(f"{line.decode()}\n" for line in lines)

@@ -1,5 +1,5 @@
-"""What the conformance suite needs of an engine, the simulation's or Spark: one pipeline,
-rows to read, a driver that plans by hand.
+"""Engines for the conformance suite, the simulation's or Spark: one pipeline, rows to read, a
+driver that plans by hand.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def sums(a):
 
 
 def write_pipeline(folder: Path, name: str) -> Pipeline:
-    """A source, a stage without state and one with: each replica's files are below ``folder``."""
+    """Write a pipeline with a source, a stage without state and one with; each replica's files are
+    below ``folder``.
+    """
     (folder / "reading.avsc").write_text(RECORD)
     functions = FUNCTIONS.replace("FLAG", repr(str(folder / "fail"))).replace(
         "WINDOW", str(WINDOW_BUCKETS * WIDTH_MS)
@@ -142,13 +144,13 @@ class HandDriver:
         self.begun: list[tuple[int, list[Offset], int]] = []
         """(plan, its offsets, watermark) of each batch that was begun."""
         self.made: dict[int, tuple[Part, ...]] = {}
-        """By plan what was recorded last."""
+        """Parts that were last recorded for each plan."""
         self.order: list[str] = []
         self.asked: list[int] = []
         """The sources that asked, by number."""
 
     def add(self, plan: Plan) -> None:
-        """What runs after ``plan.before``."""
+        """Add a plan that runs after ``plan.before``."""
         self._plans[plan.before.sequence] = plan
 
     def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
@@ -211,7 +213,7 @@ class EngineRig:
     _count: int = 0
 
     def name(self) -> str:
-        """Of a query: one that was not used before."""
+        """Return an unused name of a query."""
         self._count += 1
         return f"query-{self._count}"
 
@@ -234,7 +236,7 @@ class EngineRig:
         in_place: bool = True,
         done: Callable[[BatchDone], None] = lambda _: None,
     ) -> RunningQuery:
-        """A query of ``stage`` in the place of ``query``."""
+        """Start a query of ``stage`` in the place of ``query``."""
         place = self.place(query) if in_place else None
         return self.stage(stage).start(
             query, driver, QueryOutput(REPLICA, 7, only, is_written), place, done
@@ -243,8 +245,8 @@ class EngineRig:
     def plan(
         self, before: Plan | None, upto: int, *rows: Row, kind: BoundaryKind = BoundaryKind.STABLE
     ) -> Plan:
-        """The plan after ``before`` that reads ``rows``, which it writes, and goes up to
-        bucket ``upto``.
+        """Write ``rows`` and return the plan after ``before`` that reads them and goes up to bucket
+        ``upto``.
         """
         start = QueryPosition() if before is None else before.after
         found: dict[int, list[Row]] = {}
@@ -280,7 +282,7 @@ class EngineRig:
         reader.close()
 
     def block_count(self, stage: str) -> int:
-        """Of a stage's stream, so far."""
+        """Return the number of blocks of a stage's stream."""
         reader = self.log.reader(committed=False)
         topic = self.pipeline.topic_names.blocks(stage, REPLICA)
         places = [TopicPartition(topic, partition) for partition in range(self.pipeline.partitions)]
@@ -326,8 +328,8 @@ class EngineRig:
 
 @contextmanager
 def simulated(folder: Path, name: str) -> Iterator[EngineRig]:
-    """The engine of the simulation. Whoever calls is its world: its threads run while this
-    one waits.
+    """Yield the engine of the simulation. The caller is its world: the engine's threads run while
+    the caller waits.
     """
     pipeline = write_pipeline(folder, name)
     scheduler, rng = Scheduler(random.Random(1)), random.Random(2)

@@ -1,4 +1,4 @@
-"""What the conformance suite needs of a log, in memory or real."""
+"""Logs for the conformance suite, in memory or real."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def examples(count: int) -> settings:
 
 
 def unhurried() -> None:
-    """What all properties have that say nothing else: as many examples as usual, times what the
-    environment says, and no deadline, which a busy machine would miss.
+    """Set the defaults of all properties: the usual number of examples, times what the environment
+    says, and no deadline, which a busy machine would miss.
     """
     settings.register_profile(
         "unhurried",

@@ -36,7 +36,7 @@ class FederationWorld:
             self.publish(key)
 
     def open(self, contract_id: str) -> None:
-        """The log of a contract."""
+        """Create the log of a contract."""
         self._contracts.add(contract_id)
         self.make("contract", self.topics.contract(contract_id))
 

@@ -46,7 +46,7 @@ REPLICAS = ("0", "1")
 
 
 def create_topics(log: EventLog, names: TopicNames) -> None:
-    """Of the input and of the stage."""
+    """Create the topics of the input and of the stage."""
     admin = log.admin()
     blocks = [names.blocks(INPUT, "0"), *(names.blocks(STAGE, replica) for replica in REPLICAS)]
     admin.create(
@@ -266,7 +266,7 @@ class FileReplica:
 
 
 def stage_log_state(log: EventLog, names: TopicNames) -> LogState:
-    """The output as any reader sees it."""
+    """Return the output as any reader sees it."""
     reader = BoundaryReader(log, names.boundaries(STAGE), REPLICAS)
     reader.read_to_end()
     reader.close()

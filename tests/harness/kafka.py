@@ -20,7 +20,7 @@ _ANSWER_S = 20
 
 @contextmanager
 def broker(state_dir: Path) -> Iterator[str]:
-    """The address of a broker that runs until the end of the block. That there is none is an
+    """Start a broker and yield its address until the end of the block. A missing broker is an
     error, never a skip.
     """
     named = os.environ.get(ADDRESS_VARIABLE)

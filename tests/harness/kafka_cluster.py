@@ -101,7 +101,7 @@ class KafkaCluster:
 
     @property
     def address(self) -> str:
-        """Of all three, for clients."""
+        """Addresses of all three brokers, for clients."""
         return ",".join(node.address for node in self.nodes)
 
     def start(self) -> str:
@@ -121,11 +121,13 @@ class KafkaCluster:
             node.kill()
 
     def client(self) -> AdminClient:
-        """The library's own, for questions."""
+        """Return the library's own client, for questions."""
         return AdminClient({"bootstrap.servers": self.address, "socket.timeout.ms": 10_000})
 
     def leader(self, topic: str, partition: int = 0) -> ClusterNode:
-        """Who leads a partition; ``__transaction_state``: who coordinates all transactions."""
+        """Return the leader of a partition; of ``__transaction_state``, the coordinator of all
+        transactions.
+        """
 
         def leader() -> int:
             found = self.client().list_topics(topic, timeout=10).topics[topic].partitions

@@ -33,7 +33,7 @@ class LiveFeed:
             self._cut.set()
 
     def heal(self) -> None:
-        """What was held back arrives at once, with the next bucket."""
+        """Write at once, with the next bucket, what was withheld."""
         self._cut.clear()
 
     def send(self, upto: int) -> None:

@@ -39,7 +39,7 @@ class World:
         return transcript(self.log, self.pipeline)
 
     def says(self, replica: str, state: str) -> None:
-        """A heartbeat of a replica of the stage."""
+        """Send a heartbeat of a replica of the stage."""
         beat = Heartbeat(
             "processing",
             outputs.STAGE,
@@ -92,7 +92,7 @@ FAILURE = [
 
 
 def feed(world: World, number: int) -> None:
-    """The log entry that leads to line ``number`` of FAILURE."""
+    """Append the log entry that leads to line ``number`` of FAILURE."""
     replica = world.replica
     if number == 0:
         replica.close_buckets(3, {2: rows(2, 3), 3: rows(3, 2)})

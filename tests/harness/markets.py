@@ -61,7 +61,7 @@ def booked(
 
 
 def signature(statement: Statement, participant: str) -> Signature:
-    """A stand-in for one of Ed25519: whoever knows the name can make it, and it is of these
+    """Return a stand-in for an Ed25519 signature: whoever knows the name can make it, for these
     bytes alone.
     """
     return Signature(
@@ -103,7 +103,7 @@ def answer(number: int = 1, *tasks: AcceptedTask, **changes: Any) -> Answer:
 
 
 def started(given: Answer, task: str = "north.a", at_ms: int = 0, **changes: Any) -> Started:
-    """The buyer's entry on this answer, with the seller's signature."""
+    """Return the buyer's entry on this answer, with the seller's signature."""
     name = movement_id(given.contract_id, given.number, task)
     return replace(
         Started(
@@ -114,10 +114,10 @@ def started(given: Answer, task: str = "north.a", at_ms: int = 0, **changes: Any
 
 
 def place(of: Agent, task: str = "north.a") -> Place:
-    """Where a task is by now."""
+    """Return where a task is now."""
     return of.holdings.tasks[task].place
 
 
 def phase(of: Agent) -> Phase:
-    """Of its shedding, by now."""
+    """Return the phase of the agent's shedding now."""
     return of.phase

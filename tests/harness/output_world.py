@@ -24,7 +24,7 @@ class World:
         self.sizes: dict[int, int] = {}
 
     def reshard(self, *numbers: int) -> None:
-        """The pipeline file has other numbers of shards, and there are topics for them."""
+        """Change the numbers of shards in the pipeline file, and create the topics."""
         *before, shards = numbers
         self.pipeline = outputs.pipeline("p", shards=shards, shards_before=before, **self.facts)  # type: ignore[arg-type]
         create_topics(self.log, self.pipeline)

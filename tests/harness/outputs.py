@@ -60,7 +60,7 @@ def pipeline(
     shards: int = 1,
     shards_before: Sequence[int] = (),
 ) -> Pipeline:
-    """A pipeline of one stage, ``totals``, and one output, ``out``, to the topics
+    """Return a pipeline of one stage, ``totals``, and one output, ``out``, to the topics
     ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``.
     """
     read = (
@@ -98,7 +98,7 @@ def pipeline(
 
 
 def create_topics(log: EventLog, of: Pipeline) -> None:
-    """The internal topics."""
+    """Create the internal topics."""
     names, admin = of.topic_names, log.admin()
     specs = [
         topic_settings("boundaries", names.boundaries(STAGE)),
@@ -126,7 +126,7 @@ def context(
     index: Index | None = None,
     kafka: str = "none:0",
 ) -> ServiceContext:
-    """What a service is built from."""
+    """Return what a service is built from."""
     settings = ServiceSettings(pipeline=of.path, name=name, kafka=kafka, state_dir=Path("state"))
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, pipeline=of.name, service=service, name=name)
@@ -147,7 +147,7 @@ def context(
 def service(
     log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, name: str = "out"
 ) -> DeliveryService:
-    """A new process of the output, or of the shard of this name, so to speak: not started yet."""
+    """Build a new process of the output, or of the shard of this name, not started yet."""
     made = context(log, of, clock, entropy, "delivery", name)
     return build(made.settings, made)
 
@@ -273,7 +273,9 @@ class Replica:
         return self.epoch, self._counter
 
     def beating(self) -> AbstractContextManager[None]:
-        """It is heard while the block lasts: of one that is not, no branch begins a failure."""
+        """Send heartbeats while the block lasts: a branch begins no failure while its replica is
+        not heard.
+        """
         beat = Heartbeat(
             "processing",
             STAGE,
@@ -287,7 +289,7 @@ class Replica:
         return beating(self._log, self._control_topic, self._clock, lambda: beat)
 
     def end_branch(self) -> None:
-        """The branch that runs has ended."""
+        """End the running branch."""
         self._boundaries.append_other(BranchEnded(self._replica, self.epoch, self._counter))
 
     def _parts(self, tables: Mapping[int, pa.Table]) -> tuple[Part, ...]:
@@ -360,7 +362,7 @@ def live_records_of(log: EventLog, of: Pipeline) -> list[tuple[int, LiveRecord]]
 
 
 def transcript(log: EventLog, of: Pipeline, partition: int = 0) -> list[str]:
-    """What one partition of the live topic says, a line per transaction; runs of records of
+    """Return what one partition of the live topic says, a line per transaction; runs of records of
     one bucket as their number.
     """
     lines: list[str] = []
@@ -385,7 +387,7 @@ def transcript(log: EventLog, of: Pipeline, partition: int = 0) -> list[str]:
 
 
 def live_view(log: EventLog, of: Pipeline) -> LiveView:
-    """The view of a client that has read everything."""
+    """Return the view of a client that has read everything."""
     found = live_records_of(log, of)
     view = LiveView(max((partition for partition, _ in found), default=0) + 1)
     for partition, record in found:

@@ -36,7 +36,7 @@ SETTLED_S = 1.5
 def looked_at(
     scene: PageScene, *, height: int, is_dark: bool = False
 ) -> Iterator[tuple[webdriver.Chrome, Feed]]:
-    """The page of a scene that goes on."""
+    """Show the page of a scene that goes on."""
     ending = threading.Event()
 
     def play() -> None:
@@ -84,7 +84,7 @@ def stable(to: Path) -> None:
 
 
 def tentative(to: Path) -> None:
-    """A source is missing."""
+    """Take the picture while a source is missing."""
     now_ms = SystemClock().now_ms()
     scene = PageScene(past_ms=130_000)
     scene.steps(200)
@@ -100,7 +100,7 @@ def tentative(to: Path) -> None:
 
 
 def correcting(to: Path) -> None:
-    """The source is back, and the corrections come."""
+    """Take the picture while the source is back, and corrections come."""
     scene = PageScene(past_ms=130_000)
     scene.steps(110)
     scene.cut.add("reports_1")
@@ -139,7 +139,7 @@ def letters(to: Path) -> None:
 
 
 def market(to: Path) -> None:
-    """A stage of north runs at south."""
+    """Take the picture while a stage of north runs at south."""
     policy = AgentPolicy(capacity_units=100, scale_micro=1_000)
     federation = Federation(name="tolls", participant="north", auditor="auditor", agent=policy)
     scene = PageScene(load(TOLL_ROAD).model_copy(update={"federation": federation}))

@@ -58,7 +58,7 @@ class PageScene:
         self.silent: set[tuple[str, str]] = set()
         """(stage, replica) that write and say nothing."""
         self.hostile_missing = ""
-        """What stages say instead of the streams that they miss."""
+        """Text that stages report in place of the streams that they lack."""
         self._writer = self.log.writer()
         self._upto: dict[tuple[str, str], int] = {}
         self._tentative: dict[tuple[str, str], int] = {}
@@ -74,7 +74,7 @@ class PageScene:
                 self.begin(stream, replica)
 
     def begin(self, stream: str, replica: str) -> None:
-        """The replica begins its epoch, at the bucket of now where it is new."""
+        """Begin the replica's epoch, at the current bucket if it is new."""
         node = "" if stream in self.pipeline.sources else f"north.{replica}"
         started = EpochStarted(replica, "plan", "token", bucket_ms=self.width_ms, node=node)
         key = stream, replica
@@ -85,7 +85,7 @@ class PageScene:
             self._append(stream, first)
 
     def step(self) -> None:
-        """A bucket ends."""
+        """End a bucket."""
         self.now_bucket += 1
         for source in self.pipeline.sources:
             if source not in self.cut:
@@ -113,7 +113,7 @@ class PageScene:
         self._writer.flush()
 
     def steps(self, many: int) -> None:
-        """So many."""
+        """End so many buckets."""
         for _ in range(many):
             self.step()
 
@@ -239,7 +239,7 @@ class PageScene:
 def page_of(
     pipeline: Pipeline, log: EventLog, token: str | None = None, *, port: int = 0
 ) -> Iterator[tuple[Feed, str]]:
-    """The page of a pipeline on ``log``, served on loopback: (what it shows, its address)."""
+    """Serve the page of a pipeline on ``log`` on loopback. Yield its feed and its address."""
     feed = Feed(Page(pipeline), SystemClock())
 
     def connect() -> tuple[str, EventLog]:

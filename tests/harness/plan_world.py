@@ -119,7 +119,7 @@ class PlanWorld(TradingWorld):
             )
 
     def _source(self, name: str) -> Source:
-        """What north reads is south's, and signed."""
+        """Return north's source, which is south's, and signed."""
         sign = self.book.keys["south"].sign_message
         signing = Signing(sign) if name == "north" else None
         return Source(self.log, self.clock, self.pipelines[name], signing)
@@ -178,11 +178,15 @@ class PlanWorld(TradingWorld):
         return self.plan_ledger().switch
 
     def is_under(self, plan: int) -> bool:
-        """It is active, as an agent has read, and the query runs where it has it."""
+        """Return whether the plan is active, as an agent has read, and the query runs where the
+        plan has it.
+        """
         return self.newest() == ("south.0" if plan else "north.0") and self._read().plan == plan
 
     def _read(self) -> PlanSwitch:
-        """What an agent has read by now: a reader of one's own for each round takes long."""
+        """Return what an agent has read by now: a separate reader for each round would take
+        long.
+        """
         for agent in self.agents.values():
             reader = agent._reader
             log = None if reader is None else reader.plans.get(PLAN_ID)

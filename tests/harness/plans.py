@@ -54,7 +54,7 @@ SWITCHED = word(Word.SWITCHED, "billing")
 
 
 def switched(*words: PlanWord, at_ms: int = 0, of: PlanSwitch | None = None) -> PlanSwitch:
-    """A switch in which all of these counted."""
+    """Return a switch in which all of these statements counted."""
     made = of or PlanSwitch(PLANS, 0)
     assert [made.add(each, at_ms, may_switch=True) for each in words] == [""] * len(words)
     return made
@@ -65,7 +65,7 @@ def verify_at(given: Signature, message: bytes, at_ms: int) -> bool:
 
 
 def plan_log(**changes: Any) -> PlanLog:
-    """Of a contract that both have signed at time 0."""
+    """Return the log of a contract that both have signed at time 0."""
     made = PlanLog(PLAN_CONTRACT_ID, verify_at, "auditor")
     for party in ("north", "billing"):
         assert say(made, plans(**changes), party) == ""

@@ -14,8 +14,8 @@ URL_VARIABLE = "ANABRANCH_TEST_REDIS"
 
 @contextmanager
 def redis_server(state_dir: Path) -> Iterator[str]:
-    """The URL of a server that runs until the end of the block. That there is none is an
-    error, never a skip.
+    """Start a server and yield its URL until the end of the block. A missing server is an error,
+    never a skip.
     """
     named = os.environ.get(URL_VARIABLE)
     if named:

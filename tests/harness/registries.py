@@ -17,7 +17,7 @@ INCOMPATIBLE = 409
 
 
 def alone(text: str) -> WriterSchema:
-    """A schema that refers to no other."""
+    """Return a schema that refers to no other."""
     return WriterSchema((Part("", text.encode()),))
 
 
@@ -32,7 +32,7 @@ class RegistryServer:
         self.rejects: set[str] = set()
         """Subjects whose compatibility rule nothing meets."""
         self.status = 200
-        """Of every answer, unless 200."""
+        """Status of every answer."""
         self.body: bytes | None = None
         """Every answer, instead of the right one."""
         self.has_guids = True
@@ -56,11 +56,13 @@ class RegistryServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Address at which it listens."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def add(self, schema: object, subject: str | None = None, **other: object) -> int:
-        """The id of a schema, JSON or the text of another kind; a version of ``subject``."""
+        """Register a schema, JSON or the text of another kind, as a version of ``subject``. Return
+        its id.
+        """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         wanted = {"schema": text, **other}
         known = next((key for key, answer in self.schemas.items() if answer == wanted), None)
@@ -73,7 +75,7 @@ class RegistryServer:
 
     @staticmethod
     def guid(schema_id: int) -> str:
-        """The GUID of a schema."""
+        """Return the GUID of a schema."""
         return str(uuid.UUID(int=schema_id << 64))
 
     def close(self) -> None:

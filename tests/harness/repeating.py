@@ -1,4 +1,4 @@
-"""What goes on beside a test while it does something else."""
+"""Work that is repeated beside a test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeating(work: Callable[[], None], every_s: float) -> Iterator[None]:
-    """A thread does ``work`` again and again while the block lasts, ``every_s`` after the last
+    """Do ``work`` again and again on a thread while the block lasts, ``every_s`` after the last
     time.
     """
     ending = threading.Event()

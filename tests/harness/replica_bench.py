@@ -25,7 +25,7 @@ from anabranch.protocol.stage.replica import Decision, Replica, Situation, Stage
 from anabranch.protocol.stage.scheduling import BatchRules
 
 WIDTH_MS = 1_000
-"""Of a bucket: a successor has caught up when it is one bucket behind."""
+"""Width of a bucket, in ms: a successor has caught up when it is one bucket behind."""
 WAITS = Waits(first_ms=1_000, next_ms=300)
 STATELESS = PlanTraits(is_stateful=False, is_batch_safe=True)
 STATEFUL = PlanTraits(is_stateful=True, is_batch_safe=True)
@@ -51,7 +51,7 @@ class Stream:
         self.log_state.apply(0, EpochStarted("0", "", ""))
 
     def record(self, closed: int, parts: Iterable[Part] = ()) -> None:
-        """A stable record."""
+        """Append a stable record."""
         self.batch += 1
         self.closed = max(self.closed, closed)
         outcome = self.log_state.apply(
@@ -75,7 +75,7 @@ class Stream:
         *,
         fork: bool = False,
     ) -> None:
-        """A tentative record of the writer's newest branch, or the first of a new one."""
+        """Append a tentative record of the writer's newest branch, or the first of a new one."""
         begins = fork or not self.log_state.has_branch("0")
         self.branches += begins
         self.branch_closed = max(closed, self.closed if begins else self.branch_closed)
@@ -101,14 +101,14 @@ class Stream:
         self.branch_tip = ident
 
     def end_branch(self) -> None:
-        """That branch has ended."""
+        """End that branch."""
         self.batch += 1
         self.log_state.apply(self.batch, BranchEnded("0", 0, self.branches))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of the replica on a bench."""
+    """Settings of the replica on a bench."""
 
     traits: PlanTraits = STATELESS
     policy: Policy = Policy.PROCESS
@@ -166,9 +166,7 @@ class Bench:
     # -- the world --
 
     def close(self, upto: int, *filled: int, names: str = "") -> None:
-        """Inputs (all, or ``names``) become complete up to ``upto``; the buckets ``filled``
-        have a row.
-        """
+        """Complete inputs (all, or ``names``) up to ``upto``; the buckets ``filled`` have a row."""
         for name in names or self.names:
             self.streams[name].record(upto, [part(bucket) for bucket in filled])
 
@@ -208,7 +206,7 @@ class Bench:
 
     @property
     def state(self) -> ReplicaState:
-        """As others hear it now."""
+        """State that others hear now."""
         return self.replica.state_at(self.now_ms)
 
     def at(self, query: str) -> int:
@@ -283,8 +281,8 @@ class Bench:
 
 
 def stable(names: str = "a", **options: object) -> Bench:
-    """The stable query stands at 5, everything is complete up to 5; ``b`` is past 9 where
-    there is one.
+    """Return a bench whose stable query is at 5, with everything complete up to 5; ``b`` is past 9
+    if there is one.
     """
     bench = Bench(names, Settings(**options))  # type: ignore[arg-type]
     bench.look()
@@ -296,7 +294,7 @@ def stable(names: str = "a", **options: object) -> Bench:
 
 
 def behind() -> Bench:
-    """It has just begun, and its input was complete up to 5 before."""
+    """Return a bench that has just begun, and whose input was complete up to 5 before."""
     bench = Bench()
     bench.close(5, 5)
     bench.look()
@@ -308,7 +306,7 @@ def behind() -> Bench:
 
 
 def up_failure(**options: object) -> Bench:
-    """``a`` is silent after 5, ``b`` goes on; the branch has run up to 20."""
+    """Return a bench with ``a`` idle after 5 while ``b`` goes on; the branch has run up to 20."""
     bench = stable(names="ab", **options)
     bench.close(20, 8, 20, names="b")
     bench.look()
@@ -323,7 +321,9 @@ def up_failure(**options: object) -> Bench:
 
 
 def stabilization() -> Bench:
-    """``a`` is back, but only up to 9: the successor has run 6..9 and stands at the next hole."""
+    """Return a bench with ``a`` back, but only up to 9: the successor has run 6..9 and is at the
+    next hole.
+    """
     bench = up_failure()
     bench.close(9, 7, names="a")
     bench.look()

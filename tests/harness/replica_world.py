@@ -165,7 +165,7 @@ class World:
         self.machine = Machine()
         self.disk = SimulatedDisk(self.machine)
         self.rows: dict[int, int] = {}
-        """What the output must be made of: rows of all inputs by bucket."""
+        """Rows of all inputs by bucket, from which the output must be computed."""
         self._writers = {
             n: BoundaryWriter(
                 self.log, n, ["0"], EpochStarted("0", "f", SeededEntropy(i).token()), self.clock
@@ -199,7 +199,7 @@ class World:
         )
 
     def branch(self, name: str, upto: int) -> None:
-        """The writer of input ``name`` begins a branch, which closes up to ``upto``."""
+        """Begin a branch of the writer of input ``name``, which closes up to ``upto``."""
         writer, self._branches = self._writers[name], self._branches + 1
         record = BoundaryRecord(
             "0",
@@ -214,7 +214,7 @@ class World:
         writer.append(record)
 
     def end_branch(self, name: str) -> None:
-        """That branch has ended."""
+        """End that branch."""
         writer = self._writers[name]
         writer.append_other(BranchEnded("0", writer.epoch, self._branches))
 
@@ -225,7 +225,9 @@ class World:
         return Process(self, point, upstream, self._started)
 
     def offsets(self, query: str, back: int = 0) -> list[Offset]:
-        """Of every input, where the last committed batch of ``query`` ended, or so many before."""
+        """Return the offset of every input at which the last committed batch of ``query`` ended, or
+        one so many before.
+        """
         directory = self.disk.opened(query)
         batch = directory.last_commit - back
         if batch < 0:
@@ -233,18 +235,18 @@ class World:
         return [directory.logged[batch].offsets[name] for name in self.names]
 
     def position(self, query: str) -> QueryPosition:
-        """Where that batch ended."""
+        """Return the position at which that batch ended."""
         return position_of(self.offsets(query)[0])
 
     def plan(self, query: str, offsets: list[Offset]) -> None:
-        """The engine logs the next batch of ``query``."""
+        """Log the next batch of ``query`` as the engine does."""
         directory = self.disk.opened(query)
         watermark_ms = position_of(offsets[0]).bucket * self.width_ms
         logged = Logged(dict(zip(self.names, offsets, strict=True)), watermark_ms)
         directory.log(directory.last_commit + 1, logged)
 
     def entries(self, topic: str = OUT) -> list[LogEntry]:
-        """The whole log of a stream."""
+        """Return the whole log of a stream."""
         reader = self.log.reader()
         reader.assign({TopicPartition(topic, 0): 0})
         chunks = reader.fetch(100_000, 0)
@@ -255,14 +257,14 @@ class World:
         ]
 
     def log_state(self) -> LogState:
-        """The output as any reader sees it."""
+        """Return the output as any reader sees it."""
         log_state = LogState(["0"])
         for offset, entry in enumerate(self.entries()):
             log_state.apply(offset, entry)
         return log_state
 
     def records(self) -> list[BoundaryRecord]:
-        """The records of the output that count."""
+        """Return the records of the output that count."""
         log_state, found = LogState(["0"]), []
         for offset, entry in enumerate(self.entries()):
             if log_state.apply(offset, entry).accepted and isinstance(entry, BoundaryRecord):
@@ -274,12 +276,12 @@ class World:
         return stable_rows(self.log_state())
 
     def expected(self, upto: int) -> dict[int, int]:
-        """What they must be."""
+        """Return the expected rows."""
         return expected_rows(self.rows, upto, is_stateful=self.traits.is_stateful)
 
 
 class CutReader(BoundaryReader):
-    """Of a log whose cluster answers or not, as the world says."""
+    """Reader of a log whose cluster answers or not, as the world says."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world.log, name, ["0"])
@@ -389,7 +391,7 @@ class Process:
     def run(
         self, state: State, offsets: list[Offset], watermark: int
     ) -> tuple[tuple[Part, ...], State]:
-        """The operator: (what it gives, its state afterwards)."""
+        """Run the operator. Return its results and its state afterwards."""
         self._attempts += 1
         parts, left = operate(
             rows_read(offsets),
@@ -410,7 +412,7 @@ class Process:
         return any(done)
 
     def settle(self) -> None:
-        """Rounds until there is nothing to do now."""
+        """Run rounds until there is nothing to do now."""
         for _ in range(200):
             if not self.round():
                 return
@@ -486,7 +488,7 @@ class Relay:
             self.round()
 
     def rest(self) -> None:
-        """Rounds until there is nothing to do now."""
+        """Run rounds until there is nothing to do now."""
         idle = 0
         while idle < 3:
             idle = 0 if self.round() else idle + 1
@@ -501,7 +503,7 @@ def running(
     names: str = "ab",
     successor_after_ms: int = 0,
 ) -> tuple[World, Process]:
-    """A process that has run everything up to 5."""
+    """Return a process that has run everything up to 5."""
     world = World(names, traits, successor_after_ms=successor_after_ms)
     process = world.start(upstream=upstream)
     process.begin()
@@ -515,7 +517,7 @@ def running(
 def failing(
     traits: PlanTraits = STATELESS, upstream: Upstream | None = None
 ) -> tuple[World, Process]:
-    """``a`` is silent after 5, ``b`` is at 9, and the branch runs."""
+    """Return a process with ``a`` idle after 5, ``b`` at 9, and a running branch."""
     world, process = running(traits, upstream)
     world.close("b", 9, 7, 9)
     process.runner.tick()

@@ -94,7 +94,7 @@ class SecureKafka(EmbeddedKafka):
         }
 
     def log(self, user: str) -> KafkaEventLog:
-        """The log as ``user`` has it, by password."""
+        """Return the log of ``user``, by password."""
         return KafkaEventLog(
             self.address,
             security=self.by_password(user),
@@ -103,7 +103,7 @@ class SecureKafka(EmbeddedKafka):
         )
 
     def administrator(self, user: str = ROOT) -> AdminClient:
-        """The library's own client."""
+        """Return the library's own client."""
         return AdminClient(
             KafkaSettings(self.address, security=self.by_password(user)).administrator()
         )

@@ -49,11 +49,11 @@ class ModuleProcess:
         self.process.wait()
 
     def log(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of what it wrote."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-3_000:]
 
     def alive(self) -> bool:
-        """Raises AssertionError if it has ended."""
+        """Raise AssertionError if it has ended."""
         assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()}"
         return True
 

@@ -45,8 +45,8 @@ class SignedStream(FederationWorld):
     def run(
         self, at: str, buckets: int = 2, key: SigningKey | None = None, *, is_honest: bool = True
     ) -> None:
-        """The stage runs at a participant's, which signs with its key; one that is not honest does
-        so whether or not that counts.
+        """Run the stage at a participant, which signs with its key; a dishonest one does so whether
+        or not that counts.
         """
         self.clock.advance(1)
         self._starts += 1
@@ -65,7 +65,7 @@ class SignedStream(FederationWorld):
                 writer.append(BoundaryRecord("0", epoch, ident, writer.tip(), self.bucket))
 
     def sum_up(self, by: str) -> None:
-        """A log snapshot that says much more than there is."""
+        """Append a log snapshot that says much more than there is."""
         with closing(BoundaryReader(self.log, TOPIC, ["0"])) as whole:
             whole.read_to_end()
             found = whole.log_state.snapshot(whole.offset_next, 0)

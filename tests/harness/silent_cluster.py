@@ -11,7 +11,7 @@ from anabranch.protocol.errors import Unavailable
 
 
 class SilentReader(LocalLogReader):
-    """Of a cluster that may not answer."""
+    """Reader of a cluster that may not answer."""
 
     def __init__(self, log: SilentCluster, **how: bool) -> None:
         super().__init__(log, **how)
@@ -34,7 +34,7 @@ class SilentReader(LocalLogReader):
         return super().offsets(at, wait_ms)
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Counted."""
+        """Count the call."""
         self._cluster.assigned += 1
         super().assign(positions)
 

@@ -75,7 +75,7 @@ class SoldStream(FederationWorld):
         self.make("boundaries", self.topic)
 
     def begin(self, *, key: SigningKey | None = None, bucket_ms: int = 100) -> None:
-        """A process of the stage begins; it signs with this key, else with north's."""
+        """Begin a process of the stage; it signs with this key, else with north's."""
         sign = (key or self.keys["north"]).sign_message
         self._writer = BoundaryWriter(
             self.log,
@@ -89,7 +89,7 @@ class SoldStream(FederationWorld):
         self._batch = 0
 
     def close_up_to(self, bucket: int, rows: Mapping[int, int] | None = None) -> None:
-        """A batch of the stage: this many rows of these buckets, closed up to ``bucket``."""
+        """Write a batch of the stage: this many rows of these buckets, closed up to ``bucket``."""
         writer = self._writer
         assert writer is not None, "begun"
         parts = tuple(
@@ -150,7 +150,7 @@ class SoldStream(FederationWorld):
         return made.model_copy(update={"federation": federation, **changes})
 
     def found(self) -> ContentLog:
-        """The contract, as whoever reads its log now finds it."""
+        """Return the contract as a reader of its log finds it now."""
         with closing(self.reader()) as reader:
             reader.read_to_end()
             found = reader.contents[CONTRACT_ID]

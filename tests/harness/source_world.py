@@ -39,7 +39,7 @@ class World:
         writer.close()
 
     def grow(self, partitions: int) -> None:
-        """The input topic gets more partitions."""
+        """Add partitions to the input topic."""
         self.log.topics["p.reports"][1].extend(
             Partition() for _ in range(partitions - len(self.log.topics["p.reports"][1]))
         )

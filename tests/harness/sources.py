@@ -47,7 +47,7 @@ REPORT = record_schema.from_avro(
 
 
 def report(time_ms: int | None, car: int = 1, **other: object) -> bytes:
-    """A good record as JSON, about 100 bytes."""
+    """Return a good record as JSON, about 100 bytes."""
     value = {
         "time": time_ms,
         "car": car,
@@ -68,8 +68,8 @@ def pipeline(
     partitions: int = 2,
     **source: Any,
 ) -> Pipeline:
-    """A pipeline of one source, ``reports``; its topics get ``prefix``. ``source``: fields of
-    ``Source`` that differ.
+    """Return a pipeline of one source, ``reports``; its topics get ``prefix``. ``source``: fields
+    of ``Source`` that differ.
     """
     names = [f"{prefix}.{topic}" for topic in topics]
     facts: dict[str, Any] = {
@@ -96,7 +96,7 @@ def pipeline(
 def create_topics(
     log: EventLog, of: Pipeline, partitions: int = 2, *, config: Mapping[str, str] | None = None
 ) -> None:
-    """The input topics and the internal ones of the source."""
+    """Create the input topics and the internal ones of the source."""
     admin, names = log.admin(), of.topic_names
     inputs = [
         TopicSettings(topic, partitions, config=dict(config or {}))
@@ -125,7 +125,7 @@ def service(
     *,
     name: str = "reports",
 ) -> IngestionService:
-    """A new process of the source, or of the shard of this name, so to speak: not started yet."""
+    """Build a new process of the source, or of the shard of this name, not started yet."""
     settings = ServiceSettings(pipeline=of.path, name=name, kafka="none:0", state_dir=Path("state"))
     registry = CollectorRegistry()
     metrics = ServiceMetrics(registry, pipeline=of.name, service="ingestion", name=name)
@@ -153,16 +153,16 @@ class StreamView:
         return dict(self._boundaries.counts)
 
     def closed(self) -> int:
-        """The last stable bucket."""
+        """Return the last stable bucket."""
         self._boundaries.read_to_end()
         return self._boundaries.log_state.upto
 
     def log_state(self) -> LogState:
-        """The stream as far as ``closed`` has read."""
+        """Return the stream as far as ``closed`` has read."""
         return self._boundaries.log_state
 
     def last(self) -> BoundaryRecord | None:
-        """The newest accepted boundary record, as far as ``closed`` has read."""
+        """Return the newest accepted boundary record, as far as ``closed`` has read."""
         return self._boundaries.log_state.last("0")
 
     def stable(self) -> dict[int, pa.Table]:

@@ -22,7 +22,7 @@ SECRET: Final = "of this cluster"
 _HOME: Final = Path(pyspark.__file__).parent
 _DEPLOY: Final = "org.apache.spark.deploy"
 _START_S: Final = 240
-"""Of one Java where others take the cores."""
+"""Timeout for starting one Java while others use the cores, in seconds."""
 _EVERYWHERE: Final = ("--host", LOOPBACK, "--webui-port", "0")
 
 
@@ -40,7 +40,7 @@ class SparkCluster:
         self._master: subprocess.Popen[bytes] | None = None
 
     def start(self, workers: int) -> None:
-        """Returns when all workers are known to the master."""
+        """Start workers and wait until the master knows all of them."""
         self.start_master()
         for _ in range(workers):
             self._begin_worker()
@@ -64,7 +64,7 @@ class SparkCluster:
         self._says(f"worker-{len(self.workers) - 1}", "Successfully registered with master")
 
     def work_of(self, worker: int) -> Path:
-        """The folder in which a worker's executors have theirs, two below it."""
+        """Return the folder in which a worker's executors have theirs, two below it."""
         return self._folder / f"work-{worker}"
 
     def kill(self, worker: int) -> None:
@@ -72,7 +72,7 @@ class SparkCluster:
         _kill(self.workers[worker])
 
     def applications(self) -> str:
-        """What the master said of the applications that came and went."""
+        """Return what the master logged of the applications that came and went."""
         return "\n".join(line for line in self._log("master").splitlines() if " app " in line)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class SparkCluster:
             _kill(process)
 
     def pages(self) -> bytes:
-        """What the master shows to anybody."""
+        """Return the pages that the master shows without authentication."""
         (port,) = re.findall(r"MasterWebUI.* http://\S+:([0-9]+)", self._log("master"))
         answers = (get(int(port), path, 10) for path in ("/", "/json/"))
         return b"".join((answer or (0, b""))[1] for answer in answers)
@@ -131,7 +131,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
-    """A cluster that is gone in the end."""
+    """Start a cluster that is removed in the end."""
     folder.mkdir(parents=True, exist_ok=True)
     cluster = SparkCluster(folder)
     try:

@@ -17,7 +17,7 @@ _BYTES = 512
 
 
 def write(path: Path, content: bytes) -> None:
-    """A file and its sums."""
+    """Write a file and its checksums."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     sums = b"".join(
@@ -28,7 +28,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def position(batch: int, bucket: int | None = None) -> Offset:
-    """The offset of an input after ``batch``, which reads one bucket and closes it."""
+    """Return the offset of an input after ``batch``, which reads one bucket and closes it."""
     upto = 10 * (batch + 1) if bucket is None else bucket
     return {**INITIAL, "sequence": batch + 1, "bucket": upto, "has_rows": True}
 
@@ -36,7 +36,7 @@ def position(batch: int, bucket: int | None = None) -> Offset:
 def log_batch(
     checkpoint: Path, batch: int, offsets: list[Offset] | None = None, watermark_ms: int = 0
 ) -> None:
-    """The plan of a batch, before it runs."""
+    """Log the plan of a batch."""
     lines = [
         "v1",
         json.dumps({"batchWatermarkMs": watermark_ms, "batchTimestampMs": 1, "conf": {}}),
@@ -91,7 +91,7 @@ def fill(
     snapshots: tuple[int, ...] = (),
     plan: bool = True,
 ) -> None:
-    """So many committed batches, and the plan of one more."""
+    """Write so many committed batches, and the plan of one more."""
     checkpoint.mkdir(parents=True, exist_ok=True)
     write(checkpoint / "metadata", b'{"id":"0a"}')
     if partitions:

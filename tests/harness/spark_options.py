@@ -1,4 +1,4 @@
-"""What a stage's source is told, as the tests of its halves (planning, reading) give it."""
+"""Options of a stage's source for the tests of its halves, planning and reading."""
 
 from __future__ import annotations
 

@@ -61,4 +61,4 @@ class SpoiltWriter:
         self._real.abort()
 
     def close(self) -> None:
-        """As a process that cannot reach the broker: nothing is aborted."""
+        """End as a process that cannot reach the broker: nothing is aborted."""

@@ -12,7 +12,7 @@ def part(bucket: int, digest: int, rows: int = 1) -> Part:
 
 
 class StageLog:
-    """Of replica ``0``."""
+    """Log of replica ``0``."""
 
     def __init__(self) -> None:
         self.log_state = LogState(["0"])
@@ -34,7 +34,7 @@ class StageLog:
         missing: str = "",
         epoch: int | None = None,
     ) -> BoundaryRecord:
-        """The next record of the chain; not added."""
+        """Return the next record of the chain, without adding it."""
         self.batch += 1
         now = self.log_state.epoch("0") if epoch is None else epoch
         prev = None if fresh else self.log_state.tip("0")
@@ -43,7 +43,7 @@ class StageLog:
         )
 
     def from_snapshot(self) -> StageLog:
-        """As somebody has it who reads from a log snapshot on that is written now."""
+        """Return the log as a reader has it that begins at a log snapshot written now."""
         again = StageLog()
         again.offset, again.batch = self.offset, self.batch
         again.log_state.adopt(self.log_state.snapshot(self.offset))

@@ -44,7 +44,7 @@ _Row = tuple[int, int, int]
 
 
 class Expected:
-    """What there must be of the rows that were fed."""
+    """Expected results of the fed rows."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -75,7 +75,7 @@ class Expected:
 
 
 def made(output: Output, end: int) -> Counter[tuple[int, int, bool]]:
-    """What the stage gave up to bucket ``end``."""
+    """Return the stage's results up to bucket ``end``."""
     buckets = output.buckets(1, end)
     return Counter((r["key"], r["value"], r["summed"]) for rows in buckets.values() for r in rows)
 
@@ -92,7 +92,7 @@ def wait_closed(output: Output, bucket: int, process: StageProcess) -> None:
 
 
 def use(cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that is started runs its tasks on ``cluster``."""
+    """Let nodes that start run their tasks on ``cluster``."""
     variables = {
         "MASTER": cluster.master,
         "SECRET_FILE": str(cluster.secret_file),

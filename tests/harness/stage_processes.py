@@ -62,19 +62,19 @@ class StageProcess:
         self.kill()
 
     def all_of_its_log(self) -> str:
-        """What it wrote."""
+        """Return everything that it wrote."""
         return self._output.read_text(encoding="utf-8", errors="replace")
 
     def log(self) -> str:
-        """The end of what it wrote."""
+        """Return the end of what it wrote."""
         return self.all_of_its_log()[-3_000:]
 
     def check(self) -> None:
-        """Raises AssertionError if it has ended."""
+        """Raise AssertionError if it has ended."""
         assert self.process.poll() is None, f"ended with {self.process.returncode}:\n{self.log()}"
 
     def wait(self, deadline_s: float) -> int:
-        """The exit code; negative: the signal that ended it."""
+        """Wait for the end. Return the exit code; negative: the signal that ended it."""
         wait_until(
             lambda: self.process.poll() is not None,
             deadline_s,

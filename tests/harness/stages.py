@@ -56,9 +56,9 @@ STARTS_WITHIN_S = 300
 """A cold Spark on a busy machine, until its first results."""
 
 MODULES = Path(tempfile.mkdtemp(prefix="anabranch-functions-"))
-"""Where the functions of all pipelines of this process are, too. Spark's machine is started once,
-and what it starts for ``transformWithState`` sees the Python path of that moment, not the folder of
-a later test's pipeline.
+"""Folder that also has the functions of all pipelines of this process. Spark's machine is started
+once, and what it starts for ``transformWithState`` sees the Python path of that moment, not the
+folder of a later test's pipeline.
 """
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(MODULES), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -79,11 +79,10 @@ def write_pipeline(
     apart: bool = True,
     more: str = "",
 ) -> Pipeline:
-    """A pipeline file with its functions beside it. ``apart``: each replica has a node of its own,
-    of the same name. ``more``: further sections.
-
-    ``stages``: YAML of the stages, indented by two; ``functions``: source of the module
-    ``functions_<name>``. ``live``: somebody looks at tentative results.
+    """Write a pipeline file with its functions beside it. ``apart``: each replica has a node of its
+    own, of the same name. ``more``: further sections. ``stages``: YAML of the stages, indented by
+    two; ``functions``: source of the module ``functions_<name>``. ``live``: the output has a live
+    topic.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.avsc").write_text(RECORD)
@@ -135,12 +134,12 @@ def write_pipeline(
 
 
 def topics_of(pipeline: Pipeline) -> list[TopicSettings]:
-    """The internal topics, as ``anabranch up`` makes them on its own broker."""
+    """Return the internal topics, as ``anabranch up`` creates them on its own broker."""
     return [settings for _, settings in internal_topics(pipeline, replication=1)]
 
 
 def create_topics(kafka: str, pipeline: Pipeline) -> None:
-    """The internal topics of every stream, on a broker."""
+    """Create the internal topics of every stream on a broker."""
     admin = KafkaEventLog(kafka).admin()
     admin.create(topics_of(pipeline))
     admin.close()
@@ -270,7 +269,7 @@ class RunningStage:
         return self
 
     def check(self) -> None:
-        """Raises what ended it."""
+        """Raise the error that ended it."""
         if self.error is not None:
             raise self.error
 
@@ -335,10 +334,10 @@ def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Checked(Protocol):
-    """What runs a stage: a ``RunningStage`` or a ``StageProcess``."""
+    """Interface of what runs a stage: a ``RunningStage`` or a ``StageProcess``."""
 
     def check(self) -> None:
-        """Raises what ended it."""
+        """Raise the error that ended it."""
 
 
 class Output:
@@ -378,7 +377,7 @@ class Output:
         wait_until(closed, deadline_s, f"bucket {bucket} of replica {replica}")
 
     def replica_rows(self, replica: str, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
-        """What ``replica`` itself wrote, whoever was first; rows sorted."""
+        """Return what ``replica`` itself wrote, whichever was first; rows sorted."""
         log_state = self.reader.log_state
         wanted = [
             (b, replica, parts)
@@ -395,7 +394,7 @@ class Output:
         return {bucket: _sorted(table.to_pylist()) for bucket, table in self.tables(first, last)}
 
     def tables(self, first: int, last: int) -> list[tuple[int, pa.Table]]:
-        """The stable buckets as they are in the blocks."""
+        """Return the stable buckets as they are in the blocks."""
         return list(self._blocks.read_buckets(self.reader.log_state.stable(first, last)))
 
     def rows(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:

@@ -20,8 +20,8 @@ SASL_AUTHENTICATE: Final = 36
 
 @contextmanager
 def tls_server(certificate: Certificate, serve: Callable[[ssl.SSLSocket], object]) -> Iterator[str]:
-    """An address that speaks TLS with ``certificate``. ``serve`` gets each connection once it is
-    shaken, on a thread of its own, and closes it by its return; an ``OSError`` of it is its end.
+    """Yield an address that speaks TLS with ``certificate``. ``serve`` gets each connection once
+    its handshake is done, on a thread of its own, and closes it by returning or by an ``OSError``.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.certificate, certificate.key)
@@ -49,7 +49,7 @@ def tls_server(certificate: Certificate, serve: Callable[[ssl.SSLSocket], object
 
 
 def in_tls(server: str, certificate: Certificate) -> AbstractContextManager[str]:
-    """An address that speaks TLS with ``certificate`` and passes on to ``server``."""
+    """Return an address that speaks TLS with ``certificate`` and relays to ``server``."""
 
     def serve(client: ssl.SSLSocket) -> None:
         with _connected(server) as inner:
@@ -61,8 +61,8 @@ def in_tls(server: str, certificate: Certificate) -> AbstractContextManager[str]
 def broker_in_tls(
     broker: str, authority: Authority, certificate: Certificate, ends: Callable[[int], bool]
 ) -> AbstractContextManager[str]:
-    """An address at which ``broker``, which speaks TLS itself, answers with ``certificate``.
-    ``ends``: whether a connection ends instead of passing on a request with this key.
+    """Return an address at which ``broker``, which speaks TLS itself, answers with ``certificate``.
+    ``ends``: whether to close a connection instead of relaying a request with this key.
     """
     outside = ssl.create_default_context(cafile=str(authority.certificate))
 

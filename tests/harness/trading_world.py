@@ -51,11 +51,11 @@ METER_MS, SETTLE_MS = 1_000, 5_000
 SAMPLE_PPM: Final = 200_000
 MIN_HOLD_MS: Final = 4_000
 WARM_UP_MS: Final = 800
-"""So long a node stands by before it begins."""
+"""Time that a node stands by before it begins, in ms."""
 CALM, RUSH = 20, 200
 """Rows per second."""
 CAPACITY: Final = {"north": 220, "south": 600, "west": 1_200}
-"""Of the same: in a rush the stage is nearly all that north can do."""
+"""Capacity of each participant: in a rush the stage is nearly all that north can do."""
 FILE = """
 pipeline: {pipeline}
 bucket: 250ms
@@ -252,7 +252,7 @@ class TradingWorld:
     log: EventLog
     clock: Clock
     folder: Path
-    """Of the pipeline files; without any they are made."""
+    """Folder of the pipeline files; without any they are written."""
     passes: Callable[[], None]
     """Lets a little time pass."""
     federation: str = "tolls"
@@ -266,7 +266,7 @@ class TradingWorld:
     agents: dict[str, AgentService] = field(default_factory=dict)
     brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
     before_round: Callable[[], None] = lambda: None
-    """What somebody does who is none of them."""
+    """Function that an outsider runs before each round."""
 
     def __post_init__(self) -> None:
         if not (self.folder / "north.yaml").exists():
@@ -317,7 +317,7 @@ class TradingWorld:
 
     @property
     def task(self) -> str:
-        """What is traded."""
+        """Task that is traded."""
         return f"{self.prefix}north.speeds"
 
     def agree(self, **changes: Any) -> Contract:
@@ -327,7 +327,7 @@ class TradingWorld:
         return text
 
     def start(self, *participants: str) -> None:
-        """New processes: an agent and a broker of each."""
+        """Start new processes: an agent and a broker of each participant."""
         for name in participants:
             with self._key_of(name):
                 context = self._context("agent", name)
@@ -336,7 +336,7 @@ class TradingWorld:
             self.start_broker(name)
 
     def start_broker(self, name: str) -> None:
-        """A new process."""
+        """Start a new broker."""
         with self._key_of(name):
             context = self._context("contract_broker", name)
             self.brokers[name] = broker_service.build(context.settings, context)
@@ -376,7 +376,7 @@ class TradingWorld:
         self.passes()
 
     def lasts(self, time_ms: int) -> None:
-        """Rounds, until so much time has passed."""
+        """Run rounds until so much time has passed."""
         end_ms = self.clock.now_ms() + time_ms
         while self.clock.now_ms() < end_ms:
             self.round()
@@ -398,11 +398,11 @@ class TradingWorld:
         return None if holding is None else holding.place
 
     def newest(self) -> str:
-        """The node that began last."""
+        """Return the node that began last."""
         return max(self.nodes.values(), key=lambda node: node.epoch).name
 
     def runs_on(self) -> str:
-        """By the boundary log."""
+        """Return the node that runs the stage, by the boundary log."""
         names = self.pipelines["north"].topic_names
         with closing(BoundaryReader(self.log, names.boundaries("speeds"), ["0"])) as reader:
             reader.read_to_end()

@@ -13,7 +13,7 @@ Play = Callable[[list[str]], list[str]]
 
 
 def replay(path: Path, play: Play) -> str:
-    """The text of ``path`` with the answers that ``play`` gives now."""
+    """Return the text of ``path`` with the answers that ``play`` gives now."""
     blocks = []
     for block in path.read_text().strip().split("\n\n"):
         commands, divider, _ = block.partition("\n----")

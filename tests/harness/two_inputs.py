@@ -10,7 +10,7 @@ from checkers.tentative import Row
 from harness.live_feeds import Rows
 
 WIDTH_MS: Final = 100
-"""Of a bucket."""
+"""Width of a bucket, in ms."""
 
 FUNCTIONS = """
 from datetime import timedelta
@@ -152,8 +152,8 @@ _SUMS: Final = ("windowed", "totals")
 
 
 def answer(function: str, upto: int, missing: Collection[str] = (), since: int = 0) -> Answer:
-    """What ``function`` makes of buckets 1 to ``upto``. The inputs that are ``missing`` have
-    nothing after bucket ``since``.
+    """Return the results of ``function`` for buckets 1 to ``upto``. The inputs that are ``missing``
+    have nothing after bucket ``since``.
     """
 
     def cut(name: str, rows_of: Data) -> Data:

@@ -22,14 +22,16 @@ unless its caller says less.
 
 
 def given_s() -> float:
-    """A clock that stands still while this machine does: a virtual one may get a twentieth of
-    its processors for minutes.
+    """Return a clock that stops while this machine does: a virtual one may get a twentieth of its
+    processors for minutes.
     """
     return time.monotonic() - stolen_s()
 
 
 def stolen_s() -> float:
-    """What the host gave to others instead, as far as the system tells."""
+    """Return the seconds that the host gave to others instead, as far as the system reports
+    them.
+    """
     try:
         fields = _STATISTICS.read_text().partition("\n")[0].split()
     except OSError:

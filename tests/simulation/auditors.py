@@ -25,13 +25,13 @@ from simulation.market import MarketOptions
 from simulation.network import Port
 
 _PICKS_AFTER_MS: Final = 1_500
-"""So long a movement has run by then."""
+"""Time that a movement has run before the picking auditor picks, in ms."""
 _TRIES: Final = 100
 
 
 @dataclass
 class NumbersDisk:
-    """What an auditor's machine has of its numbers."""
+    """Disk of an auditor's machine, with its numbers."""
 
     numbers: dict[str, tuple[bytes, ...]] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ def build(
     *,
     picks: bool,
 ) -> AuditorService:
-    """A process of the auditor. ``picks``: it is a ``PickingAuditor``."""
+    """Build a process of the auditor. ``picks``: it is a ``PickingAuditor``."""
     stages = {stage.name: stage for stage in options.stages}
     disk = SimulatedDisk(Machine(), port.disk, port.network.history.reached)
     rng = random.Random(f"{options.seed}/{port.process.name}")

@@ -1,4 +1,4 @@
-"""What branches showed, for ``checkers.tentative``: bucket by bucket, with the streams that
+"""Results that branches showed, for ``checkers.tentative``: bucket by bucket, with the streams that
 they named and the bucket from which on these may be missing.
 """
 
@@ -21,7 +21,7 @@ def check(
     silent: Iterable[str] | None,
     gaps: Mapping[str, Collection[int]],
 ) -> list[str]:
-    """What is wrong with the tentative buckets of all stages.
+    """Check the tentative buckets of all stages. Return what is wrong.
 
     Args:
         options: The pipeline.
@@ -59,8 +59,8 @@ def check(
 
 
 def _shown_though_given_up(name: str, reading: Reading) -> Iterator[str]:
-    """A process shows nothing of buckets that it gives up itself: their results would be partial
-    (RX4). One before it may have shown them.
+    """Check that a process shows nothing of buckets that it gives up itself: their results would be
+    partial (RX4). An earlier process may have shown them.
     """
     for replica, writer in reading.writers.items():
         closed, given_up = 0, set[tuple[int, int]]()

@@ -1,5 +1,5 @@
-"""What the broker's cleaner does to topics at any moment, as their settings let it: retention
-deletes what is old, compaction deletes what a newer record of the same key replaces.
+"""Cleaner of the broker: deletes from topics at any moment what their settings allow. Retention
+deletes old records, compaction those that a newer record of the same key replaces.
 """
 
 from __future__ import annotations

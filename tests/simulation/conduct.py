@@ -1,5 +1,5 @@
-"""What replicas and readers did on the way that the results do not show: forks, corrections, what
-they said of themselves, what was trimmed.
+"""Conduct of replicas and readers that the results do not show: forks, corrections, what they
+reported, and what was trimmed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _TRIED_AGAIN_MS = 1_000
 
 
 ENGINE_MS = 500
-"""What a batch of the small engine, its blocks and its record, and a transaction of delivery
-take at most, per stage, without faults.
+"""Maximum time per stage, in ms, without faults, of a batch of the small engine, its blocks and its
+record, and of a transaction of delivery.
 """
 
 
@@ -87,7 +87,7 @@ after that stands in the log.
 
 
 def check_trimmed(run: Run) -> list[str]:
-    """What readers said that they hold, and what was trimmed."""
+    """Compare what readers claimed to hold with what was trimmed."""
     found = []
     for topic, speaker in speakers(run.pipeline).items():
         times, at_ms = appended_ms(run, topic), 0
@@ -136,8 +136,8 @@ def _manager_runs_since(run: Run) -> float:
 
 
 def _readers(options: Options) -> dict[str, list[str]]:
-    """Who reads each stream, as their heartbeats name them. Where the output has other processes
-    from some time on, it is not among them.
+    """Return the readers of each stream, as their heartbeats name them. An output whose processes
+    change is not among them.
     """
     found: dict[str, list[str]] = {}
     for stage in options.stages:
@@ -182,8 +182,8 @@ def _is_befallen(run: Run, kinds: tuple[str, ...], target: str, at_ms: int) -> b
 
 
 def in_time_ms(run: Run) -> int:
-    """The longest wait of a stage, the hop after which it says that it is behind, and what
-    the engine takes to see it.
+    """Return the longest wait of a stage, plus the hop after which it says that it is behind, and
+    the engine's time to see it.
     """
     return (
         max((waits(run.pipeline, stage.name).first_ms for stage in run.options.stages), default=0)
@@ -240,8 +240,8 @@ def _forks_at_one_hole(run: Run) -> list[str]:
 
 
 def _tried_no_more(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
-    """Where a branch died of what may pass, its replica forks again after a pause, or has got
-    further without (RE7).
+    """Check that a replica whose branch failed from a temporary cause forks again after a pause, or
+    has advanced without (RE7).
     """
     if run.options.inherited_parts_max is not None:  # another branch may have no room to begin
         return []

@@ -49,7 +49,7 @@ SPOILS: Final = (COMPUTES_WRONG, LEAVES_OUT)
 """Nodes that run the stage, and make other rows of it, or only a few."""
 WEST_COMPUTES_WRONG: Final = "west computes wrong"
 SPOILT_BY: Final = {COMPUTES_WRONG: ON_NEW, LEAVES_OUT: ON_NEW, WEST_COMPUTES_WRONG: ON_THIRD}
-"""What stands after the names of their processes."""
+"""Suffix of the names of their processes."""
 AUDITOR_CHOOSES: Final = "auditor chooses"
 """It blames a seller for buckets that it has picked."""
 KINDS: Final = (*AGENTS, MAKES_NOTHING, *SPOILS, AUDITOR_CHOOSES)
@@ -59,7 +59,7 @@ NAMES_THE_OWNER: Final = "west names the owner's node"
 """Also claims what that has made."""
 WEST_MAKES_NOTHING: Final = "west makes nothing"
 OF_RESALES: Final = (NAMES_NOBODY, NAMES_THE_OWNER, WEST_MAKES_NOTHING, WEST_COMPUTES_WRONG)
-"""Where the stage may be sold on."""
+"""Kinds of dishonesty that need a stage which may be resold."""
 MAKING_NOTHING: Final = {MAKES_NOTHING: ON_NEW, WEST_MAKES_NOTHING: ON_THIRD}
 NAMED: Final = {NAMES_NOBODY: "nobody.0", NAMES_THE_OWNER: "north.0"}
 _BLAMES_AFTER_MS: Final = 2_600
@@ -106,7 +106,7 @@ class DishonestAgent(AgentService):
         return replace(answer, tasks=tasks)
 
     def _name(self, node: str) -> None:
-        """As where each task runs that it has taken; and it counts what that makes."""
+        """Name a node as the place of each task that it has taken, and count the violations."""
         assert self._reader is not None
         assert self._ledgers is not None
         assert self._stages is not None
@@ -221,7 +221,7 @@ class Forger:
         self._partition(topic).append(Record(value, None, (), now_ms))
 
     def _repeat(self, topic: str, now_ms: int, most: int) -> None:
-        """The last records come again, in their order."""
+        """Append the last records again, in order."""
         partition = self._partition(topic)
         values = [
             partition.at(offset).value

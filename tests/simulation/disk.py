@@ -38,7 +38,7 @@ class Logged:
     """A batch in the directory's log, written before it runs."""
 
     offsets: dict[str, Offset]
-    """By source; one for each use of an input."""
+    """Offset of each source, one for each use of an input."""
     watermark_ms: int
 
 
@@ -53,7 +53,7 @@ class Directory:
     unsynced: list[tuple[str, int]] = field(default_factory=list)
     """Operations since the last sync, in their order: (logged or commits, batch)."""
     torn: set[tuple[str, int]] = field(default_factory=set)
-    """Of those that a power cut left half written."""
+    """Unsynced files that a power cut left half written."""
 
     @property
     def last_commit(self) -> int:
@@ -91,7 +91,7 @@ class Directory:
     def unsynced_of(
         self, logged: Mapping[int, Logged], commits: Mapping[int, State]
     ) -> list[tuple[str, int]]:
-        """What of these was not synced: a copy is as durable as what it is made from."""
+        """Return which of these files are not synced: a copy is as durable as its source."""
         return [
             (kind, batch)
             for kind, batch in self.unsynced
@@ -114,7 +114,7 @@ class Directory:
         return Directory(self.name, dict(self.logged), dict(self.commits), torn=set(self.torn))
 
     def lose(self, gone: Collection[int]) -> None:
-        """These of the unsynced operations, by their number, did not reach the disk."""
+        """Lose these of the unsynced operations, by number: they did not reach the disk."""
         for number in gone:
             kind, batch = self.unsynced[number]
             self.torn.discard((kind, batch))
@@ -125,7 +125,9 @@ class Directory:
         ]
 
     def tear(self) -> bool:
-        """What reached the disk last of the unsynced operations may have done so by half."""
+        """Leave the last unsynced operation that reached the disk half done. Return whether there
+        was one.
+        """
         chance = random.Random(f"{self.name}/{self.unsynced[-1:]}").random()
         if self.unsynced and chance < _HALF_CHANCE:
             self.torn.add(self.unsynced[-1])
@@ -133,7 +135,7 @@ class Directory:
 
 
 class Machine:
-    """What outlives the processes of a replica."""
+    """State that outlives the processes of a replica."""
 
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {}
@@ -145,7 +147,7 @@ class Machine:
         self.life = ""
         """The life of the stage's log in which the above is."""
         self.other_lives: dict[str, Machine] = {}
-        """What other lives of the log have left here, by life."""
+        """State that other lives of the log have left on this machine, by life."""
 
     def enter(self, life: str) -> None:
         """Find only what ``life`` has left here, until another one is entered."""
@@ -170,8 +172,8 @@ class Machine:
             self.copied = max(self.copied, (epoch_of(name) or 0, number_of(name)))
 
     def newest(self) -> Timeline | None:
-        """The timeline that the newest file names, if its directory is there. Never an older one:
-        its directory may be a branch by now.
+        """Return the timeline that the newest file names, if its directory exists. Never return an
+        older one: its directory may be a branch by now.
         """
         name = newest(self.timelines)
         return self.timelines[name] if name is not None and name in self.directories else None
@@ -231,7 +233,7 @@ class SimulatedDisk:
         self._store: CheckpointStore | None = None
         self._stage = self._place = ""
         self._from_store: dict[str, Machine] = {}
-        """What was read from the store, of peers that have no checkpoint within reach."""
+        """Checkpoints that were read from the store, of peers that have none within reach."""
         self._machine = machine
         self._step = step
         self._reached = reached
@@ -286,8 +288,8 @@ class SimulatedDisk:
             self._reached("checkpoint restored")
 
     def check_stored(self, bucket: int) -> None:
-        """The process says to others that it never reads anything up to ``bucket`` again: another
-        machine must be able to go on from there, where there is a store.
+        """Check the claim that the process never reads anything up to ``bucket`` again: if there is
+        a store, another machine must be able to start from it.
         """
         if self._store is None:
             return
@@ -308,8 +310,8 @@ class SimulatedDisk:
         return found
 
     def _removed(self, name: str) -> None:
-        """A directory is gone under the process: only a newer one may have removed it, or one
-        that has a newer copy of the same epoch (TI2).
+        """Judge that a directory disappeared: only a newer process may have removed it, or one that
+        has a newer copy of the same epoch (TI2).
         """
         self._reached("directory removed under a process")
         self._struck("directory removed")
@@ -318,8 +320,8 @@ class SimulatedDisk:
             self._wrong(f"checkpoint {name} was removed, and no newer process has one")
 
     def check_synced(self, name: str, bucket: int) -> None:
-        """The process says to others that its checkpoint ``name`` holds everything up to
-        ``bucket`` for good (rule 18).
+        """Check the claim that the checkpoint ``name`` durably holds everything up to ``bucket``
+        (rule 18).
         """
         directory = self._machine.directories.get(name)
         if directory is not None and bucket > directory.synced_bucket:
@@ -329,8 +331,8 @@ class SimulatedDisk:
             )
 
     def check_newest_synced(self, bucket: int, token: str = "") -> None:
-        """The same of the newest that it has, if the process of ``token`` has made it: not another
-        one that slept while it copied.
+        """Check the same claim for the newest checkpoint, if the process of ``token`` made it:
+        another one may have slept while it copied.
         """
         name = newest(self._machine.timelines)
         if name is not None and name.endswith(token):

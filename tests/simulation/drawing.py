@@ -20,7 +20,7 @@ from simulation.options import (
 
 
 def draw(seed: int, *, stages_max: int = 2) -> Options:
-    """The options of a seed."""
+    """Draw the options of a seed."""
     drawn = by_chance(seed, stages_max=stages_max)
     scenario = scenarios.of(seed) if stages_max else ""
     drawn = replace(
@@ -56,8 +56,8 @@ _STORED: Final = ("", "chain", "stage down", "moved", "passive", "two outputs", 
 
 
 def _idling(options: Options) -> Options:
-    """The same, in some seeds with a source that may be silent as a whole, or with records
-    far in front of the clock.
+    """Add, in some seeds, a source that may be idle as a whole, or records far ahead of the
+    clock.
     """
     rng = random.Random(f"{options.seed}/idling")
     if rng.random() < 0.15:
@@ -70,8 +70,8 @@ def _idling(options: Options) -> Options:
 
 
 def _grown(options: Options) -> Options:
-    """The same, in some seeds with a partition that comes later. What it brings gets other
-    times, and a source's own rows have a time beside event time.
+    """Add, in some seeds, a partition that comes later. What it brings gets other times, and a
+    source's own rows have a time beside event time.
     """
     rng = random.Random(f"{options.seed}/grown")
     if not options.stages or options.source_partitions == 1 or rng.random() >= 0.15:
@@ -80,8 +80,8 @@ def _grown(options: Options) -> Options:
 
 
 def _sharded(options: Options) -> Options:
-    """The same, in some seeds with sources of two or three processes. What a shard leaves out
-    depends on what the others read, which no checker follows: nothing is left out.
+    """Give sources two or three processes, in some seeds. What a shard leaves out depends on what
+    the others read, which no checker follows: nothing is left out.
     """
     rng = random.Random(f"{options.seed}/shards")
     if not options.stages or rng.random() >= 0.25:
@@ -97,7 +97,7 @@ def _sharded(options: Options) -> Options:
 
 
 def _output_sharded(options: Options) -> Options:
-    """The same, in some seeds with two or three processes that deliver."""
+    """Let two or three processes deliver, in some seeds."""
     rng = random.Random(f"{options.seed}/output shards")
     if rng.random() >= 0.2:
         return options
@@ -106,7 +106,7 @@ def _output_sharded(options: Options) -> Options:
 
 
 def by_chance(seed: int, *, stages_max: int) -> Options:
-    """Those that every seed begins with."""
+    """Draw the options that every seed begins with."""
     rng = random.Random(f"{seed}/options")
     stage_count = rng.choice((0, 1, 1, 1, 2)) if stages_max else 0
     stage_count = min(stage_count, stages_max)
@@ -158,7 +158,7 @@ def by_chance(seed: int, *, stages_max: int) -> Options:
 
 
 def _shaped(options: Options) -> Options:
-    """The same for a scenario: with the stages that it needs, and with time for it."""
+    """Adapt the options to a scenario: with the stages that it needs, and with enough time."""
     rng = random.Random(f"{options.seed}/shape")
     options = _SHAPES.get(options.scenario, _long_enough_to_fail)(options, rng)
     if options.scenario == "branch fails" and rng.random() < 0.4:
@@ -340,8 +340,8 @@ def _without_backups(options: Options, rng: random.Random) -> Options:
 
 
 def _two_outputs(options: Options, rng: random.Random) -> Options:
-    """Of one stage, of one and the one before, of a stage and a source, or of two stages that have
-    nothing to do with each other.
+    """Add an output: of the same stage, of the one before, of a source's stage, or of an unrelated
+    stage.
     """
     kind = rng.choice(("same", "before", "source", "apart", "apart"))
     stages = _chain(
@@ -455,8 +455,8 @@ def _small_buffers(options: Options, rng: random.Random) -> Options:
 
 
 def _other_numbers(options: Options, rng: random.Random) -> Options:
-    """Sources that have one to three shards at first, and others after that, with one stage or two
-    behind them. Nothing is left out, as with shards that stay.
+    """Let sources change their number of shards, from one to three, with one or two stages behind
+    them. Nothing is left out, as with shards that stay.
     """
     numbers = [rng.choice((1, 1, 2, 3))]
     for _ in range(rng.choice((1, 2, 2))):
@@ -484,7 +484,7 @@ def _other_numbers(options: Options, rng: random.Random) -> Options:
 
 
 def _other_output_numbers(options: Options, rng: random.Random) -> Options:
-    """An output with one to three shards at first, and others after that."""
+    """Let an output change its number of shards, from one to three."""
     numbers = [rng.choice((1, 1, 2, 3))]
     numbers += rng.choices((1, 2, 3), k=rng.choice((1, 1, 2, 3)))
     return replace(
@@ -528,8 +528,8 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
 
 
 def _deep_join(options: Options) -> Options:
-    """The same for the scenario of this name. Its slow stages wait for what they miss; only
-    the one that joins may go on without.
+    """Adapt the options to the scenario of this name. Its slow stages wait for missing input; only
+    the joining stage may continue without.
     """
     rng = random.Random(f"{options.seed}/shape")
     batch_ms = rng.randint(300, 400)

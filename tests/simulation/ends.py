@@ -29,12 +29,12 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.boundary_log import LogState
 
 WINDOW_MS: Final = 1_000
-"""So long after it was over, what befell a process may still be why it ends: a few tries,
-with their pauses.
+"""Time after a fault during which it may still be why a process ends, in ms: a few retries, with
+their pauses.
 """
 LATE_MS: Final = 4_000
-"""So long after a run is dead, what it had sent may still fence another: a write that comes
-late, the request of one that is cut off.
+"""Time after a run's death during which what it had sent may still fence another, in ms: a write
+that arrives late, or a request of a cut-off process.
 """
 BEHIND_MS: Final = 3_000
 """Boundary logs are so short here in some seeds that who looks at one once in a while may be
@@ -51,15 +51,15 @@ class Life:
     begun_ms: int
     ended_ms: int | None = None
     befell: dict[str, int] = field(default_factory=dict)
-    """What befell it, and until when."""
+    """Faults that befell it, and the end of each."""
     made_wrong_rows: bool = False
 
     def struck(self, what: str, until_ms: int) -> None:
-        """``what`` befell it, up to now or longer."""
+        """Note that ``what`` befell it, up to now or longer."""
         self.befell[what] = max(until_ms, self.befell.get(what, until_ms))
 
     def latest(self, now_ms: int, window_ms: int = WINDOW_MS) -> str:
-        """What befell it last, within the window; empty: nothing."""
+        """Return the last fault within the window; empty if none."""
         causes = [
             (until_ms, what)
             for what, until_ms in self.befell.items()

@@ -55,7 +55,7 @@ _COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
 _LEAVES_OUT: Final = 5
-"""Of so many rows all but one are left out where that is done."""
+"""Number of rows of which all but one are left out where the engine leaves rows out."""
 
 Steps = Generator[bool, None, None]
 """Yields between two steps of a query: whether something was done."""
@@ -97,8 +97,8 @@ def operate(
 def _timed(
     state: State, rows: list[Row], watermark_bucket: int, width_ms: int
 ) -> tuple[State, list[Row]]:
-    """A timer per key, and its count: after the rows of a batch those that are due fire once,
-    tell the count, and are set a bucket later.
+    """Keep a timer and a count per key: after the rows of a batch each due timer fires once, emits
+    the count, and is set a bucket later.
     """
     due = {key: bucket for (bucket, key), _ in state}
     counts = {key: count for (_, key), count in state}
@@ -115,8 +115,8 @@ def _timed(
 
 
 def branch_failure(text: str, choice: int) -> Exception:
-    """A branch's query dies of something that the stable one does not meet: of a bug in the
-    function, or of what may pass.
+    """Return the error of a branch's query that the stable one does not meet: a bug in the
+    function, or a temporary cause.
     """
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
@@ -140,7 +140,7 @@ class WatchedDriver:
         self._context = context
         self._moved = moved
         self._complete: dict[str, int] = {}
-        """By query, the buckets that were complete before it was given the plan that it runs."""
+        """Complete buckets by query, before it was given the plan that it runs."""
 
     def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See ``ports.QueryDriver``."""
@@ -214,7 +214,7 @@ class SimulatedEngine:
         self.moved_ms = self._port.now_ms
 
     def check(self) -> None:
-        """It ends with its process."""
+        """Do nothing: the engine ends with its process."""
 
     def close(self) -> None:
         """See the port."""
@@ -232,7 +232,9 @@ class SimulatedStage:
         rng: random.Random,
         moved: Callable[[], None],
     ) -> None:
-        """``moved``: told when a replica's stable query begins a batch that goes on."""
+        """Prepare the stage. ``moved``: called when a replica's stable query begins a batch that
+        advances.
+        """
         self._context = context
         self._port = port
         self._disk = disk
@@ -281,7 +283,7 @@ class SimulatedStage:
 
 @dataclass(frozen=True)
 class _Task:
-    """What a query does."""
+    """Step of a query."""
 
     query: str
     driver: QueryDriver
@@ -493,7 +495,7 @@ class SimulatedQuery:
         return rows
 
     def _spoilt(self, rows: list[Row]) -> list[Row]:
-        """What a process that computes wrong makes of its input."""
+        """Return the input as a process that computes wrong rows reads it."""
         link = self._port.link
         if link.makes_wrong_rows:
             rows = [(*row[:3], row[3] + 1) for row in rows]
@@ -510,7 +512,7 @@ class SimulatedQuery:
     def _write(
         self, blocks: BlockWriter | UnwrittenBlocks, results: list[Row], closed: int
     ) -> tuple[Part, ...]:
-        """The blocks of a batch's results."""
+        """Write the blocks of a batch's results."""
         by_bucket: dict[int, list[Row]] = {}
         for row in results:
             by_bucket.setdefault(bucket_of(row[0], self._pipeline.bucket_ms), []).append(row)

@@ -1,4 +1,4 @@
-"""What is wrong with a run, in words: everything that it left behind, under every checker."""
+"""Judgement of a run: everything that it left behind, under every checker."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from simulation.silences import (
 from simulation.world import Run
 
 _HEARD_MS = 500
-"""What the replicas of a stage take to hear of each other, without faults."""
+"""Time until the replicas of a stage have heard each other, in ms, without faults."""
 
 
 def labelled(checker: str, lines: Iterable[str]) -> list[str]:
-    """What a checker found, under its name: a planted bug counts as found only by the checker
+    """Return a checker's findings under its name: a planted bug counts as found only by the checker
     that is meant for it.
     """
     return [f"{checker}: {line}" for line in lines]
@@ -66,7 +66,7 @@ class _Logs:
 
     readings: dict[str, streams.Reading] = field(default_factory=dict)
     complete: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Of each stream (time, bucket up to which it was stable then)."""
+    """(time, bucket up to which it was stable) of each stream."""
     wrong_stands: bool = False
     """Something that a replica, or a seller, was made to compute wrong stands."""
 
@@ -189,8 +189,8 @@ def _judge_output(
     reading: streams.Reading,
     blocks: streams.ReadPart,
 ) -> list[str]:
-    """What is wrong with the topics of ``output`` when all is done. ``rows``: what its stream must
-    be; ``reading``, ``blocks``: of that stream.
+    """Judge the topics of ``output`` after the run. ``rows``: what its stream must be; ``reading``,
+    ``blocks``: of that stream.
     """
     answer = user_rows(rows, output.partitions)
     if is_for_good(run):  # the rest is waited for

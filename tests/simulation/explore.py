@@ -45,10 +45,9 @@ TWICE_EVERY: Final = 20
 
 
 def first_seed(root: Path | None = None) -> int:
-    """Where to begin: it follows from the text of the services, so that every change of them is
-    tried on seeds of its own, the same ones each time.
-
-    ``root``: the folder whose ``*.py`` count; None: that of the package.
+    """Return the first seed, which follows from the text of the services, so that every change of
+    them is tried on seeds of its own, the same ones each time. ``root``: the folder whose ``*.py``
+    count; None: that of the package.
     """
     root = root or Path(str(anabranch.__file__)).parent
     total = hashlib.blake2b(digest_size=8)
@@ -60,7 +59,7 @@ def first_seed(root: Path | None = None) -> int:
 
 @dataclass
 class Outcome:
-    """What became of one seed."""
+    """Outcome of one seed."""
 
     seed: int
     options: Options
@@ -72,7 +71,7 @@ class Outcome:
     steps: int
     virtual_ms: int
     error: Exception | None = None
-    """What ended the run before its time."""
+    """Error that ended the run early."""
 
 
 def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None = None) -> Outcome:
@@ -103,7 +102,7 @@ def once(seed: int, faults: list[Fault] | None = None, *, chosen: Options | None
 
 
 def _made(chosen: Options, faults: list[Fault] | None) -> tuple[World, Callable[[Run], list[str]]]:
-    """What runs a seed, and what judges the run."""
+    """Return the world that runs a seed, and the judge of the run."""
     if isinstance(chosen, MarketOptions):
         federated = FederatedWorld(chosen, faults)
         return federated, partial(market_evidence.judge, federated)
@@ -129,11 +128,11 @@ def shrink(
 
 @dataclass
 class Total:
-    """Of many seeds."""
+    """Totals of many seeds."""
 
     seeds: int = 0
     twice: int = 0
-    """Of them: run a second time, with the same history."""
+    """Number of seeds that were run a second time, with the same history."""
     failed: list[int] = field(default_factory=list)
     probes: Counter[str] = field(default_factory=Counter)
     steps: int = 0
@@ -203,8 +202,8 @@ def _worker(arguments: tuple[list[int], int, int, bool, bool]) -> Total:
 
 
 def main() -> int:
-    """The command line; 1 if a seed failed, or if so many seeds should have reached a place
-    that none did.
+    """Run the command line. Return 1 if a seed failed, or if so many seeds missed a place that they
+    should have reached.
     """
     parser = argparse.ArgumentParser(prog="simulation")
     parser.add_argument("--seeds", type=int, default=300)

@@ -27,7 +27,7 @@ _DELAYING: Final = ("pause", "zombie", "cut", "cut_to", "cut_from", "slow", "clo
 
 
 def check(run: Run) -> list[str]:
-    """What is wrong with how processes become primaries (SB1-SB4)."""
+    """Check how processes become primaries (SB1-SB4). Return what is wrong."""
     wrong = []
     for stage in run.options.stages:
         if stage.ha != "passive":
@@ -120,9 +120,7 @@ def _has_wrong_clock(run: Run, target: str) -> bool:
 
 
 def _free(run: Run, stage: str, begin_ms: int, end_ms: int) -> list[str]:
-    """The processes that stood by from ``begin_ms`` to ``end_ms``, with nothing that held them
-    up.
-    """
+    """Return the processes that stood by from ``begin_ms`` to ``end_ms`` without any fault."""
     found = []
     for number in range(next(s.replicas for s in run.options.stages if s.name == stage)):
         target = f"processing/{stage}.{number}"

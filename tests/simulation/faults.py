@@ -59,14 +59,15 @@ SCENARIO_KINDS = (
     "input deleted",
     "made anew",
 )
-"""Those of scenarios alone: a replica that an operator moves; an input that never speaks again; a
-process that dies and is not started again for long; a branch's query that dies; blocks that are
-deleted under those who read them, or of which they get other rows; a death between a record and
-Spark's commit; a process that computes wrong rows from then on; heartbeats of a primary that was
-replaced, which come again; blocks of closed buckets that are deleted, whoever has them; a pipeline
-file with another version of the stage, with which the process is restarted now, or when it ends; a
-file with another number of shards of the sources, or of the output; records of an input partition
-that retention deletes; topics that are deleted and created again under all services.
+"""Kinds of faults of scenarios alone: a replica that an operator moves; an input that never speaks
+again; a process that dies and is not started again for long; a branch's query that dies; blocks
+that are deleted under those who read them, or of which they get other rows; a death between a
+record and Spark's commit; a process that computes wrong rows from then on; heartbeats of a
+primary that was replaced, which come again; blocks of closed buckets that are deleted, whoever
+has them; a pipeline file with another version of the stage, with which the process is restarted
+now, or when it ends; a file with another number of shards of the sources, or of the output;
+records of an input partition that retention deletes; topics that are deleted and created again
+under all services.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -102,8 +103,8 @@ class Fault(NamedTuple):
 
 
 def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
-    """The faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all
-    kinds, and in half of the seeds aimed ones too.
+    """Draw the faults of a seed: nothing but silence, so that ``max_delay`` can be judged; or all
+    kinds, and in half of the seeds aimed ones, too.
     """
     found = _stores_fail(options, targets)
     if options.scenario not in ("", "chain", "two outputs"):
@@ -118,8 +119,8 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
 
 
 def _stores_fail(options: Options, targets: Sequence[str]) -> list[Fault]:
-    """Where there is a store of checkpoints: replicas lose their disks, each as often as chance
-    has it, since the store has what they need; and the store is away for a while.
+    """Let replicas lose their disks if there is a store of checkpoints, which has what they need;
+    and let the store be unreachable for a while.
     """
     rng = random.Random(f"{options.seed}/store fails")
     replicas = [target for target in targets if target.startswith("processing/")]
@@ -196,7 +197,7 @@ def _any(options: Options, targets: Sequence[str]) -> list[Fault]:
 
 
 def _one_delivery_down(options: Options) -> list[Fault]:
-    """Where there are two outputs: mostly one of them stands still for a while."""
+    """Stop one of two outputs for a while, in most seeds."""
     rng = random.Random(f"{options.seed}/apart")
     if options.second is None or rng.random() < 0.3:
         return []
@@ -345,7 +346,7 @@ def _aimed(options: Options, targets: Sequence[str]) -> list[Fault]:
 
 
 def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
-    """What makes the scenario, and in some seeds one or two faults of any kind beside it."""
+    """Draw the faults that make the scenario, and in some seeds one or two of any kind besides."""
     rng = random.Random(f"{options.seed}/scene")
     replicas = [target for target in targets if target.startswith("processing/")]
     found = [*_inputs_fail(options, replicas, rng), *_processes_fail(options, replicas, rng)]
@@ -408,7 +409,7 @@ def _input_is_deleted(options: Options, rng: random.Random) -> list[Fault]:
 
 
 def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
-    """Of scenarios in which inputs fail; the others are without."""
+    """Draw the faults of scenarios in which inputs fail; none in others."""
     places = [
         (source, partition)
         for source in options.sources
@@ -494,7 +495,7 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
 
 
 def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
-    """Of scenarios in which processes, or what they wrote, fail; the others are without."""
+    """Draw the faults of scenarios in which processes, or what they wrote, fail; none in others."""
     output = f"delivery/{OUTPUT}"
     match options.scenario:
         case "stage down":
@@ -658,7 +659,7 @@ def _stage_is_added(options: Options, replicas: Sequence[str], rng: random.Rando
 def _reader_falls_behind(
     options: Options, replicas: Sequence[str], rng: random.Random
 ) -> list[Fault]:
-    """It is away while its inputs go on, and what may befall a source meanwhile."""
+    """Stop a reader while its inputs continue, and strike a source meanwhile."""
     at_ms, away_ms = rng.randint(600, options.heal_ms // 3), rng.randint(2_000, 4_500)
     found = [Fault(at_ms, "away", rng.choice(replicas), 0, away_ms)]
     for _ in range(rng.choice((0, 0, 1, 2))):
@@ -709,8 +710,8 @@ def _numbers_change(options: Options, targets: Sequence[str], rng: random.Random
 
 
 def _end_is_missed(options: Options, rng: random.Random) -> list[Fault]:
-    """An input of the first stage fails, and who reads the stage goes away when that has a branch.
-    Where a second stage is away, its own input fails once it is back.
+    """Let an input of the first stage fail, and stop that stage's reader while it has a branch. If
+    a second stage is stopped, its own input fails once it is back.
     """
     first, *others = options.stages
     at_ms, silent_ms = rng.randint(800, 1_200), options.max_delay_ms + rng.randint(800, 1_500)
@@ -725,7 +726,7 @@ def _end_is_missed(options: Options, rng: random.Random) -> list[Fault]:
 
 
 def _state_is_lost(options: Options, rng: random.Random) -> list[Fault]:
-    """The disk of a stage that saves its state nowhere else, perhaps twice; and what may befall it
+    """Lose the disk of a stage that saves its state nowhere else, perhaps twice; and strike it
     while it begins anew.
     """
     (target,) = (

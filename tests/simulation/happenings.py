@@ -13,7 +13,7 @@ from simulation.silences import is_for_good
 from simulation.world import Run
 
 Readings = Mapping[str, Reading]
-"""Of each stream its boundary log, read."""
+"""Boundary log of each stream, read."""
 
 
 def has_happened(run: Run, readings: Readings) -> bool:
@@ -94,12 +94,12 @@ def _forged_of_all_kinds(run: Run, _: Readings) -> bool:
 
 
 def _has_moved(run: Run, _: Readings) -> bool:
-    """The replica began on the new node."""
+    """Return whether the replica began on the new node."""
     return any(event.what == "begins" and event.who == NEW_NODE for event in run.history.events)
 
 
 def _was_in_front(run: Run, readings: Readings) -> bool:
-    """A source named a part far in front of what it had closed."""
+    """Return whether a source named a part far ahead of what it had closed."""
     far = run.options.ahead[1] // 2
     return any(
         part.bucket > record.closed + far
@@ -111,7 +111,9 @@ def _was_in_front(run: Run, readings: Readings) -> bool:
 
 
 def _crossed_a_gap(run: Run, readings: Readings) -> bool:
-    """A stage that runs one bucket per batch closed several at once: all but one were empty."""
+    """Return whether a stage that runs one bucket per batch closed several at once: all but one
+    were empty.
+    """
     return any(
         after.base is None and after.closed > before.closed + 1
         for stage in run.options.stages
@@ -122,8 +124,8 @@ def _crossed_a_gap(run: Run, readings: Readings) -> bool:
 
 
 def _went_on_with_far_rows(run: Run, readings: Readings) -> bool:
-    """A process went on from another one's record while a part was open that was named earlier
-    than the records of the chain that are remembered.
+    """Return whether a process continued another's record while a part was open that was named
+    before the remembered records of the chain.
     """
     kept = run.options.chain_records_max or 0
     for writer in readings[run.options.stages[0].name].writers.values():
@@ -168,4 +170,4 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "input gone": _reached("missing input given up"),
     "made anew": _reached("made anew after results"),
 }
-"""Of each of ``scenarios.CHANCES``."""
+"""Test of whether each of ``scenarios.CHANCES`` came about."""

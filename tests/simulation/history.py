@@ -1,5 +1,5 @@
-"""What happened in a run: a list of plain facts, and its hash. Two runs of one seed must have
-the same.
+"""History of a run: a list of plain facts, and its hash. Two runs of one seed must have the
+same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class History:
         self.probes: Counter[str] = Counter()
 
     def add(self, at_ms: int, who: str, what: str, *facts: Fact) -> None:
-        """``what`` happened."""
+        """Add the fact that ``what`` happened."""
         self.events.append(Event(at_ms, who, what, facts))
 
     def begin_anew(self, deleted: Collection[str]) -> None:
@@ -63,10 +63,10 @@ class History:
         return total.hexdigest()
 
     def transcript(self, last: int = 200) -> str:
-        """The last events, one a line."""
+        """Return the last events, one a line."""
         return "\n".join(str(event) for event in [*self._earlier, *self.events][-last:])
 
 
 def short(value: bytes | None) -> str:
-    """A few digits that tell values apart."""
+    """Return a few digits that tell values apart."""
     return "none" if value is None else hashlib.blake2b(value, digest_size=5).hexdigest()

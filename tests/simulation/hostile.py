@@ -27,15 +27,15 @@ AGAIN: Final = 24
 writer, where there is one. All below it are of 8 kinds, by their remainder.
 """
 _AHEAD: Final = 3
-"""So many buckets after the last one a forged record says that it closes: who takes it loses
-rows.
+"""Number of buckets behind the last one that a forged record claims to close: a reader that accepts
+it loses rows.
 """
 _NOBODY: Final = BatchId("forged", 0)
 
 
 def forged(values: Mapping[int, bytes | None], choice: int) -> bytes | None:
-    """A record that looks like those of a log, ``values`` by offset, and must not count;
-    None: there is nothing yet to look like.
+    """Return a record that looks like those of a log, ``values`` by offset, and must not count;
+    None if the log is empty.
     """
     begun: dict[str, int] = {}
     newest: dict[tuple[str, BoundaryKind], BoundaryRecord] = {}
@@ -117,7 +117,7 @@ def _forged(record: BoundaryRecord, choice: int) -> LogEntry:
 
 
 def other_rows(block: bytes | None) -> bytes:
-    """A block of as many rows with other numbers."""
+    """Return a block of as many rows with other numbers."""
     table = decode_block(block)
     column = table.schema.get_field_index("v")
     return encode_block(

@@ -1,6 +1,4 @@
-"""What a run took in: what the streams of its sources and their dead letters must be, from their
-input.
-"""
+"""Expected streams and dead letters of a run's sources, computed from their input."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def _is_whole(run: Run) -> bool:
 
 
 def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
-    """The input of a source, as its topic has it."""
+    """Return the input of a source, as its topic has it."""
     found: dict[int, list[ingestion.Arrival]] = {}
     partitions = run.log.topics[topic_of(source)][1]
     for number in range(len(partitions)):
@@ -73,7 +71,7 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
 
 
 def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.Replay:
-    """What a source's stream and dead letters must be, from its input and from how far each
+    """Compute what a source's stream and dead letters must be, from its input and from how far each
     boundary record says that it has read.
     """
     options = run.options
@@ -139,7 +137,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
 def source_streams(
     run: Run, replays: Mapping[str, ingestion.Replay]
 ) -> dict[str, workload.Buckets]:
-    """The streams of the sources as they must be: from the input alone where that is all that
+    """Return the streams of the sources as they must be: from the input alone if only that
     counts.
     """
     return {
@@ -159,8 +157,8 @@ def _typed(buckets: Mapping[int, Sequence[tuple[object, ...]]]) -> workload.Buck
 def check_conservation(
     run: Run, sources: dict[str, workload.Buckets], replays: Mapping[str, ingestion.Replay]
 ) -> list[str]:
-    """By the number of the record in its input partition; good ones are found in the stream
-    by their id.
+    """Check that each record of an input partition is accounted for; good ones are found in the
+    stream by their id.
     """
     if not run.is_complete or is_for_good(run):
         return []
@@ -188,7 +186,7 @@ def check_conservation(
 
 
 def _contents(run: Run, source: str) -> dict[ingestion.Place, ingestion.Content]:
-    """What each record of a source's input would be as a dead letter."""
+    """Return what each record of a source's input would be as a dead letter."""
     topic = topic_of(source)
     return {
         (partition, offset): ingestion.Content(
@@ -203,7 +201,7 @@ def _contents(run: Run, source: str) -> dict[ingestion.Place, ingestion.Content]
 
 
 def _content(letter: Record) -> ingestion.Content:
-    """What a dead letter holds, and says of itself."""
+    """Return the content of a dead letter, and what it states of itself."""
     ours = headers_of(letter)
     return ingestion.Content(
         ours["anabranch-topic"].decode(),
@@ -217,8 +215,8 @@ def _content(letter: Record) -> ingestion.Content:
 def dead_letters(
     run: Run, source: str
 ) -> Iterator[tuple[ingestion.Place, tuple[str, int, int], Record]]:
-    """Of each dead letter of a source: (partition, offset) of the input record, where the letter
-    is, and what it is.
+    """Yield each dead letter of a source: (partition, offset) of the input record, its own place,
+    and its content.
     """
     topic = f"{topic_of(source)}.rejected"
     own, end = run.options.partitions_of(source), sharding.end_of(run, source)

@@ -26,13 +26,13 @@ from simulation.silences import (
 from simulation.world import Run
 
 _DELIVERY_MS = 1_000
-"""What delivery takes at most, without faults, from what it has read of the boundary log to what
-readers of the live topic see.
+"""Maximum time of delivery, in ms, without faults, from the boundary log until readers of the live
+topic see a result.
 """
 
 
 def live_records(run: Run, output: OutputOptions) -> list[LiveRecord]:
-    """The live topic of ``output``."""
+    """Return the records of ``output``'s live topic."""
     return [
         _live_record(partition, offset, record)
         for partition, offset, record in records(run, output.live_topic)
@@ -113,9 +113,9 @@ def check(
 def _check_ends(
     run: Run, output: OutputOptions, found: Sequence[LiveRecord], reading: streams.Reading
 ) -> tuple[list[str], int]:
-    """Where nobody counts as dead the end of a failure is told when no branch runs, or has been
-    waited for (LD5). What is wrong, and how many ends waited so: what such a branch shows after one
-    of them is another failure.
+    """Check that the end of a failure is told when no branch runs, or was waited for (LD5), if no
+    process counts as dead. Return what is wrong, and how many ends waited so: what such a branch
+    shows after one of them is another failure.
     """
     if not only_silence(run):
         return [], 0
@@ -248,11 +248,9 @@ def _known_ms(run: Run, at_ms: int, partition: int) -> int:
 
 
 def _behind_ms(run: Run, sources: Collection[str]) -> int | None:
-    """By how much one of ``sources`` is usually behind its records when it closes a bucket, before
-    anything is silent; None: one has not closed any.
-
-    A source that stands still goes on at the pace that it had (SP2), so the timers of its buckets
-    are as far behind as they were.
+    """Return by how much one of ``sources`` usually lags behind its records when it closes a
+    bucket, before anything is idle; None if one has closed none. An idle source continues at its
+    former pace (SP2), so the timers of its buckets lag as much.
     """
     begun_ms = min(
         (fault.at_ms for fault in run.faults if fault.kind.startswith("silent")),

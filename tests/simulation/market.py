@@ -37,10 +37,10 @@ _LOAD_OF_OWN: Final = (40, 55)
 
 @dataclass(frozen=True)
 class MarketOptions(Options):
-    """Those of a seed of this family."""
+    """Options of a seed of this family."""
 
     corners: tuple[tuple[int, int], ...] = ()
-    """What load costs the buyer (``costs.CornerCost``); empty: it is a queue's."""
+    """Cost of load for the buyer (``costs.CornerCost``); empty: a queue's cost."""
     fixed_price: int = 40
     delta: int = 25
     min_hold_ms: int = 1_500
@@ -48,9 +48,7 @@ class MarketOptions(Options):
     sample_ppm: int = 200_000
     has_auditor: bool = False
     dishonest: str = ""
-    """What one of them does that it must not (``dishonest.KINDS``, or ``OF_RESALES``); mostly
-    nothing.
-    """
+    """Dishonesty of one participant (``dishonest.KINDS``, or ``OF_RESALES``); mostly none."""
     sellers_rush: tuple[int, int, int] = (0, 0, 0)
     """From the first of these buckets on, and before the second, the seller has so many units of
     load of its own; counted from the beginning. No units: there are but two participants.
@@ -68,7 +66,7 @@ class MarketOptions(Options):
 
     @property
     def new_nodes(self) -> dict[str, str]:
-        """Those that the sellers run for it."""
+        """Nodes that the sellers run for the stage."""
         return {ON_NEW: node_of(SELLER)} | ({ON_THIRD: node_of(THIRD)} if self.is_resale else {})
 
     @property
@@ -88,12 +86,14 @@ class MarketOptions(Options):
 
     @property
     def traders(self) -> tuple[str, ...]:
-        """Those with an agent and a contract broker."""
+        """Participants with an agent and a contract broker."""
         return (BUYER, SELLER, THIRD) if self.is_resale else (BUYER, SELLER)
 
     @property
     def auditor(self) -> str:
-        """Whose findings count; empty: nobody's do, and nothing is kept for audits."""
+        """Participant whose findings count; empty: there is none, and nothing is kept for
+        audits.
+        """
         return AUDITOR if self.has_auditor else ""
 
     @property
@@ -108,7 +108,7 @@ class MarketOptions(Options):
 
     @property
     def federation(self) -> Federation:
-        """As the buyer's pipeline file has it."""
+        """Federation as in the buyer's pipeline file."""
         return Federation(
             name=FEDERATION,
             participant=BUYER,
@@ -118,7 +118,7 @@ class MarketOptions(Options):
         )
 
     def contracts(self) -> tuple[Contract, ...]:
-        """What the participants have signed when the run begins, the first buyer's first."""
+        """Return the contracts that are signed when the run begins, the first buyer's first."""
         first = self._contract()
         name = f"{SELLER}-{THIRD}"
         second = replace(first, contract_id=name, buyer=SELLER, seller=THIRD)
@@ -137,13 +137,13 @@ class MarketOptions(Options):
         return replace(text, quality=replace(text.quality, delay_ms_max=2_000))
 
     def key(self, participant: str) -> SigningKey:
-        """The same in every run of the seed."""
+        """Return a participant's key, the same in every run of the seed."""
         secret = hashlib.blake2b(f"{self.seed}/{participant}".encode(), digest_size=32)
         return SigningKey(participant, "1", secret.digest())
 
 
 def sellers_pipeline(options: MarketOptions, seller: str) -> Pipeline:
-    """A seller's own, which has no stage: its agent takes those of others."""
+    """Return a seller's own pipeline, which has no stage: its agent takes those of others."""
     return Pipeline(
         name=seller,
         path=Path(f"{seller}.yaml"),
@@ -178,7 +178,7 @@ def _policy(
 
 
 def draw(seed: int) -> MarketOptions:
-    """The options of a seed: calm, a rush, and calm until long after healing."""
+    """Draw the options of a seed: calm, a rush, and calm until long after healing."""
     rng = random.Random(f"{seed}/market")
     plain = drawing.by_chance(seed, stages_max=1)
     count, bucket_ms = rng.choice((1, 1, 2)), 250
@@ -242,7 +242,9 @@ def draw(seed: int) -> MarketOptions:
 
 
 def _with_a_third(options: MarketOptions) -> MarketOptions:
-    """The rush lasts longer, and the seller gets load of its own within it, or beyond its end."""
+    """Let the rush last longer, and give the seller load of its own within it, or beyond
+    its end.
+    """
     rng = random.Random(f"{options.seed}/third")
     begins, _, factor = options.rush
     own_begins = begins + rng.randint(16, 24)

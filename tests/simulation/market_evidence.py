@@ -1,5 +1,5 @@
-"""What is wrong with a run of a federation: all that may be wrong with any run, and what became of
-the stage that was for sale, and of the money.
+"""Judgement of a run of a federation: everything that may be wrong with any run, and the fate of
+the stage for sale, and of the money.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ a silent node is waited for, an offer runs out, the stage comes home and begins 
 WITHOUT_FAULTS_MS: Final = 1_000
 """The same where nothing fails: a movement is a pause, no longer than that of a restart."""
 AUDITED_WITHIN_MS: Final = 1_500
-"""Where nothing fails: from when a movement is in the ledger until the hash of a number is."""
+"""Maximum time from a movement's entry in the ledger until a number's hash, in ms, without
+faults.
+"""
 HOME_MS: Final = 2_500
-"""Where nothing fails: from when an audit has found something until the stage is home."""
+"""Maximum time from an audit's finding until the stage is home, in ms, without faults."""
 _READ_WITHIN_MS: Final = 10_000
 """After a fault that ends by then, at the latest."""
 _CLOCKS: Final = frozenset({"clock", "clock back"})
@@ -65,7 +67,7 @@ class _Deal:
     book: Book
     found: Findings
     nodes: dict[str, frozenset[str]]
-    """That count for each movement."""
+    """Nodes that count for each movement."""
 
     @property
     def own(self) -> str:
@@ -113,7 +115,7 @@ def _money(
     work: _Works,
     signed: _Signatures,
 ) -> list[str]:
-    """Who measured what, and who paid for what, under one contract."""
+    """Judge the measurements and payments under one contract."""
     book, text = deal.book, deal.text
     seller = text.seller
     kinds = {fault.kind for fault in run.faults}
@@ -141,7 +143,7 @@ def _money(
 
 
 def _note(run: Run, book: Book, found: Findings) -> None:
-    """What came to pass."""
+    """Note what came about."""
     reached = run.history.reached
     for term in found.terms:
         if term.number is not None:
@@ -159,7 +161,7 @@ def _note(run: Run, book: Book, found: Findings) -> None:
 
 
 def _resales(run: Run, options: MarketOptions, source: _Deal, deal: _Deal) -> Iterator[str]:
-    """What a seller sells on."""
+    """Judge what a seller resells."""
     for ran in deal.book.ran.values():
         run.history.reached("stage sold on")
         if ran.ended_ms is not None:
@@ -190,7 +192,7 @@ def _audits(run: Run, options: MarketOptions, deals: list[_Deal]) -> list[str]:
 def _blames(
     run: Run, options: MarketOptions, deal: _Deal, made: Mapping[int, Made]
 ) -> Iterator[str]:
-    """The same under one contract."""
+    """Judge the blames under one contract."""
     book, text = deal.book, deal.text
     found = deal.found
     by_movement = dict.fromkeys(book.ran, made)
@@ -215,7 +217,7 @@ def _blames(
 
 
 def _partners_wrong(run: Run, options: MarketOptions, made: Mapping[int, Made]) -> Iterator[str]:
-    """A node says of a bucket that its partner made it wrong only if it did."""
+    """Check that a node reports a partner's bucket as wrong only if it is."""
     for event in run.history.events:
         if event.what == "partner wrong":
             _, bucket, node = event.facts
@@ -226,7 +228,7 @@ def _partners_wrong(run: Run, options: MarketOptions, made: Mapping[int, Made]) 
 
 
 def _not_suspended(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[str]:
-    """Who was convicted sells nothing any more: the buyer suspends the contract."""
+    """Check that a convicted seller sells nothing any more: the buyer suspends the contract."""
     text, book = deal.text, deal.book
     found, signed = deal.found, _Signatures(options)
     topics = FederationTopics(FEDERATION)
@@ -287,7 +289,7 @@ def _entries(run: Run, topic: str) -> Iterator[Entry]:
 
 
 class _Works:
-    """What nodes made, slot by slot."""
+    """Work of nodes, slot by slot."""
 
     def __init__(self, run: Run, options: MarketOptions) -> None:
         self._task, self._width_ms = options.task, options.bucket_ms
@@ -300,7 +302,7 @@ class _Works:
         self._made_by = sold_results.nodes_of(run, options.sold)
 
     def __call__(self, ran: Ran, slot: int, nodes: frozenset[str]) -> Work:
-        """Of a slot."""
+        """Return the work of a slot."""
         assert ran.task == self._task
         width_ms, meter_ms = self._width_ms, self._meter_ms
         buckets = [
@@ -352,9 +354,9 @@ def _closed(run: Run, stream: str, first: int = 0) -> dict[int, int]:
 
 
 def _handovers(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[str]:
-    """An honest buyer writes that a movement has begun when the seller's node runs the stage, and
-    that it has ended when none of its nodes does any more; where it has one agent at a time. Of two
-    each may sell the stage, and ends what the other one began.
+    """Check that an honest buyer with one agent at a time writes that a movement has begun when the
+    seller's node runs the stage, and that it has ended when none of its nodes does. Of two agents
+    each may sell the stage, and end what the other began.
     """
     buyer = deal.text.buyer
     if options.dishonest.startswith(buyer) or any(
@@ -390,8 +392,8 @@ def _handovers(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[str]:
 def _moves_without_answer(
     run: Run, options: MarketOptions, deals: list[_Deal], signed: _Signatures
 ) -> Iterator[str]:
-    """The stage goes to a seller's node only after that one has answered that it takes it, with
-    its signature; where it is sold on, also after the one who does so has named that node.
+    """Check that the stage moves to a seller's node only after that one has signed that it takes
+    it; if it is resold, also after the reseller has named that node.
     """
     order, names = appends(run), FederationTopics(FEDERATION)
     allowed: dict[str, list[list[tuple[int, int]]]] = {}

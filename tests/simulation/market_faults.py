@@ -52,7 +52,7 @@ def draw(options: MarketOptions, targets: Sequence[str]) -> list[Fault]:
 
 
 def _set_back(options: MarketOptions, targets: Sequence[str], rng: random.Random) -> list[Fault]:
-    """The clock of a participant's process was fast, and goes back when it is set right."""
+    """Let a participant's clock run ahead, and set it back."""
     services = ("agent/", "agent/", "agent/", "contract_broker/", "auditor/")
     kind = rng.choice(services)
     target = rng.choice([each for each in targets if each.startswith(kind)] or ["agent/north"])

@@ -27,7 +27,7 @@ BEHIND_MS: Final = 600
 """In place of ``MOVED_BEHIND_MS``: a run is short."""
 _SHARED_CHANCE: Final = 0.75
 _CHANGES_MAX: Final = 3
-"""Of its node, by one move: there; and, where one of both was late or was overtaken, back and
+"""Maximum changes of its node by one move: there; and, if one node was late or overtaken, back and
 there again.
 """
 
@@ -39,7 +39,7 @@ def replica_of(runs: Runs) -> SimulatedReplica | None:
 
 
 def same(key: str, options: Options) -> list[str]:
-    """The services that may run the same replica as ``key``, or end its stream."""
+    """Return the services that may run the same replica as ``key``, or end its stream."""
     service, _, name = key.partition("/")
     if options.changes and service == "ingestion":
         return [f"ingestion/{each}" for each in options.streams_of(name.partition(".")[0])]
@@ -72,7 +72,7 @@ class Moving:
         closed: Mapping[tuple[str, str], int],
         epochs: Mapping[tuple[str, str], int],
     ) -> None:
-        """``closed``, ``epochs``: of each writer, as its log has them now."""
+        """Prepare the moves. ``closed``, ``epochs``: of each writer, as its log has them now."""
         self._options = options
         self._pipeline = pipeline
         self._network = network
@@ -97,12 +97,12 @@ class Moving:
         self._moves = 0
 
     def node_of(self, key: str) -> str:
-        """The node that a service is a process of."""
+        """Return the node that a service is a process of."""
         return next(node for node, its in self._keys.items() if its == key)
 
     def move(self, fault: Fault) -> None:
-        """An operator moves the replica, or moves it back; of one in three commands the
-        record is lost, of another its outcome is unknown.
+        """Move the replica there or back, as an operator; in some commands the record is lost, or
+        its outcome unknown.
         """
         self._moves += 1
         port = Port(
@@ -120,8 +120,8 @@ class Moving:
         )
 
     def begins(self, node: str, epoch: int) -> None:
-        """The replica has become the primary on the node: where it runs elsewhere, only with
-        something to go on from.
+        """Note that the replica is the primary on the node; if it ran elsewhere, only with
+        something to start from.
         """
         self._add(node, "begins", epoch)
         self._begun.append((node, epoch))
@@ -144,8 +144,8 @@ class Moving:
             )
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
-        """The node lets the replica go, which had begun: another one has it, or it died of
-        something.
+        """Note that the node lets go of the replica, which had begun: another one has it, or it
+        failed.
         """
         self._add(node, "lets go", epoch, type(error).__name__)
         if (error is None or isinstance(error, Fenced)) and self._epochs.get(
@@ -156,15 +156,15 @@ class Moving:
             )
 
     def is_over(self) -> bool:
-        """The replica runs where its place is, and nowhere else. Where the nodes share no
-        directory it may stay where it is, in an older process, too.
+        """Return whether the replica runs where its place is, and nowhere else. If the nodes share
+        no directory it may stay where it is, in an older process, too.
         """
         running = self._running()
         shares = self._machines[self._keys[self.new]] is self._machines[self._keys[self.old]]
         return running == [self._place()] if shares else len(running) <= 1
 
     def _running(self) -> list[str]:
-        """The nodes on which a process of the replica is the primary, or was."""
+        """Return the nodes on which a process of the replica is the primary, or was."""
         return [
             node
             for node, runs in self._runs.items()

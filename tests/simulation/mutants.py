@@ -35,7 +35,7 @@ SEEDS_MAX: Final = 1_000
 ALWAYS: Final = 10
 FAULTS_MIN: Final = 4
 MANY_RECORDS: Final = 30
-"""Where a boundary log gets a snapshot so seldom, nobody begins at a log snapshot."""
+"""Interval of log snapshots, in records, from which on no process begins at one."""
 
 
 FOUND_BY: Final[dict[str, int]] = {
@@ -209,7 +209,7 @@ FOUND_BY: Final[dict[str, int]] = {
 
 
 def _near(chosen: Options) -> set[str]:
-    """What a seed is near to beside its faults."""
+    """Return what a seed comes near to, besides its faults."""
     is_left_out = chosen.idle_ms is not None and chosen.source_partitions > 1
     traits = {
         "grown": chosen.grown_ms is not None,
@@ -231,7 +231,7 @@ def _near(chosen: Options) -> set[str]:
 
 
 def _may_find_in_market(mutant: Mutant, seed: int) -> bool:
-    """The same of the seeds of several participants."""
+    """Return whether a seed of several participants may find ``mutant``."""
     chosen = market.draw(seed)
     drawn = market_faults.draw(chosen, keys(chosen))
     traits = {chosen.dishonest, *(fault.kind for fault in drawn)}
@@ -279,7 +279,9 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
 
 
 def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
-    """(a seed that finds it, what was wrong); None: nothing did.
+    """Return a seed that finds the mutant and what was wrong; None if none does. Tries the seed in
+    ``FOUND_BY`` first, then ``seeds_max`` seeds of those that may. What fails without the mutant,
+    too, does not count.
 
     The seed in ``FOUND_BY`` is tried first, then ``seeds_max`` seeds of those that may. What fails
     without the mutant too does not count.
@@ -319,7 +321,7 @@ def _job(task: tuple[int, int, int]) -> tuple[str, int | None, str, float]:
 
 
 def main() -> int:
-    """The command line; 1 if a mutant survives."""
+    """Run the command line. Return 1 if a mutant survives."""
     parser = argparse.ArgumentParser(prog="mutants")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX)

@@ -64,13 +64,13 @@ class Link:
     strikes: list[Strike] = field(default_factory=list)
     """Deaths and pauses that wait for their place."""
     branch_failures: list[int] = field(default_factory=list)
-    """So many batches of branches will fail: before their blocks are written (even numbers),
+    """Batches of branches that will fail: before their blocks are written (even numbers),
     or after.
     """
     makes_wrong_rows: bool = False
-    """What it computes is wrong, for as long as the process lives."""
+    """Whether it computes wrong rows, as long as the process lives."""
     wrong_ms: int = 0
-    """So much longer that takes."""
+    """Additional duration of a batch with wrong rows, in ms."""
     leaves_out: bool = False
     """It computes nothing of most of its input."""
     wrong_after: int = 0
@@ -78,7 +78,7 @@ class Link:
     makes_nothing: bool = False
     """It begins, is heard, and runs no batch."""
     version: int = 1
-    """Of the stage's function in the pipeline file that it has."""
+    """Version of the stage's function in its pipeline file."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Strike:
 
 
 class Network:
-    """What all processes share."""
+    """State that all processes share."""
 
     def __init__(
         self,
@@ -117,16 +117,16 @@ class Network:
         partition, offset).
         """
         self.trimmed: dict[tuple[str, int, int], Record] = {}
-        """What was deleted, by (topic, partition, offset): the checkers read it still."""
+        """Deleted records, by (topic, partition, offset), which the checkers still read."""
         self.spoilt: dict[tuple[str, int, int], bytes] = {}
-        """What readers get in place of what stands there, by the same."""
+        """Values that readers get in place of the real ones, by the same."""
         self.appended: Callable[[TopicPartition, int, bytes | None], None] = (
             lambda _at, _offset, _value: None
         )
         """Told of each record that came into the log."""
 
     def delete(self, offsets: Mapping[TopicPartition, int], admin: LocalLogAdmin) -> None:
-        """Records before these offsets are gone; the checkers have them still."""
+        """Delete the records before these offsets; the checkers keep them."""
         for at, end in offsets.items():
             partition = self.log.partition(at)
             gone = range(partition.start, min(end, partition.end))
@@ -178,17 +178,17 @@ class Port:
         self.network.history.add(self.now_ms, self.process.name, what, *facts)
 
     def struck(self, what: str, until_ms: int | None = None) -> None:
-        """``what`` befalls the process, up to now or longer: it may end of that."""
+        """Note that ``what`` befalls the process, up to now or longer: it may end from that."""
         self.life.struck(what, self.now_ms if until_ms is None else until_ms)
 
     def alive(self) -> None:
-        """Raises Killed in a dead process."""
+        """Raise Killed in a dead process."""
         if self.process.is_killed:
             raise Killed
 
     def step(self, place: Aim = "any") -> None:
-        """A port call, or the way back from it: time passes, others may run, planned deaths
-        and pauses happen.
+        """Take a step at a port call, or at the way back from it: time passes, others may run,
+        planned deaths and pauses happen.
         """
         self.alive()
         link, scheduler = self.link, self.network.scheduler
@@ -206,11 +206,11 @@ class Port:
         scheduler.wait(scheduler.now_ms + latency_ms)
 
     def effect(self) -> None:
-        """A step just before or just after something changes outside."""
+        """Take a step just before or just after an effect outside."""
         self.step("effect")
 
     def disk(self) -> None:
-        """The same of a disk."""
+        """Take a step at an effect on a disk."""
         self.step("disk")
 
     def disk_write(self) -> None:
@@ -225,8 +225,8 @@ class Port:
             raise Unavailable("no space left on the disk")
 
     def crash_point(self, name: str) -> None:
-        """The process is at a place that has a name: strikes that are aimed at it hit what it
-        does on its disk next.
+        """Note that the process is at a named place: strikes aimed at it hit its next disk
+        operation.
         """
         place = {"processing.fork_decided": "fork", "processing.boundary_appended": "record"}.get(
             name
@@ -258,17 +258,17 @@ class Port:
         return True
 
     def request(self, timeout_ms: int, *, is_effect: bool = True) -> bool:
-        """The request's way to the broker; False: it never got there."""
+        """Send a request to the broker. Return whether it arrived."""
         self.step("effect" if is_effect else "any")
         return self.until(lambda: self.link.cut_to_until_ms, timeout_ms)
 
     def answer(self, timeout_ms: int, *, is_effect: bool = True) -> bool:
-        """The answer's way back; False: it never came."""
+        """Send the answer back. Return whether it arrived."""
         self.step("effect" if is_effect else "any")
         return self.until(lambda: self.link.cut_from_until_ms, timeout_ms)
 
     def ask(self, what: str) -> None:
-        """A question and its answer.
+        """Send a question and its answer.
 
         Raises:
             Unavailable: one of both got lost.
@@ -282,8 +282,8 @@ class Port:
             raise Unavailable(f"no answer: {what}")
 
     def next_fault(self, kinds: Mapping[str, str], topics: Iterable[str] = ()) -> tuple[str, int]:
-        """The next planned fault that can happen here, taken off the plan; ("", 0): none. Odd
-        ones wait for a boundary record.
+        """Take the next planned fault that can happen here off the plan; ("", 0) if there is none.
+        Odd ones wait for a boundary record.
         """
         is_boundary = any(topic.endswith(".boundaries") for topic in topics)
         for number, (kind, value) in enumerate(self.link.planned):
@@ -436,7 +436,7 @@ class SimulatedWriter:
         self._due_ms: int | None = None
         """When the client gives up what is under way, where somebody has asked for it."""
         self._unreported: list[Delivered] | None = None
-        """What is in the log while its report is not here yet."""
+        """Records in the log whose delivery is not reported yet."""
 
     def send(
         self,
@@ -529,7 +529,7 @@ class SimulatedWriter:
         return True
 
     def _spoil_leaderless(self) -> None:
-        """What is for partitions with a leader arrives, the rest gets lost."""
+        """Deliver records to partitions with a leader, and lose the rest."""
         gone, sent = self._leaderless(), self._writer._sent
         self._writer._sent = [each for each in sent if each.at not in gone]
         self._queued = [each for each in self._queued if each[0] not in gone]
@@ -555,7 +555,7 @@ class SimulatedWriter:
         self._writer._sent = []
 
     def _spoil(self, kind: str, value: int) -> None:
-        """The records, or some of them, get lost, or come later."""
+        """Lose the records, or some of them, or delay them."""
         sent, values = self._writer._sent, [queued for _, queued in self._queued]
         self._drop()
         self._queued = []
@@ -584,7 +584,7 @@ class SimulatedWriter:
             port.network.scheduler.at(port.now_ms + 1 + late_ms, arrive)
 
     def _dated(self, sent: Sent) -> Sent:
-        """Where the broker sets the times, with that of its arrival."""
+        """Return the record with the time of its arrival, if the broker sets the times."""
         log = self._port.network.log
         kept = log.topics.get(sent.at.topic)
         if kept is None or kept[0].config.get("message.timestamp.type") != "LogAppendTime":
@@ -691,8 +691,8 @@ class SimulatedTransactionalWriter(SimulatedWriter):
 
 
 def _tear(port: Port, transaction: Transaction, value: int) -> None:
-    """Some partitions of ``transaction`` will be committed, the others are aborted (what old
-    brokers do at worst).
+    """Commit some partitions of ``transaction`` and abort the others (what old brokers do at
+    worst).
     """
     partitions = transaction.partitions
     chosen = [partition for number, partition in enumerate(partitions) if value >> number & 1]

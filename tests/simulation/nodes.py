@@ -35,11 +35,11 @@ class Watch(Protocol):
     """The replica that it may run."""
 
     def begins(self, node: str, epoch: int) -> None:
-        """The replica has become the primary on the node."""
+        """Note that the replica is the primary on the node."""
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
-        """The node lets a replica go that had begun; ``error``: of what it ended, None: by
-        the node's own will.
+        """Note that the node lets go of a replica that had begun. ``error``: what ended it, None:
+        by the node's own decision.
         """
 
 

@@ -1,5 +1,5 @@
-"""What one seed tries: the pipeline and the machine that it runs on. Printed in full when a
-seed fails. ``drawing`` draws it.
+"""Options of one seed: the pipeline and the machine that it runs on. Printed in full when a seed
+fails. ``drawing`` draws them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTPUT = "out"
 SECOND = "second"
 """The other output, where there are two."""
 WINDOW_BUCKETS = 2
-"""Of the operator ``sum``."""
+"""Window of the operator ``sum``, in buckets."""
 NEW_NODE = "north.7"
 """Runs nothing until a replica is moved to it."""
 ON_NEW = ".new"
@@ -42,14 +42,14 @@ class StageOptions:
     is_batch_safe: bool
     policy: Policy
     batch_ms: int = 0
-    """What a batch takes beside the moments of every one."""
+    """Additional duration of a batch, in ms."""
     ha: HaMode = "active"
-    """Where it is passive, ``replicas`` are processes of one replica."""
+    """Mode of the stage. If it is passive, ``replicas`` are processes of one replica."""
     pace_ms: int = 0
     """See ``BatchRules``."""
     version_is_in_state: bool = False
-    """What another version adds to the rows of windows, it adds within its state, and not behind
-    it: it cannot go on from the state of the version before.
+    """Whether another version adds to the rows of windows within its state, and not behind it: it
+    cannot continue from the state of the previous version.
     """
     twice: int = 0
     """Number of the inputs, from the first on, that the function uses twice: it joins each with
@@ -67,7 +67,7 @@ class StageOptions:
 
     @property
     def horizon_buckets(self) -> int:
-        """So much later than itself a record changes results, at most."""
+        """Maximum number of buckets after its own in which a record changes results."""
         return {"sum": WINDOW_BUCKETS, "both": 1, "later": 1}.get(self.operator, 0)
 
 
@@ -81,21 +81,21 @@ class OutputOptions:
     is_live: bool
     is_upsert: bool
     numbers: tuple[int, ...] = (1,)
-    """Of processes, one after the other."""
+    """Numbers of processes, one after the other."""
 
     @property
     def processes(self) -> list[str]:
-        """Who delivers it at last; the first also writes the live topic."""
+        """Processes that deliver at last; the first also writes the live topic."""
         return self.every_process[-self.numbers[-1] :]
 
     @property
     def every_process(self) -> list[str]:
-        """Those of all numbers."""
+        """Processes of all numbers."""
         return _members(self.name, self.numbers)
 
     @property
     def live_topic(self) -> str:
-        """Where it is live."""
+        """Live topic."""
         return f"{self.name}.live"
 
 
@@ -137,11 +137,11 @@ class Options:
     rec_done_wait_ms: int | None = None
     """REC_DONE_WAIT_MS; None: as for real, which is more than a run lasts."""
     run_bytes_max: int | None = None
-    """Of a transaction of delivery; None: as for real."""
+    """Maximum size of a transaction of delivery, in bytes; None: the real one."""
     inherited_parts_max: int | None = None
     """Open parts that a branch can begin with; None: as for real."""
     input_parts_max: int | None = None
-    """Of what a stage holds of its inputs; None: as for real."""
+    """Maximum number of parts of its inputs that a stage holds; None: the real one."""
     kept_max: int | None = None
     """With so many blocks in its topics a source reads nothing more; None: as for real."""
     grown_ms: int | None = None
@@ -149,12 +149,12 @@ class Options:
     does, and send all that they had for it.
     """
     chain_records_max: int | None = None
-    """Of a writer's chain that a log state remembers; None: as for real."""
+    """Number of records of a writer's chain that a log state remembers; None: the real one."""
     record_parts_max: int | None = None
-    """Of one boundary record; None: as for real."""
+    """Maximum number of parts in one boundary record; None: the real one."""
     output_bytes_max: int | None = None
-    """Of a record of the output topic; in some seeds so few that results with many digits are
-    rejected. None: as for real.
+    """Maximum size of a record of the output topic, in bytes; in some seeds so small that results
+    with many digits are rejected. None: the real one.
     """
     ahead: tuple[int, int] = (0, 0)
     """One record of this bucket, counted from the beginning, is so many buckets in front of
@@ -165,15 +165,15 @@ class Options:
     from the beginning.
     """
     edge_percent: int = 0
-    """Of the rows: so many have the first or the last time of their bucket."""
+    """Percentage of rows with the first or the last time of their bucket."""
 
     has_store: bool = False
     """There is a store of checkpoints."""
     has_earlier_life: bool = False
     """The topics of outputs hold records of an earlier life, with the ids that this one uses."""
     backlog_records: int | None = None
-    """So many in one fetch are a backlog, in which ingestion reads on while what it wrote is under
-    way; None: as for real, which is more than there are.
+    """Number of records in a fetch that count as a backlog, in which ingestion reads on while its
+    writes are in flight; None: the real one, which is more than there are.
     """
     source_idle_ms: int | None = None
     """A source that is silent as a whole for so long goes on by the time."""
@@ -198,12 +198,12 @@ class Options:
 
     @property
     def streams(self) -> list[str]:
-        """Those of all sources."""
+        """Streams of all sources."""
         return [stream for name in self.sources for stream in self.streams_of(name)]
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Of processes of each source, one after the other."""
+        """Numbers of processes of each source, one after the other."""
         return (self.shards, *self.changes)
 
     @property
@@ -235,7 +235,7 @@ class Options:
         return tuple(sorted({*missing, *later}))
 
     def partitions_of(self, stream: str) -> list[int]:
-        """The input partitions that a stream is made from."""
+        """Return the input partitions that a stream is made from."""
         _, shard, count = self.shard_of(stream)
         return [each for each in range(self.source_partitions) if each % count == shard]
 
@@ -250,12 +250,14 @@ class Options:
 
     @property
     def new_nodes(self) -> dict[str, str]:
-        """Where it may be moved, by what stands after its name in the names of processes."""
+        """Nodes to which the replica may be moved, by the suffix of their processes' names."""
         return {ON_NEW: NEW_NODE}
 
     @property
     def federation(self) -> Federation | None:
-        """Who may run stages of the pipeline beside its owner; None: nobody."""
+        """Participants that may run stages of the pipeline, besides its owner; None if there are
+        none.
+        """
         return None
 
     @property
@@ -270,7 +272,7 @@ class Options:
 
     @property
     def auditor(self) -> str:
-        """Who computes samples of a stage that is sold again; empty: nobody."""
+        """Participant that recomputes samples of a sold stage; empty if none."""
         return ""
 
     @property
@@ -308,7 +310,7 @@ class Options:
         return (first,) if self.second is None else (first, self.second)
 
     def made_from(self, stream: str) -> set[str]:
-        """The streams that the rows of ``stream`` are made from, itself not among them."""
+        """Return the streams that the rows of ``stream`` are made from, without itself."""
         found: set[str] = set()
         for stage in reversed(self.stages):
             if stage.name == stream or stage.name in found:
@@ -317,7 +319,7 @@ class Options:
 
 
 def _members(name: str, numbers: tuple[int, ...]) -> list[str]:
-    """The shards of a source or output, with all numbers that it has, one after the other."""
+    """Return the shards of a source or output, of all numbers that it has, one after the other."""
     count, *changes = numbers
     later = [
         f"{name}.{number}-{shard}"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Verdict:
-    """Of a run in which one replica computed wrong rows."""
+    """Verdict on a run in which one replica computed wrong rows."""
 
     wrong: list[str]
     spoilt: frozenset[tuple[str, int]]
@@ -39,7 +39,7 @@ class Verdict:
 
 
 def judge(run: Run, reading: streams.Reading, answer: Buckets, blocks: streams.ReadPart) -> Verdict:
-    """Of the one stage that there is."""
+    """Judge the only stage."""
     (stage,) = (stage.name for stage in run.options.stages)
     times = appended_ms(run, run.pipeline.topic_names.boundaries(stage))
     closed = list(_closed(reading, answer, blocks))

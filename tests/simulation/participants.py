@@ -62,14 +62,14 @@ _OWN: Final = f"{SELLER}.own"
 _SILENT_MS: Final = 2_500
 """In place of LONG_SILENT_MS, at an agent: a run is short."""
 _CALM_UNITS: Final = 5
-"""Of a seller's own."""
+"""Load of a seller's own, in units."""
 _TERM_MS: Final = 2_500
 """For so long a number of an auditor counts."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What one process made of a contract's topic."""
+    """Contract's topic as one process has read it."""
 
     name: str
     contract_id: str
@@ -127,7 +127,7 @@ class FederatedWorld(World):
             for text in options.contracts()
         ]
         self._answers_due = 0
-        """So many of the next offers get a forged answer at once."""
+        """Number of next offers that get a forged answer at once."""
         self.readers: list[Reader] = []
         """When all was done."""
         self._prepare(self.log)
@@ -201,7 +201,7 @@ class FederatedWorld(World):
     # ---------------------------------------------------------------- who is not to be believed
 
     def _spoil(self, process: Process, port: Port) -> None:
-        """A node of a dishonest seller does not do what it is paid for."""
+        """Let a node of a dishonest seller not do what it is paid for."""
         kind = self.options.dishonest
         where = MAKING_NOTHING.get(kind) or SPOILT_BY.get(kind)
         if where is None or not process.key.endswith(where):
@@ -265,7 +265,7 @@ class FederatedWorld(World):
         return made
 
     def _own_units(self) -> int:
-        """The seller's own load by now."""
+        """Return the seller's own load now."""
         begins, ends, units = self.options.sellers_rush
         bucket = self.scheduler.now_ms // self.options.bucket_ms
         return units if begins <= bucket < ends else _CALM_UNITS
@@ -295,7 +295,7 @@ def _seen_by(key: str, contract_id: str, ledger: Ledger) -> Reader:
 
 
 def contract_logs(service: Readers) -> list[ContractLog]:
-    """The contracts as a service knows them; none while it is about to read."""
+    """Return the contracts as a service knows them; none while it is about to read."""
     reader: FederationReader | None = service._reader
     return [] if reader is None else list(reader.contracts.values())
 

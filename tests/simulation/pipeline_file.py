@@ -34,8 +34,8 @@ SCHEMA = record_schema.from_avro(
 
 
 def pipeline(options: Options, changes: int | None = None) -> Pipeline:
-    """The pipeline that a file with these options would give, after so many ``changes`` of the
-    number of shards; None: after all.
+    """Return the pipeline of a file with these options, after so many ``changes`` of the number of
+    shards; None: after all.
     """
     files = options.files if changes is None else changes + 1
     numbers = options.numbers[:files]
@@ -109,7 +109,7 @@ def _output(of: OutputOptions, files: int) -> Output:
 
 
 def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
-    """What ``anabranch up`` makes before it starts services."""
+    """Create what ``anabranch up`` creates before it starts services."""
     names = of.topic_names
     specs = [
         topic_settings("placement", names.placement()),

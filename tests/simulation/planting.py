@@ -59,13 +59,13 @@ class Mutant:
     needs: tuple[str, ...] = ()
     """Faults of which a seed must have one to come near it; empty: any."""
     scenario: str = ""
-    """Of the seeds that come near it (``scenarios``); empty: any."""
+    """Scenario of the seeds that come near it (``scenarios``); empty: any."""
     by: tuple[str, ...] = ()
     """In the simulation, the checkers that are meant for it: only what they tell counts."""
 
 
 def _find(where: str) -> tuple[ModuleType, Any, str, Any]:
-    """(module, owner, name, the function as the owner's dictionary has it)."""
+    """Return (module, owner, name, the function as in the owner's dictionary)."""
     module_name, _, path = where.partition(":")
     module = importlib.import_module(f"anabranch.{module_name}")
     owner: Any = module
@@ -76,7 +76,7 @@ def _find(where: str) -> tuple[ModuleType, Any, str, Any]:
 
 
 def _however_laid_out(code: str) -> re.Pattern[str]:
-    """Finds ``code`` wherever the formatter breaks its lines."""
+    """Return a pattern of ``code`` wherever the formatter breaks its lines."""
     tokens = re.findall(r"\w+|[^\w\s]", code)
     return re.compile(
         r"\s*".join((r",?\s*" if token in ")]}" else "") + re.escape(token) for token in tokens)
@@ -103,7 +103,7 @@ def _texts(mutant: Mutant) -> tuple[str, str]:
 
 
 def changed(mutant: Mutant) -> tuple[ModuleType, Any, str, Any, Any]:
-    """(module, owner, name, original, changed function).
+    """Return (module, owner, name, original, changed function).
 
     Raises:
         StaleMutantError: the text to replace is not there, or not once.
@@ -128,7 +128,7 @@ def _file_of(mutant: Mutant) -> str:
 
 
 def check_runs(mutant: Mutant, error: BaseException | None) -> None:
-    """Raises MutantDoesNotRunError where the planted text itself failed with ``error``."""
+    """Raise MutantDoesNotRunError if the planted text itself failed with ``error``."""
     if not isinstance(error, _DOES_NOT_RUN):
         return
     frames = traceback.extract_tb(error.__traceback__)

@@ -55,7 +55,7 @@ _STABLE_ROWS: Final = {
     ReplicaState.STABILIZATION: 5,
     ReplicaState.FAILURE: 11,
 }
-"""Where the stable query runs a bucket, by the state before."""
+"""Rows of the state table for a bucket of the stable query, by the state before."""
 
 ROWS: Final[tuple[str, ...]] = (
     *(
@@ -105,7 +105,7 @@ UNREACHABLE: Final[dict[str, str]] = {
 """Rows that no seed can reach, and why; what tests them instead."""
 
 BEGUN_AFTER_AN_END: Final = "begun at a snapshot made after the end of a branch"
-"""Of a process that still runs: no record after it says that its branch has ended."""
+"""Claim of a process that still runs: no record after it says that its branch has ended."""
 
 EXPECTED: Final[tuple[str, ...]] = (
     f"fault {faults.STORE_AWAY}",
@@ -195,19 +195,19 @@ EXPECTED: Final[tuple[str, ...]] = (
 """Whatever should be reached, in a few thousand seeds."""
 SEEDS_FOR_ROWS: Final = 300
 SEEDS_FOR_ALL: Final = 3_000
-"""So many seeds must have reached every one of ``ROWS``, or of ``EXPECTED``."""
+"""Number of seeds that must have reached every one of ``ROWS``, or of ``EXPECTED``."""
 
 
 def unreached(reached: Mapping[str, int], seeds: int) -> list[str]:
-    """What ``seeds`` seeds, which reached ``reached``, should have reached and did not; fewer
-    than ``SEEDS_FOR_ROWS`` need not.
+    """Return what ``seeds`` seeds, which reached ``reached``, should have reached and did not;
+    nothing for fewer than ``SEEDS_FOR_ROWS``.
     """
     wanted = EXPECTED if seeds >= SEEDS_FOR_ALL else ROWS if seeds >= SEEDS_FOR_ROWS else ()
     return [name for name in wanted if not reached.get(name)]
 
 
 def _begun(is_adopted: bool, start: LogStart, *_: object) -> str:
-    """Where a reader begins that holds back what it has met of a log."""
+    """Return where a reader begins that holds back what it has read of a log."""
     if not is_adopted:
         return "snapshot passed by"
     log_state = start._log_state
@@ -261,7 +261,7 @@ def counted(history: History) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replicas_counted(history: History) -> Iterator[None]:
-    """The same for the table of a replica, which its methods follow."""
+    """Count the rows of a replica's table, which its methods follow."""
     decide = Replica.decide
     forked = Replica.forked
     abandon = Replica.abandon

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Producers:
-    """Of all partitions of all sources."""
+    """Producers of all partitions of all sources."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Producers:
         self.unread = Counter((workload.topic_of(each.source), each.partition) for each in sent)
         """Input partitions that are not read to the end, and how many records each gets."""
         self.read_upto = Counter[tuple[str, int]]()
-        """Of each input partition the offset up to which its source says that it has read."""
+        """Offset of each input partition up to which its source says that it has read."""
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
         for source in options.sources:
             for partition in range(options.source_partitions):
@@ -66,7 +66,7 @@ class Producers:
             self._scheduler.at(self._options.grown_ms, self.grow)
 
     def produce(self, source: str, partition: int) -> None:
-        """The producers of a partition send what is due, unless they are cut off."""
+        """Send what is due to a partition, unless its producers are cut off."""
         now_ms = self._scheduler.now_ms
         if (source, partition) in self.gone or partition >= len(
             self._log.topics[f"in.{source}"][1]
@@ -110,7 +110,7 @@ class Producers:
         self._scheduler.at(self._scheduler.now_ms + self._options.bucket_ms // 2, self.beat)
 
     def read(self, positions: Sequence[InputPosition]) -> None:
-        """A source says how far it has read."""
+        """Note how far a source says that it has read."""
         for each in positions:
             place = each.topic, each.partition
             self.read_upto[place] = max(each.offset_next, self.read_upto[place])
@@ -118,7 +118,7 @@ class Producers:
                 del self.unread[each.topic, each.partition]
 
     def read_again(self) -> None:
-        """The sources begin again with what is there."""
+        """Let the sources begin again with what is there."""
         for source in self._options.sources:
             for partition, there in enumerate(self._log.topics[workload.topic_of(source)][1]):
                 left = self._queues[source, partition]
@@ -136,7 +136,7 @@ class Producers:
             self.silence(source, partition, until_ms)
 
     def heal(self) -> None:
-        """Who was cut off speaks again."""
+        """Let cut-off producers send again."""
         for source, partition in self._silent:
             self._silent[source, partition] = 0
             self.produce(source, partition)

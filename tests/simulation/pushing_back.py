@@ -15,11 +15,13 @@ from simulation.raw_logs import boundary_log
 from simulation.world import Run
 
 _ROUND_MS: Final = 300
-"""What a source takes to write what it has read."""
+"""Time of a source to write what it has read, in ms."""
 
 
 def check(run: Run) -> list[str]:
-    """What is wrong with sources that nothing befell: others count late, or write late."""
+    """Check sources that nothing befell: other records count as late, or are written late. Return
+    what is wrong.
+    """
     kept_max = run.options.kept_max
     if kept_max is None:
         return []

@@ -1,5 +1,5 @@
-"""What a run left in the logs, read by nothing that the services use to read it: records, boundary
-logs, blocks.
+"""Logs that a run left, read without the code by which the services read: records, boundary logs,
+blocks.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def records(
 
 
 def with_trimmed(run: Run, topic: str) -> Iterator[tuple[int, int, Record]]:
-    """``records``, and those that were deleted, in their order."""
+    """Yield ``records`` and the deleted ones, in order."""
     gone = [(at, offset, record) for (of, at, offset), record in run.trimmed.items() if of == topic]
     yield from sorted([*gone, *records(run, topic)], key=itemgetter(0, 1))
 
 
 def boundary_log(run: Run, stream: str) -> list[tuple[int, LogEntry]]:
-    """The entries of a boundary log, those that are trimmed too."""
+    """Return the entries of a boundary log, trimmed ones included."""
     topic = run.pipeline.topic_names.boundaries(stream)
     gone = [(offset, record) for (of, _, offset), record in run.trimmed.items() if of == topic]
     found = []
@@ -65,7 +65,7 @@ class Blocks:
         self._known: dict[tuple[str, Part], list[tuple[object, ...]] | None] = {}
 
     def __call__(self, replica: str, part: Part) -> list[tuple[object, ...]] | None:
-        """The rows of a part; None: its blocks are not there."""
+        """Return the rows of a part; None if its blocks are missing."""
         if (replica, part) not in self._known:
             self._known[replica, part] = self._read(replica, part)
         return self._known[replica, part]
@@ -88,14 +88,14 @@ class Blocks:
 
 
 def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
-    """A table's rows as the workload has them."""
+    """Return a table's rows as the workload has them."""
     columns = [table.column(name).to_pylist() for name in ("event_time", "id", "key", "v")]
     return list(zip(*columns, strict=True))
 
 
 def appends(run: Run) -> dict[tuple[str, int, int], tuple[int, int]]:
-    """Of every record that a service wrote, by (topic, partition, offset): (place in the
-    order of all events, virtual time).
+    """Return the place in the order of all events and the virtual time of every record that a
+    service wrote, by (topic, partition, offset).
     """
     return {
         (str(event.facts[0]), int(event.facts[1] or 0), int(event.facts[2] or 0)): (

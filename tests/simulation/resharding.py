@@ -65,7 +65,7 @@ class Resharding:
         return name in named.get(service, [name])
 
     def file_of(self, process: Process) -> Pipeline:
-        """What ``process`` reads when it begins."""
+        """Return the file that ``process`` reads when it begins."""
         self._begun[process] = self._file.get(process.key, 0)
         return self.files[self._begun[process]]
 
@@ -78,7 +78,7 @@ class Resharding:
         return may
 
     def change(self) -> None:
-        """The next change, once every shard of the number before has begun at all."""
+        """Make the next change, once every shard of the previous number has begun."""
         source = self._options.sources
         first = [stream for name in source for stream in self.files[0].sources[name].streams()]
         if any((stream, "0") not in self._epochs for stream in first):

@@ -23,8 +23,8 @@ others have the numbers before it.
 
 
 def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
-    """The corrected topic, and as more partitions those of rejected results: where shards change,
-    only those of one partition of the corrected topic are in order.
+    """Return the corrected topic, and rejected results as further partitions: if shards change,
+    only the records of one partition of the corrected topic are in order.
     """
     there = [
         (partition, offset, record, partition)
@@ -56,8 +56,8 @@ def _rejected(run: Run, output: OutputOptions) -> list[tuple[int, int, Record]]:
 
 
 def check_ended(run: Run, output: OutputOptions) -> list[str]:
-    """The shards of earlier numbers have ended, each for the number after its own, and have said
-    nothing after that.
+    """Check that the shards of earlier numbers have ended, each for the number after its own, and
+    have written nothing afterwards.
     """
     if len(output.numbers) == 1:
         return []
@@ -82,7 +82,7 @@ def check_ended(run: Run, output: OutputOptions) -> list[str]:
 
 
 def check_more_columns(run: Run, output: OutputOptions) -> list[str]:
-    """What is wrong with further columns of results."""
+    """Check further columns of results. Return what is wrong."""
     if not any(
         stage.has_more_columns for stage in run.options.stages if stage.name == output.stream
     ):
@@ -119,7 +119,7 @@ def check_rejected(run: Run, output: OutputOptions) -> list[str]:
 
 
 def read_row(partition: int, record: Record) -> tuple[object, ...]:
-    """A result as a reader gets it: its value, and in what it stands beside that must be right."""
+    """Return a result as a reader gets it: its value, and what else must be right."""
     row = json.loads(record.value or b"")
     return (
         row["id"],
@@ -132,7 +132,7 @@ def read_row(partition: int, record: Record) -> tuple[object, ...]:
 
 
 def result(row: Sequence[object], partitions: int) -> tuple[object, ...]:
-    """The same, as it must be."""
+    """Return a result as it must be."""
     event_time, ident, key, v = row
     text = f'{{"key":{key}}}'.encode()
     return ident, key, v, event_time, text, _partition_of(text, partitions)
@@ -145,7 +145,7 @@ def _partition_of(key: bytes, partitions: int) -> int:
 def user_rows(
     buckets: Mapping[int, Sequence[Sequence[object]]], partitions: int
 ) -> dict[int, list[tuple[object, ...]]]:
-    """A stream as its users see it."""
+    """Return a stream as its users see it."""
     return {bucket: [result(row, partitions) for row in rows] for bucket, rows in buckets.items()}
 
 

@@ -39,7 +39,7 @@ CHANCES: Final[dict[str, int]] = {
     "input gone": 3,
     "made anew": 15,
 }
-"""So many of 1 000 seeds are one of
+"""Number of seeds, of 1 000, that are one of
 
 chain: two or three stages one after the other, with up to three replicas each, under the usual
 faults; second failure: one input comes back while another has fallen silent, so that corrections
@@ -85,7 +85,7 @@ all other topics stay.
 
 
 def of(seed: int) -> str:
-    """The scenario of a seed; empty: none, chance alone."""
+    """Return the scenario of a seed; empty for none, chance alone."""
     number = random.Random(f"{seed}/scenarios").randrange(1_000)
     for name, chance in CHANCES.items():
         if number < chance:

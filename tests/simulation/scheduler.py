@@ -1,5 +1,5 @@
-"""Who runs when: processes as threads of which exactly one runs, and a clock that moves only when
-all of them wait.
+"""Scheduler: processes as threads of which exactly one runs, and a clock that moves only when all
+of them wait.
 
 Theory of operation. Each simulated process is a real thread, so the services' code runs as it is. A
 *baton* goes from thread to thread: who has it runs, all others sleep on a lock of their own. A
@@ -26,7 +26,7 @@ from heapq import heappop, heappush
 STEPS_MAX = 150_000
 """More steps than any seed needs: something runs in circles."""
 _UNWIND_S = 300.0
-"""Of real time: only a thread that hangs takes so long, on whatever machine."""
+"""Timeout in real seconds: only a thread that hangs takes so long, on whatever machine."""
 
 
 class Killed(BaseException):
@@ -60,9 +60,9 @@ class Process:
         self.group = [self]
         """Its threads: they die and are paused together."""
         self.ending = f"end of {self.name}"
-        """What changes when it has ended."""
+        """Name of what changes when it has ended."""
         self.locks: set[str] = set()
-        """What it holds that it must not wait with: other threads of the process need it."""
+        """Locks that it holds and must not wait with: other threads of the process need them."""
 
 
 class Scheduler:
@@ -87,7 +87,7 @@ class Scheduler:
 
     @property
     def running(self) -> Process:
-        """Who has the baton."""
+        """Process that has the baton."""
         return self._running
 
     def spawn(self, process: Process, body: Callable[[], None], delay_ms: int = 0) -> None:
@@ -118,7 +118,7 @@ class Scheduler:
         self._push(process, self.now_ms + delay_ms)
 
     def spawn_thread(self, process: Process, name: str, body: Callable[[], None]) -> Process:
-        """A further thread of ``process``."""
+        """Start another thread of ``process``."""
         thread = Process(process.key, process.number)
         thread.name = f"{process.name}/{name}"
         thread.ending = f"end of {thread.name}"
@@ -200,7 +200,7 @@ class Scheduler:
                 self._push(thread, self.now_ms)
 
     def run_until(self, time_ms: int) -> None:
-        """Called by the world: let the others run until then.
+        """Let the others run until then. Called by the world.
 
         Raises:
             RunawayError: the run goes in circles.
@@ -235,7 +235,7 @@ class Scheduler:
         heappush(self._heap, (time_ms, self._rng.random(), self._sequence, what, ticket))
 
     def _next(self) -> Process:
-        """Whose turn it is. Events that are due happen on the way."""
+        """Return the process whose turn it is. Due events happen on the way."""
         while True:
             time_ms, _, _, what, ticket = heappop(self._heap)
             if isinstance(what, Process):

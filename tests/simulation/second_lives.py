@@ -22,12 +22,14 @@ from simulation.pipeline_file import create_topics
 ALL_BUT_INPUTS: Final = 0
 """A reset of another machine: all topics go but those that users write."""
 STREAMS: Final = 1
-"""By hand: boundary logs, blocks and dead letters go. Control topics, progress and outputs stay."""
+"""Topics that a person deletes by hand: boundary logs, blocks and dead letters. Control topics,
+progress and outputs stay.
+"""
 STOPPED_LATE_MS: Final = (200, 900, 1_600, 2_300, 3_000, 4_000)
 """When processes of the earlier life send heartbeats in the second one, in ms from its beginning.
 """
 STREAMS_OF_STAGES: Final = 2
-"""By hand: the same of stages alone. Sources go on."""
+"""The same topics of stages alone. Sources continue."""
 
 
 def delete(log: LocalEventLog, pipeline: Pipeline, options: Options, extent: int) -> list[str]:

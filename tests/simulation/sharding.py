@@ -44,7 +44,9 @@ def _dealt(run: Run) -> Iterator[Sent]:
 
 
 def _readers(run: Run, source: str) -> dict[int, list[tuple[str, int | None]]]:
-    """Of each partition who reads it, one after the other, up to which offset; None: to its end."""
+    """Return the readers of each partition, one after the other, with the offset up to which each
+    reads; None: to its end.
+    """
     found: dict[int, list[tuple[str, int | None]]] = {}
     for stream in run.options.streams_of(source):
         end = end_of(run, stream)
@@ -56,13 +58,13 @@ def _readers(run: Run, source: str) -> dict[int, list[tuple[str, int | None]]]:
 
 
 def end_of(run: Run, stream: str) -> BoundaryRecord | None:
-    """The record that ends ``stream``; None: it goes on."""
+    """Return the record that ends ``stream``; None if it continues."""
     accepted = _accepted(run, stream)
     return accepted[-1] if accepted and accepted[-1].heirs else None
 
 
 _READ: WeakKeyDictionary[object, dict[str, list[BoundaryRecord]]] = WeakKeyDictionary()
-"""By the history of a run: it is asked for often."""
+"""Ending records by the history of a run, which are asked for often."""
 
 
 def _accepted(run: Run, stream: str) -> list[BoundaryRecord]:
@@ -74,8 +76,8 @@ def _accepted(run: Run, stream: str) -> list[BoundaryRecord]:
 
 
 def begins(run: Run, stream: str) -> ingestion.Beginning:
-    """Where ``stream`` has to begin: by what the streams of the number before had closed before
-    their ends, all of them, and had read in its own partitions.
+    """Return where ``stream`` must begin: by what the streams of the previous number had closed
+    before their ends, and had read in its own partitions.
     """
     place, _, _ = run.options.shard_of(stream)
     if not place:

@@ -53,7 +53,7 @@ class SimulatedIndex:
         return self._index.unrank_below(key, score)
 
     def close(self) -> None:
-        """The index is shared: nothing to do."""
+        """Do nothing: the index is shared."""
 
 
 class WorldClock:

@@ -26,7 +26,7 @@ def is_ever_silent_for(run: Run, silence_ms: int) -> bool:
 
 
 def silent_by_themselves(run: Run, silence_ms: int) -> set[str]:
-    """The sources of which a partition has no good record for so long, before the data ends,
+    """Return the sources of which a partition has no good record for so long, before the data ends,
     without any fault.
     """
     spoken = {
@@ -60,7 +60,7 @@ def speaks_in_time(run: Run) -> bool:
 
 
 def is_for_good(run: Run) -> bool:
-    """An input never comes back, and nobody gives it up."""
+    """Return whether an input never comes back, and no one gives it up."""
     return run.options.scenario != "given up" and any(
         fault.kind == "silent for good" for fault in run.faults
     )

@@ -1,5 +1,5 @@
-"""What was made of a stage that is for sale, bucket by bucket: on which node, and whether it is
-right.
+"""Results of a stage for sale, bucket by bucket: on which node they were computed, and whether they
+are right.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ stage may be held up.
 
 
 def nodes_of(run: Run, stage: str, reading: streams.Reading | None = None) -> dict[int, str]:
-    """The node that made each bucket of a stage of one replica; of those that its first record
-    closes, the last ones.
+    """Return the node that computed each bucket of a stage of one replica; of those that its first
+    record closes, the last ones.
     """
     log = boundary_log(run, stage)
     nodes = {offset: entry.node for offset, entry in log if isinstance(entry, EpochStarted)}

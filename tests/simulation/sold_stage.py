@@ -9,7 +9,7 @@ class SoldStage(Moving):
     """See ``moving.Moving``: here agents move it, as often as they like."""
 
     def is_over(self) -> bool:
-        """The stage runs where its place is, and nowhere else."""
+        """Return whether the stage runs where its place is, and nowhere else."""
         return self._running() == [self._place()]
 
     def check(self) -> None:

@@ -72,7 +72,7 @@ class SimulatedReplica(StageReplica):
         self._corrects = False
         self._copied_bucket = self._looks_ms = 0
         self.died_of: Exception | None = None
-        """What ``start`` or ``step`` raised."""
+        """Error that ``start`` or ``step`` raised."""
         sends, self._heartbeats._sender.send = self._heartbeats._sender.send, self._send_noted  # type: ignore[method-assign]
         self._sends = sends
 

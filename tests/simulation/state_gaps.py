@@ -1,8 +1,7 @@
-"""What stages with ``ha: amnesia``, and those that are added late, gave up, as their logs say it:
-buckets that are empty because the state from which they were to be made is lost, or never was.
-
-The answer has nothing there. What is judged here is that no more was given up than had to be, and
-that people were told.
+"""Results that stages with ``ha: amnesia``, and stages added late, gave up, as their logs state:
+buckets that are empty because the state they depend on is lost, or never was. The answer has
+nothing there. This module checks that no more was given up than necessary, and that people were
+told.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _LOSSES = ("disk", "power", "power of all")
 
 @dataclass(frozen=True)
 class _GivenUp:
-    """By one boundary record."""
+    """Gap that one boundary record states."""
 
     offset: int
-    """Of that record; of the first one of its process where that one closed nothing new."""
+    """Offset of that record; or of the first one of its process if that one closed nothing new."""
     begins: bool
-    """As the first news of a process without a checkpoint."""
+    """Whether it is the first record of a process without a checkpoint."""
     buckets: range
 
 
@@ -51,14 +50,14 @@ def _given_up(run: Run, stage: StageOptions, replica: str) -> Iterator[_GivenUp]
 
 
 def _incomplete(run: Run) -> list[StageOptions]:
-    """The stages that may give up results."""
+    """Return the stages that may give up results."""
     if run.options.scenario == "added late":
         return list(run.options.stages)
     return [stage for stage in run.options.stages if stage.ha == "amnesia"]
 
 
 def declared(run: Run) -> dict[str, set[int]]:
-    """By stage, the buckets that its log says are given up."""
+    """Return the buckets that each stage's log states as given up."""
     return {
         stage.name: {
             bucket
@@ -71,8 +70,8 @@ def declared(run: Run) -> dict[str, set[int]]:
 
 
 def check(run: Run, complete: Mapping[str, list[tuple[int, int]]]) -> list[str]:
-    """What is wrong with what was given up. ``complete``: of each stream (time, bucket up to which
-    it was stable then).
+    """Check what was given up. Return what is wrong. ``complete``: (time, bucket up to which it was
+    stable) of each stream.
     """
     wrong = []
     for stage in _incomplete(run):
@@ -130,7 +129,7 @@ def _check_late(
 
 
 def _alarmed(run: Run, stage: str) -> set[int]:
-    """The first bucket of each gap of which an alarm tells."""
+    """Return the first bucket of each gap that an alarm reports."""
     entries = (
         control_records.decode(record.value)
         for _, _, record in records(run, run.pipeline.topic_names.alarms())

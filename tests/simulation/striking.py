@@ -1,4 +1,4 @@
-"""What faults do to the processes of a run."""
+"""Effects of faults on the processes of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock
 
 _WRONG_MS: Final = 400
-"""So much longer a batch takes whose rows are wrong: mostly others are first then."""
+"""Additional duration of a batch whose rows are wrong, in ms: mostly other replicas are
+first then.
+"""
 
 
 class Runs:
@@ -24,14 +26,14 @@ class Runs:
     def __init__(self) -> None:
         self.current: Process | None = None
         self.service: Service | None = None
-        """Of the current run."""
+        """Service of the current run."""
         self.alive: dict[Process, tuple[Link, SimulatedClock]] = {}
         self.lives: list[Life] = []
-        """Of all runs."""
+        """Lives of all runs."""
         self.restarts = 0
         self.is_dead = False
         self.link = Link()
-        """What new runs begin with."""
+        """Link that new runs begin with."""
         self.clock_offset_ms = 0
         self.clock_set_ms = 0
         """Displacement of the machine's wall clock that nobody mends, in ms."""
@@ -112,7 +114,7 @@ class ProcessFaults:
 
     @staticmethod
     def _strike_all(fault: Fault, runs: Runs, until_ms: int) -> None:
-        """What befalls the machine: all runs on it, and those that begin there later."""
+        """Strike the machine: all runs on it, and those that begin there later."""
         kind = fault.kind
         for link in (runs.link, *(link for link, _ in runs.alive.values())):
             if kind in ("cut", "cut_to"):
@@ -137,7 +139,7 @@ class ProcessFaults:
                 clock.drift(fault.value)
 
     def _strike_current(self, fault: Fault, link: Link) -> None:
-        """What befalls one run of a service."""
+        """Strike one run of a service."""
         if fault.kind.startswith(("write ", "commit ")):
             link.planned.append((fault.kind.split(" ")[1], fault.value))
         elif fault.kind == "wrong rows":
@@ -169,7 +171,7 @@ class ProcessFaults:
             link.strikes.append(strike)
 
     def _twins(self, fault: Fault) -> None:
-        """The process is replaced by two that begin at the same time."""
+        """Replace the process by two that begin at the same time."""
         process = self._runs[fault.target].current
         assert process is not None
         self._start(fault.target)
@@ -198,12 +200,12 @@ class ProcessFaults:
         link.strikes.append(strike)
 
     def forget_state(self, key: str) -> None:
-        """A person deletes the checkpoints of a replica that cannot go on from them."""
+        """Delete the checkpoints of a replica that cannot continue from them, as a person does."""
         self._lose("disk", key, self._runs[key])
 
     def _lose(self, kind: str, key: str, runs: Runs) -> None:
-        """The machine of a replica: power cut, disk lost, gone for good. With the first two go all
-        that share it: nodes of one host, between which a replica is moved.
+        """Strike the machine of a replica: power cut, disk lost, gone for good. The first two
+        strike all that share it: nodes of one host, between which a replica is moved.
         """
         runs.is_dead = runs.is_dead or kind == "dead"
         machine = self._machines.get(key)

@@ -1,5 +1,5 @@
-"""What somebody does to the logs who may not: forged records in boundary logs and control topics,
-blocks that are deleted or spoilt.
+"""Tampering with the logs by a process without the right to: forged records in boundary logs and
+control topics, blocks that are deleted or changed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Tampering:
         self._forge_fences(stream, last, now_ms)
 
     def _forge_control(self, stream: str, choice: int, last: int, now_ms: int) -> None:
-        """A process says in its own control topic what only the manager, or another process,
-        may say.
+        """Write into a process's own control topic what only the manager, or another process, may
+        write.
         """
         topics = [
             topic for topic, speaker in speakers(self._pipeline).items() if not speaker.is_manager
@@ -126,7 +126,7 @@ class Tampering:
         self._network.wake({at.topic})
 
     def say_again(self, target: str, now_ms: int) -> None:
-        """The last word of ``target`` as the primary of an epoch that is over is written again."""
+        """Repeat the last heartbeat of ``target`` as the primary of an epoch that is over."""
         service, _, label = target.partition("/")
         stage = label.partition(".")[0]
         at = TopicPartition(self._pipeline.topic_names.control(service, label), 0)
@@ -146,7 +146,7 @@ class Tampering:
                     return
 
     def _log_state(self, stream: str) -> LogState:
-        """Of a stream, from what there is of its log."""
+        """Return the state of a stream, from what is left of its log."""
         log = self._log.partition(TopicPartition(self._pipeline.topic_names.boundaries(stream), 0))
         log_state = LogState(self._pipeline.stream_writers(stream))
         for offset in range(log.start, log.end):

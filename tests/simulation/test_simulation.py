@@ -106,8 +106,8 @@ def test_of_every_scenario_it_is_known_when_it_has_happened() -> None:
 
 
 def test_a_row_is_either_looked_for_or_listed_as_out_of_reach() -> None:
-    """Those of the log state by what it can answer, those of a replica by the lines of the
-    table in its text.
+    """Rows of the log state are its possible answers, rows of a replica the lines of the table in
+    its text.
     """
     text = inspect.getsource(boundary_log)
     listed = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]

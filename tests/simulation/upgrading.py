@@ -21,7 +21,7 @@ NEWEST = 2
 
 
 def judge(run: Run, stream: str, answer: Buckets, blocks: ReadPart) -> tuple[list[str], Buckets]:
-    """(what is wrong, what readers get). ``answer``: of the first version."""
+    """Return what is wrong, and what readers get. ``answer``: of the first version."""
     writers = run.pipeline.stream_writers(stream)
     log = list(boundary_log(run, stream))
     found = versions.read(log, writers)

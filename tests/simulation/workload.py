@@ -21,14 +21,14 @@ Buckets = dict[int, list[Row]]
 BASE_MS = 1_000_000
 """Wall clock at the beginning of a run."""
 AHEAD_MS = 3_600_000
-"""So far in front of the clock are records that are too far in front of it."""
+"""Distance from the clock of records that are too far ahead of it, in ms."""
 KEYS = (0, 3, 7)
-"""Of two, three or four partitions of a topic no one has them all."""
+"""Keys of the records. No one of two, three or four partitions of a topic has them all."""
 FAR_BUCKETS = 8
 TIMED_BUCKETS = 8
 """After so many without a row nothing is left of the largest count that a key has here."""
 _VERSION_ADDS = 7_000
-"""What a version of a stage's function adds to each value that the one before makes."""
+"""Number that each version of a stage's function adds to the values of the previous one."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Sent:
     value: bytes | None
     row: Row | None
     key: bytes | None = None
-    """Of the record; nothing that is computed asks for it."""
+    """Key of the record, which no computation uses."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    """Those of its producer; nothing that is computed asks for them, either."""
+    """Headers of its producer, which no computation uses."""
 
 
 HEARTBEAT_LAG_MS = 40
@@ -54,7 +54,7 @@ apart: records are sent with this much jitter at most.
 
 
 def first_bucket(options: Options) -> int:
-    """The bucket of the first records."""
+    """Return the bucket of the first records."""
     return BASE_MS // options.bucket_ms + 1
 
 
@@ -64,7 +64,7 @@ def last_bucket(options: Options) -> int:
 
 
 def ends(options: Options, bucket: int) -> int:
-    """What becomes of the records of ``bucket`` is in buckets up to this one."""
+    """Return the last bucket that the records of ``bucket`` influence."""
     return (
         bucket
         + WINDOW_BUCKETS
@@ -81,12 +81,12 @@ def data_end_ms(options: Options) -> int:
 
 
 def topic_of(source: str) -> str:
-    """The input of a source, or of one of its shards."""
+    """Return the input topic of a source, or of one of its shards."""
     return f"in.{source.partition('.')[0]}"
 
 
 def records(options: Options) -> list[Sent]:
-    """What all producers send, by time."""
+    """Return what all producers send, by time."""
     rng, edges = (
         random.Random(f"{options.seed}/records"),
         random.Random(f"{options.seed}/edges of buckets"),
@@ -153,12 +153,14 @@ def _in_order(sent: list[Sent]) -> list[Sent]:
 
 
 def _key(number: int) -> bytes | None:
-    """Of the record with that number: some have none, some an empty one."""
+    """Return the key of the record with that number: some have none, some an empty one."""
     return {0: None, 1: b""}.get(number % 5, b"sent %d" % number)
 
 
 def _headers(number: int) -> tuple[tuple[str, bytes | None], ...]:
-    """Of the record with that number: some have none, some one that looks like the project's."""
+    """Return the headers of the record with that number: some have none, some one that looks like
+    the project's.
+    """
     return {
         0: (("trace", b"%d" % number), ("trace", b"again")),
         1: (("empty", None), ("Anabranch-Offset", b"7")),
@@ -199,7 +201,7 @@ def typed(values: tuple[object, ...]) -> Row:
 
 
 def row_of(value: bytes | None) -> Row | None:
-    """What a record says; None: it is hostile."""
+    """Parse a record; None if it is hostile."""
     try:
         fields = json.loads(value or b"")
         event_time_ms, ident, key, v = (fields[name] for name in ("time", "id", "key", "v"))
@@ -213,12 +215,12 @@ def row_of(value: bytes | None) -> Row | None:
 
 
 def bucket_of(event_time_ms: int, width_ms: int) -> int:
-    """The bucket of a time: the upper bound is in it."""
+    """Return the bucket of a time, which includes its upper bound."""
     return (event_time_ms + width_ms - 1) // width_ms
 
 
 def source_buckets(options: Options, sent: list[Sent], source: str) -> Buckets:
-    """The stream of a source that loses nothing and meets nothing late."""
+    """Return the stream of a source that loses nothing and has no late records."""
     found: defaultdict[int, list[Row]] = defaultdict(list)
     for each in sent:
         if each.source == source and each.row is not None:
@@ -227,37 +229,39 @@ def source_buckets(options: Options, sent: list[Sent], source: str) -> Buckets:
 
 
 def mapped(row: Row) -> Row:
-    """What ``map`` makes of a row."""
+    """Return the result of ``map`` for a row."""
     return row[0], row[1], row[2], 2 * row[3] + 1
 
 
 def moved(row: Row, width_ms: int) -> Row:
-    """What ``later`` makes of a row: the same, a bucket later."""
+    """Return the result of ``later`` for a row: the same, a bucket later."""
     return row[0] + width_ms, row[1], row[2], row[3]
 
 
 def window_end(bucket: int) -> int:
-    """The last bucket of the long window of ``bucket``."""
+    """Return the last bucket of the long window of ``bucket``."""
     return -(-bucket // FAR_BUCKETS) * FAR_BUCKETS
 
 
 def far(row: Row, width_ms: int) -> Row:
-    """What ``far`` makes of a row: the same, at the end of its long window."""
+    """Return the result of ``far`` for a row: the same, at the end of its long window."""
     return window_end(bucket_of(row[0], width_ms)) * width_ms, row[1], row[2], row[3]
 
 
 def result_row(bucket: int, width_ms: int, key: int, total: int) -> Row:
-    """The result of a window that ends with ``bucket``."""
+    """Return the result of a window that ends with ``bucket``."""
     return bucket * width_ms, -bucket, key, 1_000 + total
 
 
 def of_version(row: Row, version: int) -> Row:
-    """What a version of the function makes where the first one makes ``row``."""
+    """Return the row that a version of the function computes where the first one computes
+    ``row``.
+    """
     return row[0], row[1], row[2], row[3] + version_adds(version)
 
 
 def version_adds(version: int) -> int:
-    """What a version of the function adds to each value of the first one."""
+    """Return what a version of the function adds to each value of the first one."""
     return _VERSION_ADDS * (version - 1)
 
 
@@ -267,7 +271,7 @@ def is_window(row: Row) -> bool:
 
 
 def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
-    """A stage, computed from whole buckets."""
+    """Compute a stage from whole buckets."""
     if operator == "map":
         return {bucket: sorted(map(mapped, rows)) for bucket, rows in data.items()}
     if operator == "later":

@@ -101,7 +101,7 @@ BUILDERS: Final[dict[str, Callable[[ServiceSettings, ServiceContext], Service]]]
 
 @dataclass(frozen=True)
 class Run:
-    """What is left of a run, for the checkers."""
+    """Remains of a run, for the checkers."""
 
     options: Options
     faults: list[Fault]
@@ -114,7 +114,7 @@ class Run:
     trimmed: dict[tuple[str, int, int], Record]
     """Blocks that were deleted, by (topic, partition, offset): the checkers read them still."""
     unexpected: list[str]
-    """What was seen to be wrong on the way, each with the checker that tells it."""
+    """Errors that were seen during the run, each with the checker that reports it."""
     is_complete: bool
     ended_ms: int
     steps: int
@@ -130,7 +130,7 @@ class _Logger:
         self._world.history.reached(f"log {event}")
 
     def bind(self, **_facts: object) -> _Logger:
-        """A logger of a part of the process."""
+        """Return a logger for a part of the process."""
         return self
 
     debug = _take
@@ -138,8 +138,8 @@ class _Logger:
     warning = _take
 
     def error(self, event: str, **facts: object) -> None:
-        """An alarm is for people: none is due here, but where results are too large, or
-        replicas were made to disagree.
+        """Note an alarm as an error: none is due here, except for results that are too large, or
+        replicas that were made to disagree.
         """
         self._world.history.reached(f"log {event}")
         if event == "seller_wrong" and self._world.options.spoils:
@@ -196,7 +196,7 @@ class World:
         )
         self._closed: dict[tuple[str, str], int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
-        """Of each writer the newest epoch, whether its record is trimmed since or not."""
+        """Newest epoch of each writer, whether its record was trimmed since or not."""
         self._resharding = Resharding(
             options, self.runs, self._epochs, self.scheduler, self.history, self.start
         )
@@ -317,8 +317,8 @@ class World:
         )
 
     def _is_all_shown(self) -> bool:
-        """An input never comes back: every bucket of which the others have something was
-        shown, tentatively (AV5: the others are not waited for).
+        """Return whether, of an input that never comes back, every bucket of which the others have
+        something was shown as tentative (AV5: the others are not waited for).
         """
         others = [
             each.row[0]
@@ -405,7 +405,7 @@ class World:
     # ---------------------------------------------------------------- processes
 
     def start(self, key: str, delay_ms: int = 0, strikes: Sequence[Strike] = ()) -> None:
-        """A new run of a service. Older ones that are alive stay so. ``strikes``: what
+        """Start a new run of a service. Older ones that are alive stay so. ``strikes``: what
         befalls it.
         """
         runs = self.runs[key]
@@ -444,8 +444,8 @@ class World:
             self.unexpected.append(complaint)
 
     def _live(self, process: Process, port: Port, clock: SimulatedClock) -> None:
-        """The life of a run, and what its supervisor does about its end, also if it was
-        killed before it began.
+        """Run a service to its end, and do what its supervisor does then, also if it was killed
+        before it began.
         """
         self.history.add(self.scheduler.now_ms, process.name, "start")
         how = "killed"
@@ -473,7 +473,7 @@ class World:
     def _excuse(
         self, error: Exception, process: Process, port: Port, service: Service | None
     ) -> None:
-        """A process ended: of something that befell it, or wrongly."""
+        """Judge whether the end of a process follows from something that befell it."""
         now_ms = self.scheduler.now_ms
         others = [
             life
@@ -564,7 +564,7 @@ class World:
             self.start(key)
 
     def _context(self, process: Process, port: Port, clock: SimulatedClock) -> ServiceContext:
-        """What the service of ``process`` is built from."""
+        """Return the context of the service of ``process``."""
         service, name = process.key.split("/")
         token = hash_of(self.options.seed, process.name)
         settings = ServiceSettings.model_construct(
@@ -696,7 +696,7 @@ class World:
             self.scheduler.at(now_ms + delay_ms, lambda: self._repeat(spoken))
 
     def _repeat(self, spoken: list[tuple[TopicPartition, Record]]) -> None:
-        """Processes of an earlier life, which are stopped late, go on with their heartbeats."""
+        """Repeat the heartbeats of processes of an earlier life, which are stopped late."""
         for at, record in spoken:
             self.log.partition(at).append(record)
         self.network.wake({at.topic for at, _ in spoken})
@@ -718,7 +718,7 @@ class World:
             self.scheduler.at(until_ms, lambda: self.index.cut_off(cut=False))
 
     def _elect(self, at: TopicPartition) -> None:
-        """The partition has a leader again."""
+        """Give the partition a leader again."""
         self.log.leaderless.discard(at)
         self.network.wake({at.topic})
 
@@ -754,7 +754,7 @@ class World:
             self._tampering.lose_all_blocks(fault.target)
 
     def _say_again(self, target: str, until_ms: int) -> None:
-        """What ``target`` said as a primary before comes once more, again and again."""
+        """Repeat the former heartbeats of ``target`` as a primary, again and again."""
         self._tampering.say_again(target, workload.BASE_MS + self.scheduler.now_ms)
         again_ms = self.scheduler.now_ms + _SAY_AGAIN_MS
         if again_ms < until_ms:
@@ -790,8 +790,8 @@ class World:
             )
 
     def _begin_anew(self, key: str, version: int) -> None:
-        """A person makes a replica begin that cannot go on from its state: by the command for it,
-        or, in half of the seeds, by deleting the checkpoints.
+        """Make a replica begin that cannot continue from its state, as a person does: by the
+        command for it, or, in half of the seeds, by deleting the checkpoints.
         """
         if self.options.seed % 4 == 1:
             self._process_faults.forget_state(key)
@@ -805,7 +805,7 @@ class World:
         )
 
     def _give_up_missing(self, source: str) -> None:
-        """An operator gives up what retention has deleted, where that was not read before."""
+        """Give up, as an operator, what retention has deleted unread."""
         operating.give_up_missing(
             self.network,
             Port(self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms)),
@@ -816,7 +816,7 @@ class World:
         )
 
     def _operate(self, source: str) -> None:
-        """An operator gives up what ``source`` owes; then it comes back."""
+        """Give up what ``source`` owes, as an operator; then let it come back."""
         port = Port(
             self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms)
         )
@@ -838,7 +838,7 @@ class World:
 
 
 def keys(options: Options) -> list[str]:
-    """The services of a run: ``service/name``."""
+    """Return the services of a run: ``service/name``."""
     found = [f"ingestion/{stream}" for stream in options.streams]
     found += [
         f"processing/{stage.name}.{replica}"
@@ -857,5 +857,5 @@ def keys(options: Options) -> list[str]:
 
 
 def hash_of(seed: int, name: str) -> int:
-    """A number for a name, the same in every process of Python."""
+    """Return a number for a name, the same in every process of Python."""
     return random.Random(f"{seed}/{name}").getrandbits(32)
