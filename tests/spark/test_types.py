@@ -17,7 +17,7 @@ import pytest
 
 from anabranch.codec.avro_encoding import AvroEncoder
 from anabranch.codec.avro_records import AvroDecoder
-from anabranch.codec.edge import Decoder, Encoder
+from anabranch.codec.edge import Decoder, Encoder, Key
 from anabranch.codec.record_schema import from_avro
 from anabranch.pipeline.file import load
 from harness.stage_processes import StageProcess
@@ -146,7 +146,7 @@ def test_a_stage_sees_the_types_and_outputs_have_them(
     results = pa.concat_tables(tables).sort_by([("event_time", "ascending")])
     wanted = [expected(row) for bucket in (1, 2) for row in reversed(rows(bucket))]
     columns = results.drop_columns(["event_time"])
-    encoder = Encoder(columns.schema, "json", ["at", "counts"])
+    encoder = Encoder(columns.schema, "json", Key(["at", "counts"]))
     keys, values = encoder.keys(columns), encoder.values(columns)
     assert [json.loads(value) for value in values] == [as_json(row) for row in wanted]
     assert [json.loads(key or b"") for key in keys] == [

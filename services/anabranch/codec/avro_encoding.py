@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from anabranch.codec.avro_writing import writer_of
 from anabranch.codec.columns import micros, stored
 from anabranch.codec.field_types import LOGICAL, NAME, Field
 from anabranch.codec.logical_types import PRECISION_MAX
+from anabranch.codec.subject_names import record_name
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 
 
@@ -35,7 +35,7 @@ class AvroEncoder:
                 f" {', '.join(columns.names) or 'none'}"
             )
         self._fields = [_field(column, column.name) for column in columns]
-        record = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        record = record_name(name)
         self.avro: dict[str, Any] = {
             "type": "record",
             "name": record,

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
 from anabranch.codec.formats import FORMATS, Register
 from anabranch.codec.framing import SchemaOf, framed
 from anabranch.codec.guards import Rejected, admit
-from anabranch.codec.json_records import ExtraFields, JsonEncoder
+from anabranch.codec.json_records import ExtraFields
 from anabranch.codec.record_schema import RecordSchema
+from anabranch.codec.subject_names import record_name
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -93,14 +95,29 @@ class Decoder:
         return Decoded(table, rows, both, size_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What becomes the key of an output's records."""
+
+    columns: Sequence[str] = ()
+    """Names of the columns; none: records have no key."""
+    format: str = "json"
+    """How it is written, one of ``FORMATS``."""
+    register: Register | None = None
+    """Asks the schema registry, once; None: there is none."""
+
+
+_NO_KEY: Final = Key()
+
+
 class Encoder:
     """Encodes rows for an output topic: ``columns`` make the value, those named in ``key`` the key
-    as a compact JSON object.
+    in its own format.
 
     Args:
         columns: What becomes the value; ``event_time`` only if it is among them.
         format: Of the value, one of ``FORMATS``.
-        key: Columns of the key; without any, records have no key.
+        key: What becomes the key. Its record is named after ``name``.
         name: Of the record, for formats in which it has one.
         register: Asks the schema registry, once; None: there is none.
 
@@ -113,19 +130,25 @@ class Encoder:
         self,
         columns: pa.Schema,
         format: str,  # noqa: A002
-        key: Sequence[str] = (),
+        key: Key = _NO_KEY,
         *,
         name: str = "record",
         register: Register | None = None,
     ) -> None:
-        missing = [column for column in key if column not in columns.names]
+        missing = [column for column in key.columns if column not in columns.names]
         if missing:
             raise ConfigurationError(
                 f"key column {missing[0]} is not a column of the output; there are"
                 f" {', '.join(columns.names)}"
             )
         self._keys = (
-            JsonEncoder(pa.schema([columns.field(column) for column in key])) if key else None
+            FORMATS[key.format].encoder(
+                pa.schema([columns.field(column) for column in key.columns]),
+                record_name(name, "key"),
+                key.register,
+            )
+            if key.columns
+            else None
         )
         self._values = FORMATS[format].encoder(columns, name, register)
 

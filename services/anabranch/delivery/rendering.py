@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort
-from anabranch.codec.edge import Encoder
+from anabranch.codec.edge import Encoder, Key
 from anabranch.codec.live_records import (
     EVENT_TIME_HEADER,
     ID_HEADER,
@@ -21,6 +21,7 @@ from anabranch.codec.live_records import (
     ORIGIN_HEADER,
 )
 from anabranch.codec.rejected_rows import BEGINNING, DIGEST, SIZE, are_notices
+from anabranch.codec.subject_names import subject_of
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.delivery.rejected import notice_headers, rejected_bytes
 from anabranch.pipeline.model import Sink
@@ -111,16 +112,19 @@ class Renderer:
         registry: SchemaRegistry | None = None,
         shard: Shard = ALONE,
     ) -> None:
-        """Keep the arguments. ``origin`` is named by every record; ``registry`` gets the values'
-        schemas; only records of ``shard``'s partitions are rendered.
+        """Keep the arguments. ``origin`` is named by every record; ``registry`` gets the schemas of
+        values and keys; only records of ``shard``'s partitions are rendered.
         """
         self._name = name
         self.origin = origin
         self._is_own = None if shard.count == 1 else [shard.has(p) for p in range(partitions)]
         self._sink = sink
-        # The subject is named as the serializers of other tools name it.
-        subject = f"{sink.topic}-value"
-        self._register = None if registry is None else partial(registry.register, subject)
+        self._register = register_key = None
+        if registry is not None:
+            subject = partial(subject_of, sink.subject, sink.topic, name)
+            self._register = partial(registry.register, subject("value"))
+            register_key = partial(registry.register, subject("key"))
+        self._key = Key(sink.key, sink.key_format, register_key)
         self.topic, self.partitions = sink.topic, partitions
         self._partitioner = Partitioner(partitions)
         self._columns: pa.Schema | None = None
@@ -144,7 +148,7 @@ class Renderer:
             self._encoder = Encoder(
                 columns.schema,
                 self._sink.format,
-                self._sink.key,
+                self._key,
                 name=self._name,
                 register=self._register,
             )

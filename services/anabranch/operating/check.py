@@ -24,7 +24,7 @@ from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.progress import Progress, printed, unwatched
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
-from anabranch.codec.edge import Encoder
+from anabranch.codec.edge import Encoder, Key
 from anabranch.pipeline.file import load
 from anabranch.pipeline.offer_columns import not_as_stated, offered_inputs
 from anabranch.pipeline.source_columns import source_schema
@@ -166,7 +166,7 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
             if sink is None:
                 continue
             try:
-                Encoder(columns, sink.format, sink.key, name=name)
+                Encoder(columns, sink.format, Key(sink.key, sink.key_format), name=name)
             except ConfigurationError as error:
                 found.append(f"output {name}.{which}: {error}")
     return found

@@ -164,8 +164,9 @@ class _PipelineReader(Document):
         bound = self._bindings(top, sections, bucket_ms, named_clusters)
         publish_ms, publish_records = published(self, top.get("publish", {}), sections["stages"])
         registry = self._registry(top.get("schema_registry"))
+        has_registry = registry is not None
         sources = {
-            key: read_source(self, self._uses, key, value, has_registry="schema_registry" in top)
+            key: read_source(self, self._uses, key, value, has_registry=has_registry)
             for key, value in sections["sources"].items()
         }
         records = {name: source.rows for name, source in sources.items() if source is not None}
@@ -186,7 +187,7 @@ class _PipelineReader(Document):
         check_uses(self, top, stages, federated)
         nodes = read_nodes(self, top.get("nodes", {}), stages)
         outputs = {
-            key: read_output(self, self._uses, key, value, sections)
+            key: read_output(self, self._uses, key, value, sections, has_registry=has_registry)
             for key, value in sections["outputs"].items()
         }
         check_output_shards(self, outputs)

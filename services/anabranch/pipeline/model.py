@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from anabranch.codec.change_schema import change_schema
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
+from anabranch.codec.subject_names import Strategy
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.protocol.control.placement import PlacedStage, Places, place
 from anabranch.protocol.edge.handover import SourceStream
@@ -381,6 +382,10 @@ class Sink(_Model):
     """Format of the records, one of ``codec.formats.FORMATS``."""
     key: list[str] = []
     """Columns of the record key; empty: records have no key."""
+    key_format: str = "json"
+    """Format of the keys, one of ``codec.formats.FORMATS``."""
+    subject: Strategy = "topic"
+    """Naming of the subjects of its schemas in the schema registry."""
     partitions: int | None = None
     """Number of partitions; None: as the topic has, or the pipeline's number when it is created."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from anabranch.codec.formats import FORMATS
+from anabranch.codec.subject_names import STRATEGIES, Strategy
 from anabranch.pipeline.document import MISSING, Document, Place, guess, words
 from anabranch.pipeline.model import LiveSink, Output, Sink
 from anabranch.pipeline.shard_checks import numbers_of_shards
@@ -12,7 +13,7 @@ from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol import limits
 
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards")
-_SINK_KEYS: Final = ("topic", "format", "key", "partitions")
+_SINK_KEYS: Final = ("topic", "format", "key", "key_format", "subject", "partitions")
 _LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
 
 
@@ -22,9 +23,11 @@ def read_output(
     name: str,
     value: object,
     sections: dict[str, dict[str, Any]],
+    *,
+    has_registry: bool,
 ) -> Output | None:
     """Return the output ``name``; None: it has mistakes that leave no output. ``sections``: the
-    file's sections, by name.
+    file's sections, by name; ``has_registry``: it names a schema registry.
     """
     at: Place = ("outputs", name)
     raw = document.mapping(value, at, _OUTPUT_KEYS)
@@ -46,6 +49,9 @@ def read_output(
     if corrected.topic:
         uses.topic(f"{corrected.topic}.rejected", (*at, "corrected", "topic"))
     live = _live(document, uses, raw["live"], (*at, "live"), corrected) if "live" in raw else None
+    for which, sink in (("corrected", corrected), ("live", live)):
+        if sink is not None and isinstance(raw[which], dict):
+            _check_schemas(document, raw[which], (*at, which), sink, has_registry=has_registry)
     numbers = numbers_of_shards(document, raw.get("shards", 1), (*at, "shards"), "output")
     if corrected.partitions is not None and max(numbers) > corrected.partitions:
         document.mistake(
@@ -75,9 +81,9 @@ def _live(
             (*at, "upsert"),
             "an upsert view holds one value per key; name the columns of the key, key: [COLUMN]",
         )
-    return LiveSink(
-        topic=sink.topic, format=sink.format, key=key, partitions=sink.partitions, upsert=upsert
-    )
+    key_format = sink.key_format if "key_format" in raw or "key" in raw else corrected.key_format
+    made = {**sink.model_dump(), "key": key, "key_format": key_format}
+    return LiveSink(**made, upsert=upsert)
 
 
 def _sink(
@@ -95,17 +101,38 @@ def _sink(
         else []
     )
     partitions = raw.get("partitions")
-    format_ = document.choice(raw.get("format", "json"), (*at, "format"), tuple(FORMATS))
-    if not FORMATS[format_].is_written:
-        able = words([name for name, each in FORMATS.items() if each.is_written])
-        document.mistake((*at, "format"), f"format {format_} is only for sources; use {able}")
+    subject = document.choice(raw.get("subject", "topic"), (*at, "subject"), STRATEGIES)
     return Sink(
         topic=topic,
-        format=format_,
+        format=_written(document, raw.get("format", "json"), (*at, "format")),
         key=[column for column, _ in keys],
+        key_format=_written(document, raw.get("key_format", "json"), (*at, "key_format")),
+        subject=cast("Strategy", subject),
         partitions=(
             None
             if partitions is None
             else document.integer(partitions, (*at, "partitions"), 1, limits.PARTITIONS_MAX)
         ),
     )
+
+
+def _check_schemas(
+    document: Document, raw: dict[str, Any], at: Place, sink: Sink, *, has_registry: bool
+) -> None:
+    """Report keys of ``sink`` that have no effect."""
+    if "subject" in raw and not has_registry:
+        document.mistake(
+            (*at, "subject"),
+            "names schemas in a registry; write schema_registry: URL at the top of the file",
+        )
+    if "key_format" in raw and not sink.key:
+        document.mistake((*at, "key_format"), "there is no key; name its columns, key: [COLUMN]")
+
+
+def _written(document: Document, value: object, at: Place) -> str:
+    """Return the format that ``value`` names, which outputs must have."""
+    found = document.choice(value, at, tuple(FORMATS))
+    if not FORMATS[found].is_written:
+        able = words([name for name, each in FORMATS.items() if each.is_written])
+        document.mistake(at, f"format {found} is only for sources; use {able}")
+    return found

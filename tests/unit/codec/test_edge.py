@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from anabranch.codec.edge import Decoder, Encoder
+from anabranch.codec.edge import Decoder, Encoder, Key
 from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
@@ -50,12 +50,12 @@ def test_all_values_or_the_places_of_those_that_are_rows(kind: str) -> None:
 
 
 def test_a_key_is_a_compact_object_of_its_columns() -> None:
-    encoder = Encoder(TABLE.schema, "json", ["s", "a"])
+    encoder = Encoder(TABLE.schema, "json", Key(["s", "a"]))
     assert (encoder.keys(TABLE)[0], encoder.values(TABLE)[0]) == (
         b'{"s":"x","a":1}',
         b'{"a":1,"s":"x"}',
     )
-    keys = Encoder(TABLE.schema, "avro", ["a"]).keys(TABLE)
+    keys = Encoder(TABLE.schema, "avro", Key(["a"])).keys(TABLE)
     assert keys == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
     assert Encoder(TABLE.schema, "avro").keys(TABLE) == [None, None, None]
 
@@ -86,7 +86,7 @@ def test_a_key_column_that_is_not_there_is_rejected() -> None:
     with pytest.raises(
         ConfigurationError, match="key column b is not a column of the output; there are a, s"
     ):
-        Encoder(TABLE.schema, "json", ["a", "b"])
+        Encoder(TABLE.schema, "json", Key(["a", "b"]))
 
 
 def test_the_schema_id_may_stand_in_a_header_and_others_are_not_disturbed() -> None:
@@ -113,3 +113,17 @@ def test_the_schema_id_may_stand_in_a_header_and_others_are_not_disturbed() -> N
     all_good = decoder.decode([first[5:], second[5:]], [first[:5], second[:5]])
     assert (all_good.table.num_rows, all_good.rejected) == (2, [])
     assert Decoder(RECORD, "json").decode([b'{"a":1,"s":"x"}'], [b"\0\0\0\0\x09"]).rows is None
+
+
+def test_a_key_has_a_format_and_a_schema_of_its_own() -> None:
+    schemas: list[str] = []
+
+    def register(schema: str) -> int:
+        schemas.append(schema)
+        return len(schemas) + 8
+
+    encoder = Encoder(TABLE.schema, "json", Key(["a"], "avro", register), name="o-1")
+    assert encoder.keys(TABLE) == [b"\0\0\0\0\x09" + body for body in (b"\2", b"\4", b"\6")]
+    (schema,) = map(json.loads, schemas)
+    assert (schema["name"], [field["name"] for field in schema["fields"]]) == ("o_1_key", ["a"])
+    assert encoder.values(TABLE)[0] == b'{"a":1,"s":"x"}'

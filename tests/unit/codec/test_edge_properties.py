@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.blocks import canonical_sort, decode_block, digest, encode_block
-from anabranch.codec.edge import Decoder, Encoder
+from anabranch.codec.edge import Decoder, Encoder, Key
 from anabranch.codec.field_types import FLOAT_MAX, KINDS, Field
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import RecordRejected
@@ -392,7 +392,7 @@ def test_what_is_encoded_decodes_to_the_same(
         registered.append(schema)
         return 1
 
-    encoder = Encoder(table.schema, kind, ["c0"], register=register)
+    encoder = Encoder(table.schema, kind, Key(["c0"]), register=register)
     keys, values = encoder.keys(table), encoder.values(table)
     as_written = from_avro(json.loads(registered[0]), "r") if registered else record
     found = Decoder(as_written, kind).decode(values)

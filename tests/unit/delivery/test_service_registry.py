@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 import fastavro
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from anabranch.adapters.connect import schema_registry
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -123,3 +126,43 @@ def test_a_schema_that_the_registry_rejects_ends_the_process(server: RegistrySer
     with pytest.raises(ConfigurationError, match="Incompatible schema"):
         process.step()
     process.stop()
+
+
+@pytest.mark.parametrize(
+    ("subject", "subjects"),
+    [
+        ("topic", {"p.out-key", "p.out-value"}),
+        ("record", {"out", "out_key"}),
+        ("topic_record", {"p.out-out", "p.out-out_key"}),
+    ],
+)
+def test_keys_are_registered_and_subjects_are_named_as_asked(
+    server: RegistryServer, subject: str, subjects: set[str]
+) -> None:
+    """Confluent's own deserializer reads key and value."""
+    world = World(server)
+    output = world.pipeline.outputs["out"]
+    more = {"key_format": "avro", "subject": subject}
+    corrected = output.corrected.model_copy(update=more)
+    made = {"out": output.model_copy(update={"corrected": corrected})}
+    world.pipeline = world.pipeline.model_copy(update={"outputs": made})
+    world.replica.close_buckets(1, {1: rows(1, 5)})
+    process = world.process()
+    for _ in range(5):
+        process.step()
+    process.stop()
+    assert set(server.subjects) == subjects
+    read = AvroDeserializer(SchemaRegistryClient({"url": server.url}))
+    both = [
+        (
+            read(key, SerializationContext("p.out", MessageField.KEY)),
+            read(value, SerializationContext("p.out", MessageField.VALUE)),
+        )
+        for chunk in sources.everything(world.log, "p.out", 2)
+        for key, value in zip(chunk.keys, chunk.values, strict=True)
+        if value
+    ]
+    assert len(both) == 5
+    for key, value in both:
+        assert list(key) == corrected.key
+        assert key.items() <= value.items()

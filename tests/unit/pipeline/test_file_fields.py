@@ -122,3 +122,35 @@ def test_a_key_of_such_a_format_needs_a_registry_too(folder: Path) -> None:
     assert "sources.readings.columns.k.format: format protobuf needs the registry" in wrong
     named = "schema_registry: http://registry:8081\n" + text
     assert loaded(folder, named).sources["readings"].columns[0].format == "protobuf"
+
+
+def test_keys_have_a_format_and_schemas_have_subjects(folder: Path) -> None:
+    sinks = "corrected: {topic: t, key: [vid], key_format: avro, subject: record}, live: {topic: l}"
+    text = JSON.replace("corrected: {topic: t}", sinks)
+    assert text != JSON
+    output = loaded(folder, "schema_registry: http://registry:8081\n" + text).outputs["out"]
+    assert (output.corrected.key_format, output.corrected.subject) == ("avro", "record")
+    assert output.live is not None
+    assert (output.live.key, output.live.key_format, output.live.subject) == (
+        ["vid"],
+        "avro",
+        "topic",
+    )
+    (wrong,) = mistakes(folder, text)
+    assert "outputs.out.corrected.subject: names schemas in a registry" in wrong
+    for other in ("key: [vid]", "key_format: json"):
+        own = text.replace("live: {topic: l", f"live: {{topic: l, {other}")
+        output = loaded(folder, "schema_registry: http://registry:8081\n" + own).outputs["out"]
+        assert output.live is not None
+        assert output.live.key_format == "json"
+
+
+def test_a_format_of_no_key_is_a_mistake(folder: Path) -> None:
+    text = JSON.replace("corrected: {topic: t}", "corrected: {topic: t, key_format: avro}")
+    (wrong,) = mistakes(folder, text)
+    assert "outputs.out.corrected.key_format: there is no key" in wrong
+    text = JSON.replace("{topic: t}", "{topic: t, key: [vid], key_format: protobuf}")
+    (wrong,) = mistakes(folder, text)
+    assert "corrected.key_format: format protobuf is only for sources" in wrong
+    text = JSON.replace("{topic: t}", "{topic: t, subject: topics}")
+    assert "subject: 'topics' is not known" in mistakes(folder, text)[0]
