@@ -165,7 +165,7 @@ class AvroDecoder:
         return table if rows.good.all() else table.filter(pa.array(rows.good)), rows.good
 
     def _singly(self, version: _Version, values: Sequence[bytes], headers: Any) -> tuple[Any, Any]:
-        """As ``_bulk``, where fields are nested."""
+        """Decode the values one by one, where fields are nested. Returns what ``_bulk`` returns."""
         good = np.zeros(len(values), dtype=np.bool_)
         found = []
         for index, (value, at) in enumerate(zip(values, headers.tolist(), strict=True)):

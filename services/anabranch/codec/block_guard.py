@@ -129,7 +129,9 @@ def _message(value: bytes, at: int) -> tuple[int, int, int, int]:
 
 
 def _field(value: bytes, table: int, which: int) -> int:
-    """Where field ``which`` of the flat buffer's table at ``table`` is; 0: it has its default."""
+    """Return the position of field ``which`` of the flat buffer's table at ``table``; 0 if the
+    field has its default.
+    """
     layout = table - int(struct.unpack_from("<i", value, table)[0])
     if layout < 0:
         raise RemoteProtocolError("a block is a torn Arrow stream")

@@ -80,7 +80,7 @@ class BlockHeaders:
     """The next segment of the block is the record of the attempt with the next number."""
 
     def encode(self) -> list[tuple[str, bytes]]:
-        """As Kafka headers: one, packed, since every header costs a reader time."""
+        """Return the Kafka headers: one, packed, since every header costs a reader time."""
         return [
             (
                 "c" if self.is_continued else "b",

@@ -65,7 +65,7 @@ class AvroRecord:
     version: int
     avro: dict[str, Any]
     parsed: Any
-    """As fastavro writes it."""
+    """Schema in the form that fastavro writes."""
     fingerprint: bytes
     """CRC-64 of the canonical form, 8 bytes as in the single-object header."""
     read: WireRead
@@ -74,7 +74,7 @@ class AvroRecord:
 
 @dataclass(frozen=True, slots=True)
 class TopicKind:
-    """What is the same for all topics of a kind."""
+    """Properties that all topics of a kind have in common."""
 
     kind: str
     description: str
@@ -122,7 +122,7 @@ def schemas_folder() -> Path:
 
 
 def records_folder() -> Path:
-    """Where the records are."""
+    """Return the folder of the records' schemas."""
     return schemas_folder() / "records"
 
 

@@ -26,7 +26,8 @@ class ChangeSchema:
     """Schemas of a table's change events."""
 
     envelope: RecordSchema
-    """What is read of each value: ``before``, ``after``, ``op``, and of ``source`` the time."""
+    """Schema that is read of each value: ``before``, ``after``, ``op``, and of ``source`` the time.
+    """
     rows: RecordSchema
     """Columns of a row, and ``op``."""
     has_time: bool

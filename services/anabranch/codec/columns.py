@@ -156,6 +156,6 @@ def _inside(column: pa.Array, inner: pa.Array) -> pa.Array:
 
 
 def _ranges(column: pa.Array) -> list[tuple[int, int]]:
-    """From where to where the items of each list are in ``_inside``."""
+    """Return the ranges of each list's items in ``_inside``, as (first, after the last)."""
     offsets = column.offsets.to_numpy()
     return list(pairwise((offsets - offsets[0]).tolist()))

@@ -45,7 +45,7 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _TEXTS: Final = frozenset({"text", "reason"})
-"""For people: cut to fit. All other texts are names."""
+"""Fields whose texts are for people, and are cut to fit. All other texts are names."""
 
 
 def encode(entry: ControlRecord) -> bytes:

@@ -33,7 +33,7 @@ class Decoded:
     rejected: Rejected
     """(index, why) of each value that cannot be used, ascending."""
     size_bytes: int
-    """Of all values."""
+    """Total size of the values, in bytes."""
 
 
 class Decoder:

@@ -40,8 +40,8 @@ FEDERATION_ITEMS_MAX: Final = 1_000
 """Items of all lists in such a record: tasks, or findings."""
 
 CATALOG_BYTES_MAX: Final = 512 * 1024
-"""What a participant publishes of one pipeline: room for the columns of a hundred streams, and
-below the ``max.message.bytes`` of a catalog.
+"""Maximum size of a participant's catalog entry for one pipeline, in bytes: room for the columns of
+a hundred streams, and below the ``max.message.bytes`` of a catalog.
 """
 
 CATALOG_ITEMS_MAX: Final = 4_096
@@ -77,11 +77,11 @@ _NAMES: Final = {kind: name for name, kind in KINDS.items()}
 _KEY: Final = "published_key"
 _ENTRY: Final = "catalog_entry"
 _CONTRACTS: Final = frozenset(KINDS.keys() - {_ENTRY})
-"""Those whose limits are ``FEDERATION_BYTES_MAX`` and ``FEDERATION_ITEMS_MAX``."""
+"""Kinds of records whose limits are ``FEDERATION_BYTES_MAX`` and ``FEDERATION_ITEMS_MAX``."""
 
 
 class Signed(NamedTuple):
-    """What a record says, and the signature under it, which nobody has verified yet."""
+    """Statement of a record with its signature, which is not verified yet."""
 
     statement: Any
     """One of the kinds above."""
@@ -121,7 +121,7 @@ def decode(value: bytes | None) -> Signed:
 
 
 def decode_catalog(value: bytes | None) -> Signed:
-    """What a participant says in its catalog.
+    """Decode a participant's catalog entry.
 
     Raises:
         RemoteProtocolError: as of ``decode``.
@@ -181,7 +181,7 @@ def _built(kind: Any, fields: tuple[Any, ...]) -> Any:
 
 
 def _builder(hint: Any) -> Callable[[Any], Any]:
-    """What makes a value of this type of what the schema gives."""
+    """Return the function that converts a decoded value to this type."""
     if get_origin(hint) is tuple:
         item = _builder(get_args(hint)[0])
         return lambda found: tuple(item(each) for each in found)

@@ -23,9 +23,9 @@ RELATIVE_TOLERANCE: Final = 1e-9
 anybody means.
 """
 ABSOLUTE_TOLERANCE: Final = 1e-9
-"""For sums that cancel out to about nothing."""
+"""Absolute tolerance, for sums that cancel out to about nothing."""
 _SINGLE_TOLERANCE: Final = 1e-4
-"""Of columns of single precision, both."""
+"""Tolerance, relative and absolute, of columns of single precision."""
 
 
 def _largest(mine: _Floats, other: _Floats) -> float:
@@ -45,8 +45,9 @@ def float_columns(schema: pa.Schema) -> list[str]:
 
 
 def float_difference(one: pa.Table, two: pa.Table) -> str:
-    """What differs beyond the tolerance, in words that name a column, how many rows, and how much,
-    but no value: they go into a log, and the rows are the users'. Empty: nothing does.
+    """Return the differences beyond the tolerance in words, or an empty text. They name a column,
+    the number of rows and the difference, but no value: they go into a log, and the rows are the
+    users'.
 
     Both tables have the same number of rows, equal in all other columns.
     """

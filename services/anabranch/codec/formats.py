@@ -45,8 +45,8 @@ class ValueEncoder(Protocol):
 
 
 class Format(Protocol):
-    """What makes codecs. One that takes no part in a registry ignores ``schema_of`` and
-    ``register``; None: there is no registry.
+    """Factory of one format's codecs. A format without schemas in a registry ignores ``schema_of``
+    and ``register``, which are None where there is no registry.
     """
 
     @property
@@ -68,7 +68,7 @@ class Format(Protocol):
     def decoder(
         self, record: RecordSchema, extra_fields: ExtraFields, schema_of: SchemaOf | None, /
     ) -> ValueDecoder:
-        """Of the values of a source.
+        """Return the decoder of a source's values.
 
         Raises:
             ConfigurationError: an older version of the record cannot be read as the newest, or
@@ -76,7 +76,7 @@ class Format(Protocol):
         """
 
     def encoder(self, columns: pa.Schema, name: str, register: Register | None, /) -> ValueEncoder:
-        """Of the values of the output ``name``.
+        """Return the encoder of the values of the output ``name``.
 
         Raises:
             ConfigurationError: a column has a name or type that the format does not have, or the

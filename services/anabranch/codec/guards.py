@@ -23,14 +23,14 @@ Rejected = list[tuple[int, RecordRejected]]
 
 
 class Admission(NamedTuple):
-    """What may be decoded of some values."""
+    """Values that may be decoded, and the rejections of the others."""
 
     values: list[bytes]
     rows: list[int] | None
     """Their indexes among all; None: all may."""
     rejected: Rejected
     size_bytes: int
-    """Of all values, those that are rejected included."""
+    """Total size of the values, the rejected ones included, in bytes."""
 
 
 def rejection(value: bytes | None) -> RecordRejected | None:

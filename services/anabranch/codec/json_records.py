@@ -73,14 +73,14 @@ _NUMBERS: Final[dict[str, Any]] = {
 }
 _DOUBLE_MAX: Final = 1.7976931348623157e308
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-"""What JSON has no number for, by its text in Python: the text in outputs, that of Spark's
-``to_json`` and of Protobuf. Not null, from which readers must be able to tell it.
+"""Texts in outputs of numbers that JSON lacks, by their text in Python: as Spark's ``to_json`` and
+Protobuf write them. Not null, so that readers can tell them from it.
 """
 _TEXT_MAX: Final = 300
 _OPENING: Final = np.frombuffer(b"[{", np.uint8)
 _CLOSING: Final = np.frombuffer(b"]}", np.uint8)
 _BRACKETS_MAX: Final = 20_000
-"""Of a rejected record that is read once more for its reason; one of flat fields has one."""
+"""Maximum number of brackets of a rejected record that is read once more for its reason."""
 
 _ROWS_AT_ONCE: Final = 8_192
 """Records that are decoded before their columns are made: their objects stay in the
@@ -286,7 +286,7 @@ _FIRST: Final = (
 def _reasons(
     value: object, field: Field, strict: bool, logical: Logical
 ) -> Iterator[RejectionReason]:
-    """What is wrong with ``value``, apart from its type."""
+    """Return the reasons to reject ``value``, apart from its type."""
     if field.kind == "record" and isinstance(value, dict):
         names = {inner.json_name for inner in field.inner}
         if strict and not value.keys() <= names:

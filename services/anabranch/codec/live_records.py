@@ -31,13 +31,14 @@ ORIGIN_HEADER: Final = "anabranch-origin"
 (``protocol.edge.origins``). It and the id together identify a record.
 """
 STABLE_HEADER: Final = "anabranch-stable"
-"""Of a tentative record of an upsert view: the last stable value of its key, then its id and
-event time; none of the three where there is none.
+"""Header of a tentative record of an upsert view: the last stable value of its key; two further
+headers have its id and event time. All three are absent if there is none.
 """
 STABLE_ID_HEADER: Final = "anabranch-stable-id"
 STABLE_EVENT_TIME_HEADER: Final = "anabranch-stable-event-time"
 STABLE_MISSING_HEADER: Final = "anabranch-stable-missing"
-"""Beside these, the sources that were given up and that the stable value lacks, if there are any.
+"""Header beside these: the sources that were given up and that the stable value lacks, if there are
+any.
 """
 
 _KINDS: Final = {kind.value.encode(): kind for kind in Kind}
@@ -47,7 +48,7 @@ Headers = list[tuple[str, bytes]]
 
 
 def tentative_suffix(branch: BranchNumber) -> bytes:
-    """What follows bucket and position in the id of a tentative record."""
+    """Return the part of a tentative record's id after bucket and position."""
     return b"/%d.%d" % branch
 
 

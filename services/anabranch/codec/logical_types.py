@@ -30,7 +30,8 @@ PRECISION_MAX: Final = 38
 """Digits of a decimal in Spark and in Arrow."""
 
 UUID_PATTERN: Final = r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"
-"""In the syntax of RE2 and of Python; for Python to be used with ``fullmatch``."""
+"""Pattern of a UUID in the syntax of RE2 and of Python; for Python to be used with ``fullmatch``.
+"""
 _UUID: Final = re.compile(UUID_PATTERN.strip("^$"))
 _LOCAL_TIME: Final = (
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?:(:[0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
@@ -121,7 +122,7 @@ def check_micros(micros: int) -> int:
 
 
 def text_of_timestamp(micros: int) -> str:
-    """What ``timestamp_of`` reads, with as many digits as it takes."""
+    """Return the text of a timestamp that ``timestamp_of`` reads, with as few digits as it can."""
     found = _EPOCH + timedelta(microseconds=micros)
     return (
         found.isoformat(timespec="milliseconds" if micros % 1_000 == 0 else "microseconds")[:-6]
@@ -204,7 +205,7 @@ def unscaled_of(data: bytes, precision: int, scale: int) -> int:
 
 
 def bytes_of_unscaled(unscaled: int, size: int = 0) -> bytes:
-    """What ``unscaled_of`` reads: as short as it can be, or ``size`` bytes."""
+    """Return the bytes that ``unscaled_of`` reads: as few as possible, or ``size``."""
     shortest = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
     return unscaled.to_bytes(size or shortest, "big", signed=True)
 

@@ -81,7 +81,9 @@ def taken_of(offset: Offset) -> list[TakenBucket]:
 
 
 def taken_by_stream(offset: Offset) -> dict[str, list[TakenBucket]]:
-    """By stream, the buckets that the offset's plan takes of it, as far as it takes any."""
+    """Return the buckets that the offset's plan takes, by stream. Streams of which it takes none
+    are left out.
+    """
     found: dict[str, list[TakenBucket]] = {}
     for bucket, replica, parts, stream in offset["taken"]:
         found.setdefault(stream, []).append((bucket, replica, parts_from_json(parts)))

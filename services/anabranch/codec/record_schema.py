@@ -69,7 +69,7 @@ def parse(text: str | bytes, name: str, version: int = 1) -> RecordSchema:
 
 
 def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
-    """As ``parse``, from the JSON value."""
+    """Return the schema that ``parse`` returns, from the JSON value."""
     if (
         not isinstance(avro, dict)
         or avro.get("type") != "record"

@@ -36,7 +36,7 @@ def signed(topic: str, value: bytes, sign: Sign) -> list[tuple[str, bytes]]:
 
 
 def signature_of(headers: Headers) -> Signature:
-    """What stands in the headers, which nobody has verified yet.
+    """Return the signature in the headers, which is not verified yet.
 
     Raises:
         RemoteProtocolError: no signature, or more than one.
@@ -53,12 +53,12 @@ def signature_of(headers: Headers) -> Signature:
 
 
 def signed_message(topic: str, value: bytes | None) -> bytes:
-    """What a record's signature is made of."""
+    """Return the bytes that a record's signature covers."""
     return b"anabranch.boundary.1\0" + topic.encode() + b"\0" + (value or b"")
 
 
 def verifier(keys: PublishedKeys) -> VerifyAt:
-    """What the rules ask: whether a key that counted at a time made a signature."""
+    """Return the check of the rules: whether a key that was valid at a time made a signature."""
 
     def verify(signature: Signature, message: bytes, at_ms: int) -> bool:
         public = keys.find(signature.participant, signature.key_id, at_ms)

@@ -32,19 +32,21 @@ time only, and are not reported.
 """
 
 _BROKERS_FOR_COPIES: Final = 3
-"""Of three copies one may always be missing; with fewer brokers there is no such number."""
+"""Minimum number of brokers for copies: of three copies one may be missing; with fewer brokers
+there is no such number.
+"""
 _SHOWN_MAX: Final = 3
 
 USERS_TOO: Final = frozenset(
     {"cleanup.policy", "min.insync.replicas", "unclean.leader.election.enable"}
 )
-"""What "nothing is lost" needs of a user's own topic; how long it is kept and how large its
-records are is the user's business.
+"""Settings of a user's own topic on which "nothing is lost" depends; retention and record sizes are
+the user's choice.
 """
 
 
 def of_users(topic: TopicSettings, partitions: int) -> TopicSettings:
-    """What an existing topic of a user's must give, which has ``partitions``."""
+    """Return the settings that an existing topic of a user, which has ``partitions``, must have."""
     return replace(
         topic,
         partitions=partitions,
@@ -121,8 +123,8 @@ def differences(
 
 
 def too_few_copies(copies: Mapping[str, int], brokers: int) -> list[str]:
-    """What to say of topics that were just made with ``copies`` each, on a cluster that could
-    keep more; at most one sentence.
+    """Return the warning about topics that were just created with ``copies`` each on a cluster that
+    could keep more; at most one sentence.
     """
     single = sorted(name for name, count in copies.items() if count == 1)
     if brokers < _BROKERS_FOR_COPIES or not single:

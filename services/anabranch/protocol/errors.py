@@ -66,7 +66,7 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """What was read breaks a rule. It is rejected and counted; the reader goes on."""
+    """Raised when what was read breaks a rule. The reader rejects and counts it, and continues."""
 
 
 class Fenced(AnabranchError):

@@ -57,8 +57,8 @@ PARTITIONS_MAX: Final = 1_024
 """Partitions of an internal stream: each costs memory in every reader."""
 
 CORES_MAX: Final = 1_024
-"""Of a node: each is a thread and a worker process, and a mistyped number would take the
-machine down.
+"""Maximum number of cores of a node: each is a thread and a worker process, and a mistyped number
+would take the machine down.
 """
 
 REPLICAS_MAX: Final = 16
@@ -70,8 +70,8 @@ stage a follower of its log.
 """
 
 SHARDS_MAX: Final = 16
-"""Of one source, stage or output: each shard of a stage reads its inputs whole, each of an output
-all blocks of its stage, and a stage reads no more streams (INPUTS_MAX).
+"""Maximum number of shards of one source, stage or output: each shard of a stage reads its inputs
+whole, each of an output all blocks of its stage, and a stage reads no more streams (INPUTS_MAX).
 """
 
 SHARE_CHARACTERS_MAX: Final = 4_000
@@ -85,8 +85,8 @@ while a backlog is drained.
 """
 
 ROW_BYTES_WEIGHED: Final = 256
-"""Where rows stand for memory or work, one of more bytes counts as several: so a batch of
-BATCH_ROWS_MAX has 256 MB at most.
+"""Size in bytes up to which a row counts as one where rows stand for memory or work; a larger one
+counts as several. So a batch of BATCH_ROWS_MAX has 256 MB at most.
 """
 
 CHAIN_RECORDS_MAX: Final = 4_096
@@ -125,9 +125,9 @@ cannot be used to fill memory.
 """
 
 SNAPSHOT_EVERY_RECORDS: Final = 10_000
-"""Between two log snapshots of a boundary log, and at least so many records are left of it: a start
-reads two or three times as many, in about a second. So many hold what a copy of a peer's checkpoint
-needs of its last batches (REPLICAS_MAX * CHECKPOINT_BATCHES_RETAINED).
+"""Number of records between two log snapshots of a boundary log, and the minimum that trimming
+leaves. A start reads two or three times as many, in about a second. They hold what a copy of a
+peer's checkpoint needs of its last batches (REPLICAS_MAX * CHECKPOINT_BATCHES_RETAINED).
 """
 
 SNAPSHOT_ITEMS_MAX: Final = 400_000
@@ -153,9 +153,9 @@ HEARTBEAT_LIFETIME_MS: Final = 10_000
 """A process that was not heard of for so long is not in the index any more."""
 
 HOP_MS: Final = 600
-"""What a stage takes from its input to its output while a branch and a successor share its cores; a
-stage waits so much shorter per stage after it, that the tentative bucket of the stage before is
-there in time (as in Borealis' Delay, Process, and Correct). Measured on two shared cores.
+"""Time of a stage from its input to its output while a branch and a successor share its cores, in
+ms. A stage waits shorter by this much for each stage after it, so that their tentative buckets are
+in time (as in Borealis' Delay, Process, and Correct). Measured on two shared cores.
 """
 
 CLUSTER_ANSWER_MS: Final = 500
@@ -170,11 +170,11 @@ read.
 """
 
 CLUSTER_AGAIN_MS: Final = 1_000
-"""Between two questions to a cluster that does not answer."""
+"""Interval between two requests to a cluster that does not answer, in ms."""
 
 HEARTBEAT_EVERY_MS: Final = 500
-"""Between two heartbeats of a process that has no news: four may be lost before others take
-it for dead.
+"""Interval between two heartbeats of a process without news, in ms: four may be lost before others
+take it for dead.
 """
 
 HEARTBEAT_SEND_MS: Final = 5_000
@@ -188,7 +188,7 @@ dead, too long delays upstream selection and corrections.
 """
 
 TRIM_EVERY_MS: Final = 10_000
-"""Between two trim points of a stream: more of them would free no more space worth having."""
+"""Interval between two trim points of a stream, in ms: shorter would free no space worth having."""
 
 WRITE_TRIES_MAX: Final = 8
 """Attempts of which the broker does not say what became of them, before a writer gives up: at half
@@ -207,8 +207,8 @@ beside its own.
 """
 
 PASSIVE_BEAT_MS: Final = 250
-"""Between two heartbeats without news of a process that stands by, or whose silence others wait
-for: a part of PRIMARY_SILENT_MS.
+"""Interval between two heartbeats without news of a standby, or of a process whose silence others
+wait for, in ms: a part of PRIMARY_SILENT_MS.
 """
 
 LONG_SILENT_MS: Final = 5_000

@@ -65,7 +65,7 @@ class Agent:
 
     @property
     def participant(self) -> str:
-        """Whose agent it is."""
+        """Return the participant that the agent acts for."""
         return self._standing.participant
 
     @property
@@ -75,12 +75,12 @@ class Agent:
 
     @property
     def counters(self) -> Counters:
-        """What it has done."""
+        """Return the counts of what the agent has done."""
         return self._standing.counters
 
     @property
     def phase(self) -> Phase:
-        """Of shedding."""
+        """Return the phase of load shedding."""
         return self._shedding.phase
 
     # ---------------------------------------------------------------- what it knows
@@ -202,8 +202,9 @@ class Agent:
         return commands
 
     def _number(self, entry: MovementEntry) -> None:
-        """Of an offer whose movement is over nothing more is heard: after a crash one that is
-        repeated must be known for an old one (FO1), else its promise would never lapse (FA3).
+        """Remember the number of the offer that a movement comes from. No further message follows
+        an offer whose movement is over: after a crash a repeated one must be recognised as old
+        (FO1), else its promise would never lapse (FA3).
         """
         partner = self._standing.partners.get(entry.contract_id)
         if partner is not None and (

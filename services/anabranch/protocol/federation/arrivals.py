@@ -28,23 +28,23 @@ from anabranch.protocol.federation.content_contracts import ContentContract
 from anabranch.protocol.federation.contract_log import WORD_SKEW_MS
 
 EARLY_MS_MAX: Final = WORD_SKEW_MS
-"""By so much may a source's clock be ahead of the log's."""
+"""Maximum lead of a source's clock over the log's, in ms."""
 
 PERIODS_MAX: Final = 100_000
-"""So many are held that are not metered; the oldest go, and have no figure: bounds what a long log
-can make a reader hold.
+"""Maximum number of unmetered periods kept; the oldest are dropped and have no figure: bounds what
+a long log can make a reader hold.
 """
 
 
 class Arrived(NamedTuple):
-    """In time, of a period."""
+    """Messages and buckets of a period that arrived in time."""
 
     messages: int = 0
     buckets: int = 0
 
 
 class Arrivals:
-    """Of the stream of one contract. Not thread-safe. After a crash: read the log again."""
+    """Arrivals of one contract's stream. Not thread-safe. After a crash: read the log again."""
 
     def __init__(self, contract: ContentContract) -> None:
         self._width_ms, self._settle_ms = contract.bucket_ms, contract.settle_ms
@@ -60,11 +60,11 @@ class Arrivals:
         return self._first
 
     def begins_after(self, bucket: int) -> None:
-        """It is not known when the buckets up to this one came (FD1)."""
+        """Note that the arrival times of the buckets up to this one are unknown (FD1)."""
         self.forget(self._period(bucket) + 1)
 
     def forget(self, period: int) -> None:
-        """Those before ``period`` are metered, or need not be."""
+        """Forget the periods before ``period``: they are metered, or need not be."""
         if period > self._first:
             self._first = period
             self._periods = {each: found for each, found in self._periods.items() if each >= period}
@@ -93,7 +93,7 @@ class Arrivals:
         return self._seen_ms > (period + 1) * self._settle_ms + self._delay_ms
 
     def of(self, period: int) -> Arrived | None:
-        """What came in time; None: the period was not followed whole."""
+        """Return the arrivals in time of a period; None if it was not followed as a whole."""
         return None if period < self._first else self._periods.get(period, Arrived())
 
     @property

@@ -35,11 +35,11 @@ NONCE_BYTES_MIN: Final = 16
 """A shorter number could be found from its hash by trying all."""
 
 COMMITMENTS_MAX: Final = 10_000
-"""Of one contract: bounds what the auditor can make a reader hold."""
+"""Maximum number of commitments of one contract: bounds what the auditor can make a reader hold."""
 
 
 class Fault(StrEnum):
-    """What an audit found."""
+    """Kind of difference that an audit found."""
 
     WRONG_RESULT = "wrong result"
     NO_RESULT = "no result"
@@ -47,7 +47,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one bucket."""
+    """Difference that an audit found in one bucket."""
 
     bucket: int
     fault: Fault
@@ -61,21 +61,21 @@ _NOTHING: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What the auditor has committed to."""
+    """Commitment of the auditor to a number, before it reveals the number."""
 
     at_ms: int
-    """By the log's time."""
+    """Time of the commitment in the log, in ms."""
     bucket_ms: int
     is_open: bool = True
     """Its number was not revealed yet."""
 
 
 class Commitments:
-    """Of one contract's ledger. Not thread-safe. After a crash: replay."""
+    """Commitments in one contract's ledger. Not thread-safe. After a crash: replay."""
 
     def __init__(self) -> None:
         self._written: dict[tuple[str, bytes], Commitment] = {}
-        """By movement and hash."""
+        """Commitments by (movement, hash)."""
 
     def find(self, movement_id: str, digest: bytes) -> Commitment | None:
         """The commitment with this hash; None: there is none that counts."""
@@ -126,7 +126,7 @@ class Commitments:
 
 
 def commitment(nonce: bytes) -> bytes:
-    """What the auditor writes beforehand: it fixes the number and does not tell it."""
+    """Return the hash by which the auditor commits to a number without revealing it."""
     return hashlib.sha256(b"anabranch audit commitment\n" + nonce).digest()
 
 
@@ -139,13 +139,13 @@ def is_sampled(nonce: bytes, movement_id: str, bucket: int, sample_ppm: int) -> 
 
 
 def sample(nonce: bytes, movement_id: str, buckets: Iterable[int], sample_ppm: int) -> list[int]:
-    """Those of a movement's buckets that are computed again."""
+    """Return the buckets of a movement that are recomputed."""
     return [bucket for bucket in buckets if is_sampled(nonce, movement_id, bucket, sample_ppm)]
 
 
 def findings(claimed: Mapping[int, Contents], computed: Mapping[int, Contents]) -> list[Finding]:
-    """What is wrong with the seller's buckets, of those that were computed again (FU3). Of a bucket
-    that it has closed empty nothing is claimed.
+    """Return the differences between the seller's buckets and the recomputed ones (FU3). A bucket
+    that the seller closed empty claims nothing.
     """
     wrong = [
         (bucket, claimed.get(bucket, _NOTHING))

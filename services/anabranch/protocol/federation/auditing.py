@@ -55,18 +55,18 @@ WANTED_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class SoldStage:
-    """What the auditor knows of a stage whose movement it audits."""
+    """Facts about a stage whose movement the auditor checks."""
 
     replica: str
-    """That writes its stream."""
+    """Replica that writes the stage's stream."""
     nodes: frozenset[str]
-    """That count for the movement."""
+    """Nodes whose results count for the movement."""
     horizon: int
-    """Of its state, in buckets."""
+    """Horizon of the stage's state, in buckets."""
     version: int
-    """Of its function, in the auditor's file."""
+    """Version of the stage's function in the auditor's file."""
     width_ms: int
-    """Of a bucket."""
+    """Width of a bucket, in ms."""
 
 
 def reason_against(ha: HaMode) -> str:
@@ -105,7 +105,9 @@ class _Term:
 
 
 class MovementAudit:
-    """Of one movement. Not thread-safe. After a crash: a new one, of the numbers that were kept."""
+    """Audit of one movement. Not thread-safe. After a crash: a new one is made from the kept
+    numbers.
+    """
 
     def __init__(
         self, auditor: str, contract_id: str, movement_id: str, numbers: Iterable[bytes] = ()
@@ -120,7 +122,7 @@ class MovementAudit:
 
     @property
     def numbers(self) -> tuple[bytes, ...]:
-        """That are to be kept."""
+        """Return the numbers to keep on disk, in the order in which they were drawn."""
         return tuple(term.number for term in self._terms)
 
     def read(self, ledger: Ledger, movement: Movement) -> None:
@@ -148,7 +150,7 @@ class MovementAudit:
         )
 
     def drawn(self, number: bytes) -> None:
-        """It was drawn, and is kept by now."""
+        """Take a random number that was drawn and is on disk by now."""
         self._terms.append(_Term(number))
 
     def look(
@@ -186,7 +188,7 @@ class MovementAudit:
         return tuple(found)
 
     def judged(self, buckets: Sequence[int], findings: Sequence[Finding]) -> None:
-        """Of ``buckets`` so much was found (AU3)."""
+        """Take the findings of the recomputed ``buckets`` (AU3)."""
         self._looked(buckets, findings)
 
     def skipped(self, buckets: Sequence[int], why: str) -> None:
@@ -200,7 +202,7 @@ class MovementAudit:
         return min((min([*term.wanted, term.looked_upto + 1]) - 1 for term in begun), default=None)
 
     def entries(self, movement: Movement, width_ms: int) -> list[AuditCommitted | Audited]:
-        """What is to stand in the ledger by now and does not, in this order (AU1)."""
+        """Return the entries that are due and missing from the ledger, in AU1 order."""
         ids = self._contract_id, self._movement_id, self._auditor
         due: list[AuditCommitted | Audited] = [
             AuditCommitted(*ids, commitment(term.number), width_ms)
@@ -221,7 +223,7 @@ class MovementAudit:
             term.wanted = [bucket for bucket in term.wanted if bucket not in own]
 
     def _until_ms(self, index: int, movement: Movement) -> int | None:
-        """When a term was over, by the log's time; None: it is not."""
+        """Return the end of a term by the log's time, in ms; None if it is not over."""
         following = self._terms[index + 1 : index + 2]
         begun_ms = following[0].begun_ms if following else None
         if begun_ms is None and movement.state is MovementState.OVER:

@@ -40,7 +40,7 @@ from anabranch.protocol.federation.metering import NANO_PER_MICRO
 from anabranch.protocol.identifiers import checked_name
 
 TIERS_MAX: Final = 16
-"""Of one contract: bounds what a reader holds of a foreign record."""
+"""Maximum number of price tiers of one contract: bounds what a reader holds of a foreign record."""
 
 RATE_MAX: Final = 10**9
 """Messages in a second: what is due for a period stays below forty digits."""
@@ -49,7 +49,7 @@ _MS_PER_S: Final = 1_000
 
 
 class Payment(StrEnum):
-    """What the price is for."""
+    """Unit that the price is for."""
 
     MESSAGE = "message"
     """Each message that came in time."""
@@ -59,7 +59,7 @@ class Payment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """From this availability on, this price."""
+    """Price from a level of availability on."""
 
     availability_ppm: int
     price_micro: int
@@ -76,17 +76,17 @@ class StreamSides:
 
     @property
     def buyer(self) -> str:
-        """Who pays."""
+        """Return the participant that pays."""
         return self.receiver
 
     @property
     def seller(self) -> str:
-        """Who is paid."""
+        """Return the participant that is paid."""
         return self.sender
 
     @property
     def ends_after_ms(self) -> int:
-        """From a notice until nothing is owed any more."""
+        """Return the time from a notice until nothing is owed any more, in ms."""
         return self.notice_ms
 
     def party(self, participant: str) -> Side | None:
@@ -107,7 +107,7 @@ class ContentContract(StreamSides):
     stream: str
     """``SENDER.NAME``."""
     pipeline: str
-    """Of the sender, in which the stream has this name: with it, its boundary log is known."""
+    """Pipeline of the sender in which the stream has this name: the two name its boundary log."""
     bucket_ms: int
     """Width of the stream's buckets."""
     valid_from_ms: int
@@ -117,15 +117,15 @@ class ContentContract(StreamSides):
     delay_ms_max: int
     """A bucket that comes later after its end did not come in time, nor did its messages."""
     rate_max: int
-    """So many messages in a second are paid at most (FQ4)."""
+    """Maximum number of messages per second that are paid (FQ4)."""
     settle_ms: int
     """Length of a period: a whole number of buckets."""
     notice_ms: int
-    """From a notice to the end of the contract."""
+    """Time from a notice to the end of the contract, in ms."""
 
     @property
     def entity(self) -> str:
-        """What the stream is called in its pipeline."""
+        """Return the stream's name in its pipeline."""
         return _entity(self.stream)
 
     def is_version_of(self, other: ContentContract) -> bool:
@@ -143,7 +143,7 @@ class ContentContract(StreamSides):
         return self
 
     def price(self, availability_ppm: int) -> int:
-        """Of a message or second, at the availability that was reached (FQ1)."""
+        """Return the price of a message or second at the availability that was reached (FQ1)."""
         return next(
             (tier.price_micro for tier in self.tiers if availability_ppm >= tier.availability_ppm),
             0,
@@ -162,7 +162,7 @@ class SuggestedContract:
     SIGNED_AS: ClassVar[str] = "suggested contract"
 
     contract_id: str
-    """Of the content contract that it would replace."""
+    """Id of the contract that the suggested one would replace."""
     by: str
     receiver: str
     terms: ContentContract
@@ -171,19 +171,19 @@ class SuggestedContract:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What came of a stream in a stretch of time."""
+    """Delivery of a stream in a stretch of time."""
 
     from_ms: int
     to_ms: int
     messages: int
-    """That came in time."""
+    """Number of messages that arrived in time."""
     buckets_in_time: int
     buckets: int
     """All of the stretch."""
 
 
 def content_defects(contract: ContentContract) -> Iterator[str]:
-    """What is wrong with the text of a contract."""
+    """Return the defects of a contract's text."""
     for kind, name in (
         ("contract", contract.contract_id),
         ("sender", contract.sender),
@@ -259,14 +259,18 @@ def availability_ppm(delivered: Delivered) -> int:
 
 
 def content_due_nano(contract: ContentContract, delivered: Delivered) -> int:
-    """What the receiver owes for a stretch of time that lies within the contract's (FQ2)."""
+    """Return what the receiver owes for a stretch of time within the contract's, in nano-units
+    (FQ2).
+    """
     if not contract.valid_from_ms <= delivered.from_ms <= delivered.to_ms <= contract.valid_to_ms:
         return 0
     return _cost(contract, delivered)
 
 
 def micro_per_s(contract: ContentContract, messages: int) -> int:
-    """What the receiver owes in a second with so many messages, if all come in time."""
+    """Return what the receiver owes for a second with this number of messages, if all arrive in
+    time.
+    """
     second = Delivered(0, _MS_PER_S, messages, 1, 1)
     return _cost(contract, second) // NANO_PER_MICRO
 
@@ -303,7 +307,7 @@ def _entity(stream: str) -> str:
 
 
 def _cost(contract: ContentContract, delivered: Delivered) -> int:
-    """By its terms, whenever that was (FQ4)."""
+    """Return the cost by the contract's terms, whenever the delivery was (FQ4)."""
     price = contract.price(availability_ppm(delivered))
     length_ms = delivered.to_ms - delivered.from_ms
     if contract.payment is Payment.SECOND:

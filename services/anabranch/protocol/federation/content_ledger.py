@@ -44,15 +44,17 @@ from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import PeriodLedger, Settled
 
 MEASURE_MS_MIN: Final = 10_000
-"""So long at least both have to measure a period, however short it is: a side that settles at once
-must not be ahead of the other.
+"""Minimum time for both sides to measure a period, in ms: a side that settles at once must not be
+ahead of the other.
 """
 
 SUGGESTIONS_MAX: Final = 100
-"""In one log: bounds what a sender can make its reader hold."""
+"""Maximum number of suggestions in one log: bounds what a sender can make its reader hold."""
 
 VERSIONS_MAX: Final = 1_000
-"""Of one contract, and changes of its suspension: the last so many are remembered."""
+"""Maximum number of versions, and of changes of suspension, kept of one contract; older ones are
+dropped.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,10 @@ class StreamText(Text, Protocol):
 
     @property
     def plan_count(self) -> int:
-        """So many plans it has."""
+        """Return the number of the contract's plans."""
 
     def content(self, plan: int) -> ContentContract:
-        """For which stream is paid under a plan, and how."""
+        """Return the terms for the stream that is paid for under a plan."""
 
 
 StreamTextT = TypeVar("StreamTextT", bound=StreamText)
@@ -107,7 +109,7 @@ StreamTextT = TypeVar("StreamTextT", bound=StreamText)
 
 @dataclass(slots=True)
 class _Reading:
-    """Of one period; None: not measured."""
+    """Measurements of one period by both sides; None if a side has not measured."""
 
     sender: tuple[int, int] | None = None
     receiver: tuple[int, int] | None = None
@@ -124,7 +126,7 @@ class _Reading:
 
 
 class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
-    """Of any contract under which streams are paid for. After a crash: replay."""
+    """Ledger of any contract under which streams are paid for. After a crash: replay."""
 
     def __init__(self, contract: StreamTextT, agreed_ms: int) -> None:
         """``agreed_ms``: the log's time at which both had signed the first version."""
@@ -132,10 +134,10 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         self.disputes: list[int] = []
         """Periods that the two measured differently."""
         self.last: Delivered | None = None
-        """Of the last period that was settled."""
+        """Delivery of the last settled period."""
         self._versions = [(agreed_ms, contract)]
         self._suspended: list[tuple[int, int | None]] = []
-        """From when to when; None: still."""
+        """Times of suspension as (from, to), in ms; ``to`` is None while it lasts."""
         self._ends_ms: int | None = None
         self._measured: dict[Side, int] = {}
 
@@ -264,7 +266,7 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
     # ---------------------------------------------------------------- sums
 
     def due(self, period: int) -> int:
-        """What the receiver owes for a period by what has been measured, in thousandths of a
+        """Return what the receiver owes for a period by its measurements, in thousandths of a
         micro-unit.
         """
         terms, delivered = self.terms(period), self._delivered(period)
@@ -285,14 +287,14 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
 
 
 class ContentLedger(StreamLedger[ContentContract]):
-    """Of a contract for one stream."""
+    """Ledger of a contract for one stream."""
 
     def __init__(self, contract: ContentContract, agreed_ms: int) -> None:
         super().__init__(contract, agreed_ms)
         self.suggestions: list[SuggestedContract] = []
 
     def add(self, entry: ContentEntry, appended_ms: int) -> str:
-        """As in any; a sender may also suggest another one."""
+        """Add an entry. A sender may also suggest another contract."""
         if isinstance(entry, SuggestedContract):
             return self._suggested(entry, appended_ms)
         return super().add(entry, appended_ms)
@@ -316,5 +318,5 @@ class ContentLedger(StreamLedger[ContentContract]):
 
 
 def _buckets(contract: StreamText) -> int:
-    """Of a period."""
+    """Return the number of buckets of a period."""
     return contract.settle_ms // contract.bucket_ms

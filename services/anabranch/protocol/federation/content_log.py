@@ -53,7 +53,7 @@ def _book(verify: Verify) -> Book[ContentContract]:
 
 
 class StreamLog(AgreementLog[StreamTextT, EntryT], Generic[StreamTextT, EntryT, LedgerT]):
-    """Of a contract under which streams are paid for."""
+    """Log state of a contract under which streams are paid for."""
 
     DISPUTED: ClassVar[str] = "periods"
 
@@ -69,7 +69,7 @@ class StreamLog(AgreementLog[StreamTextT, EntryT], Generic[StreamTextT, EntryT, 
         super().__init__(contract_id, kind, book, verify)
         self._auditor = auditor
         self.ledger: LedgerT | None = None
-        """From the moment on at which both have signed."""
+        """Ledger of the contract; None until both have signed."""
 
     @abstractmethod
     def _begun(self, text: StreamTextT) -> LedgerT:
@@ -93,7 +93,7 @@ class StreamLog(AgreementLog[StreamTextT, EntryT], Generic[StreamTextT, EntryT, 
 
     @abstractmethod
     def _counted_in(self, ledger: LedgerT, entry: EntryT) -> str:
-        """What the ledger says of it."""
+        """Add an entry to the ledger. Return why it does not count, or an empty text."""
 
     def _counted(self, word: ContractChange, booked: Booked[StreamTextT]) -> None:
         super()._counted(word, booked)
@@ -114,7 +114,7 @@ class StreamLog(AgreementLog[StreamTextT, EntryT], Generic[StreamTextT, EntryT, 
 
 
 class ContentLog(StreamLog[ContentContract, ContentEntry, ContentLedger]):
-    """Of a contract for a stream."""
+    """Log state of a contract for one stream."""
 
     def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
         """``auditor``: as of all."""

@@ -45,7 +45,7 @@ class ContractState(StrEnum):
 
 
 class Change(StrEnum):
-    """What may befall a contract."""
+    """Event in the life of a contract."""
 
     SIGNED = "signed"
     WITHDRAWN = "withdrawn"
@@ -70,7 +70,7 @@ TRANSITIONS: Final[dict[tuple[ContractState, Change], ContractState]] = {
 
 
 class Verdict(Enum):
-    """What became of a record."""
+    """Outcome of a record: accepted, or why it changes nothing."""
 
     ACCEPTED = "accepted"
     KNOWN = "known already"
@@ -106,7 +106,7 @@ class Text(Statement, Protocol):
 
     @property
     def contract_id(self) -> str:
-        """Of the contract."""
+        """Return the contract's id."""
 
     @property
     def version(self) -> int:
@@ -114,11 +114,11 @@ class Text(Statement, Protocol):
 
     @property
     def buyer(self) -> str:
-        """Who pays."""
+        """Return the participant that pays."""
 
     @property
     def seller(self) -> str:
-        """Who is paid."""
+        """Return the participant that is paid."""
 
     @property
     def valid_from_ms(self) -> int:
@@ -130,7 +130,7 @@ class Text(Statement, Protocol):
 
     @property
     def ends_after_ms(self) -> int:
-        """From a notice until nothing is owed any more."""
+        """Return the time from a notice until nothing is owed any more, in ms."""
 
     def is_version_of(self, other: Self) -> bool:
         """Whether it has what all versions of a contract have in common (FC2)."""
@@ -150,7 +150,9 @@ class Booked(Generic[TextT]):
     signed_by: tuple[str, ...]
     state: ContractState
     suspended_by: tuple[str, ...] = ()
-    """It is active again when each of these has resumed it."""
+    """Parties that have suspended the contract. It is active again when each of them has resumed
+    it.
+    """
     ends_ms: int | None = None
     """Set by a notice: nothing moves from the notice on, and at this time what has moved must
     be home.
@@ -306,7 +308,7 @@ class Book(Generic[TextT]):
 
 
 class ContractBook(Book[Contract]):
-    """Of contracts for load."""
+    """Book of contracts for load."""
 
     def __init__(self, verify: Verify) -> None:
         super().__init__(verify, defects)

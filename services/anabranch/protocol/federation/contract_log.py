@@ -52,7 +52,7 @@ from anabranch.protocol.federation.movements import Ended, Placed, Started, With
 from anabranch.protocol.federation.statements import Signature, Statement, Verify, is_signed
 
 WORD_SKEW_MS: Final = 60_000
-"""By so much may the clock of a party and the log's differ."""
+"""Maximum difference between a party's clock and the log's, in ms."""
 
 VerifyAt = Callable[[Signature, bytes, int], bool]
 """Whether a key that counted for the participant at this time of the log made this signature of
@@ -60,7 +60,7 @@ these bytes.
 """
 
 ContractStatement = Contract | ContractChange | LedgerEntry
-"""What may stand in the log of a contract for load."""
+"""Record of the log of a contract for load."""
 
 STATEMENTS: Final = (
     Contract,
@@ -78,15 +78,15 @@ STATEMENTS: Final = (
 
 
 class Entry(Statement, Protocol):
-    """What a party, or the auditor, says of a contract that both have signed."""
+    """Statement of a party, or of the auditor, about a contract that both parties have signed."""
 
     @property
     def contract_id(self) -> str:
-        """Of the contract."""
+        """Return the contract's id."""
 
     @property
     def by(self) -> str:
-        """Who says it."""
+        """Return the participant that makes the statement."""
 
 
 EntryT = TypeVar("EntryT", bound=Entry)
@@ -98,7 +98,7 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
     """
 
     DISPUTED: ClassVar[str]
-    """What the two sides measure, in words."""
+    """Name of what the two sides measure, for messages."""
 
     def __init__(
         self,
@@ -208,11 +208,11 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
 
     @abstractmethod
     def _entered(self, entry: EntryT) -> str:
-        """What the ledger says of an entry, as ``add``."""
+        """Add an entry to the ledger. Return why it does not count, or an empty text."""
 
     @abstractmethod
     def _breaches(self) -> list[str]:
-        """For what the seller owed a violation."""
+        """Return the movements for which the seller owed a violation."""
 
     @abstractmethod
     def _disputes(self) -> int:
@@ -220,7 +220,7 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
 
 
 class ContractLog(AgreementLog[Contract, LedgerEntry]):
-    """Of a contract for load."""
+    """Log state of a contract for load."""
 
     DISPUTED: ClassVar[str] = "slots"
 
@@ -229,7 +229,7 @@ class ContractLog(AgreementLog[Contract, LedgerEntry]):
         super().__init__(contract_id, Contract, ContractBook, verify)
         self._auditor = auditor
         self.ledger: Ledger | None = None
-        """From the moment on at which both have signed."""
+        """Ledger of the contract; None until both have signed."""
 
     def _agreed(self, text: Contract) -> None:
         if self.ledger is None:

@@ -61,7 +61,7 @@ class Transfer(StrEnum):
 
 
 class Side(StrEnum):
-    """Of a contract."""
+    """Side of a contract."""
 
     BUYER = "buyer"
     """Hands load over, and pays."""
@@ -71,9 +71,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadUnit:
-    """What one unit of load is: so many parts per million of what the reference does in a
-    second.
-    """
+    """Unit of load: this many parts per million of what the reference does in a second."""
 
     reference: str
     share_ppm: int
@@ -81,7 +79,7 @@ class LoadUnit:
 
 @dataclass(frozen=True, slots=True)
 class MoveClauses:
-    """What travels, and how long it may take from the acceptance to the start at the other side."""
+    """Clauses on a movement: how state travels, and the time allowed from acceptance to start."""
 
     transfer: Transfer
     deadline_ms: int
@@ -89,7 +87,7 @@ class MoveClauses:
 
 @dataclass(frozen=True, slots=True)
 class QualityClauses:
-    """What the seller promises of a task that it runs."""
+    """Clauses on the quality that the seller promises of a task that it runs."""
 
     delay_ms_max: int
 
@@ -104,8 +102,8 @@ class EndClauses:
 
 @dataclass(frozen=True, slots=True)
 class PenaltyClauses:
-    """What is owed for a violation, and for each second in which the seller does not run what
-    it accepted.
+    """Penalties: for a violation, and for each second in which the seller does not run what it
+    accepted.
     """
 
     violation_micro: int
@@ -119,7 +117,7 @@ class AuditClauses:
     meter_ms: int
     """Length of a metering interval."""
     tolerance_ppm: int
-    """By so much may the two meters differ."""
+    """Maximum difference of the two meters, in parts per million."""
     sample_ppm: int
     """This share of the buckets is computed again."""
     settle_ms: int
@@ -158,7 +156,7 @@ class Contract:
 
     @property
     def ends_after_ms(self) -> int:
-        """From a notice until nothing is owed any more."""
+        """Return the time from a notice until nothing is owed any more, in ms."""
         return self.ending.notice_ms + self.ending.drain_ms
 
     def is_version_of(self, other: Contract) -> bool:
@@ -171,7 +169,7 @@ class Contract:
 
 
 def defects(contract: Contract) -> Iterator[str]:
-    """What is wrong with the text of a contract, before anybody's signature is looked at."""
+    """Return the defects of a contract's text. Signatures are not checked here."""
     yield from _names(contract)
     yield from _amounts(contract)
     yield from _clauses(contract)

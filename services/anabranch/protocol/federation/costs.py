@@ -28,7 +28,7 @@ Cost = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True)
 class QueueCost:
-    """Of an M/M/1 queue: ``scale_micro`` times the mean number in the system.
+    """Cost of an M/M/1 queue: ``scale_micro`` times the mean number in the system.
 
     Raises:
         ConfigurationError: there is no capacity, or the guard leaves no room below it.
@@ -37,7 +37,7 @@ class QueueCost:
     capacity_units: int
     scale_micro: int
     guard_ppm: int = 980_000
-    """From this utilisation on the cost is a straight line."""
+    """Utilisation above which the cost is a straight line, in parts per million."""
 
     def __post_init__(self) -> None:
         if self.capacity_units < 2 or self.scale_micro < 1:
@@ -95,7 +95,7 @@ class CornerCost:
 
 
 def marginal(cost: Cost, level: int, units: int) -> int:
-    """What ``units`` more on top of ``level`` cost, in micro-units per second."""
+    """Return the cost of ``units`` more on top of ``level``, in micro-units per second."""
     return cost(level + units) - cost(level)
 
 
@@ -130,5 +130,5 @@ def delta_for_hops(cost: Cost, price: int, step: int, hops: int, most: int) -> i
 
 
 def total(costs: Sequence[Cost], levels: Sequence[int]) -> int:
-    """What all participants together pay for their load, in micro-units per second."""
+    """Return the cost of the load of all participants together, in micro-units per second."""
     return sum(cost(level) for cost, level in zip(costs, levels, strict=True))

@@ -26,25 +26,25 @@ from anabranch.protocol.federation.movements import Why
 
 
 class Place(Enum):
-    """Of a task."""
+    """Place of a task."""
 
     PROMISED = "promised"
     """Accepted; it comes when its buyer's ledger entry says so."""
     HERE = "here"
     OFFERED = "offered"
-    """Here, and part of the outstanding offer."""
+    """The task runs here, and is part of the outstanding offer."""
     LEAVING = "leaving"
-    """Here; a seller has accepted it, and gets it ready."""
+    """The task runs here; a seller has accepted it and prepares it."""
     AWAY = "away"
     """A seller runs it."""
     COMING = "coming"
     """A seller runs it; it is being got ready here."""
     RETURNING = "returning"
-    """Here; its buyer has the request to take it back."""
+    """The task runs here; its buyer has the request to take it back."""
 
 
 class Event(Enum):
-    """What befalls a task."""
+    """Event in the life of a task."""
 
     TAKEN = "taken"
     """``came`` has started."""
@@ -62,11 +62,11 @@ class Event(Enum):
     """``went`` was withdrawn."""
     RECALLED = "recalled"
     KEPT = "kept"
-    """It is not wanted here, or not wanted elsewhere, any more."""
+    """A task that was to return stays where it runs."""
     BACK = "back"
     """``went`` has ended."""
     UNWANTED = "unwanted"
-    """It costs more than it is paid, and its buyer gets the request to take it back."""
+    """The task costs more than it is paid, and its buyer gets the request to take it back."""
 
 
 TRANSITIONS: Final[dict[tuple[Place, Event], Place | None]] = {
@@ -90,7 +90,9 @@ TRANSITIONS: Final[dict[tuple[Place, Event], Place | None]] = {
     (Place.RETURNING, Event.KEPT): Place.HERE,
     (Place.RETURNING, Event.GONE): None,
 }
-"""None: the task is forgotten. A pair that is not here is a bug of this process."""
+"""Place after an event; None if the task is forgotten. A pair that is missing is a bug of this
+process.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,11 @@ class Holding:
     came: Term | None = None
     went: Term | None = None
     since_ms: int = 0
-    """When it got to this place."""
+    """Time at which the task came to this place, in ms."""
     hold_until_ms: int = 0
     """FH3."""
     request_ms: int = 0
-    """When its buyer last got the request to take it back."""
+    """Time at which the buyer last got the request to take the task back, in ms."""
     unpaid_ms: int | None = None
     """Since when it has cost more than it is paid."""
     failed: Why | None = None
@@ -143,7 +145,7 @@ class Holdings:
         return traded + sum(self.besides.values())
 
     def at(self, *places: Place) -> list[Holding]:
-        """Those in one of these places, in the order in which they became known."""
+        """Return the tasks in one of these places, in the order in which they became known."""
         return [holding for holding in self.tasks.values() if holding.place in places]
 
     def befell(self, holding: Holding, event: Event, now_ms: int) -> None:

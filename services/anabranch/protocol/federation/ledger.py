@@ -68,7 +68,7 @@ a process that began in the middle of a slot.
 """
 
 FINDINGS_MAX: Final = 1_000
-"""In one entry: bounds what a reader holds of it."""
+"""Maximum number of findings in one entry: bounds what a reader holds of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +139,12 @@ class Posting:
 
 
 ReadingT = TypeVar("ReadingT")
-"""What was measured in a period."""
+"""Measurements of one period."""
 
 
 class PeriodLedger(ABC, Generic[ReadingT]):
-    """What is alike in the ledgers of all kinds of contracts: periods are settled in their order,
-    each once, and what was posted adds up. Not thread-safe.
+    """Common part of the ledgers of all kinds of contracts: settles periods in order, each once,
+    and adds up what was posted. Not thread-safe.
     """
 
     def __init__(self, payer: str, payee: str) -> None:
@@ -158,11 +158,13 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
     @abstractmethod
     def due(self, period: int) -> int:
-        """What is owed for a period by what has been measured, in thousandths of a micro-unit."""
+        """Return the amount owed for a period by its measurements, in nano-units."""
 
     @abstractmethod
     def _ripe_ms(self, period: int) -> int:
-        """From this time on a period may be settled: all had the time to measure it."""
+        """Return the time from which a period may be settled, in ms: all had the time to measure
+        it.
+        """
 
     def _closed(self, period: int) -> None:
         """A period is settled; what was measured in it is forgotten after this."""
@@ -182,11 +184,11 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         return period, self.due(period)
 
     def unsettled(self) -> int:
-        """What is due by now for all periods that are not settled."""
+        """Return the amount due by now for all periods that are not settled."""
         return sum(map(self.due, self._readings))
 
     def balances(self) -> dict[str, int]:
-        """What each has got, or paid if negative (FL1, FF1)."""
+        """Return what each participant has received; negative if it has paid (FL1, FF1)."""
         found = {self._payer: 0, self._payee: 0}
         for posting in self.postings:
             found[posting.payer] -= posting.amount_nano
@@ -334,7 +336,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
     # ---------------------------------------------------------------- sums
 
     def due(self, period: int) -> int:
-        """What the buyer owes for a period by what has been measured, in thousandths of a
+        """Return what the buyer owes for a period by its measurements, in thousandths of a
         micro-unit (FL2).
         """
         total = 0
@@ -401,7 +403,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         return movement_id in self._wrong
 
     def commitment(self, movement_id: str, digest: bytes) -> Commitment | None:
-        """What the auditor has committed to with this hash; None: nothing."""
+        """Return the auditor's commitment with this hash; None if there is none."""
         return self._commitments.find(movement_id, digest)
 
     def disputed(self, movement_id: str) -> int:

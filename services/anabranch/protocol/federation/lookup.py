@@ -40,10 +40,13 @@ from anabranch.protocol.federation.statements import Signature, is_signed
 from anabranch.protocol.identifiers import is_name
 
 LEASE_MS_MAX: Final = 3_600_000
-"""Of an entry: a participant that is gone for good does not seem to be there for longer."""
+"""Maximum lease of an entry, in ms: a participant that is gone for good is listed no longer than
+this.
+"""
 
 CATALOG_PIPELINES_MAX: Final = 100
-"""Of one participant: bounds what a foreign log can make a reader hold."""
+"""Maximum number of pipelines of one participant: bounds what a foreign log can make a reader hold.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class ListedStream:
     """The largest of the sources that it is made from."""
     formats: tuple[RecordFormat, ...]
     signers: tuple[str, ...]
-    """Who may sign it beside its owner."""
+    """Participants that may sign the stream, besides its owner."""
     made_by: str
     """The participant whose offer makes it; empty: the owner has its own code."""
     offer: str
@@ -84,7 +87,7 @@ class ListedOffer:
     offer: str
     version: int
     terms: bytes
-    """As JSON, without the code."""
+    """Terms of the offer as JSON, without the code."""
     is_for_all: bool
     offered_to: tuple[str, ...]
     """Participants who may use it, where it is not for all."""
@@ -103,7 +106,9 @@ class CatalogEntry:
     participant: str
     pipeline: str
     at_ms: int
-    """When its owner wrote it, by the owner's clock. It grows from entry to entry of a pipeline."""
+    """Time at which the owner wrote the entry, by the owner's clock, in ms. It grows from entry to
+    entry of a pipeline.
+    """
     lease_ms: int
     public: bytes
     """The key that signs it."""
@@ -120,7 +125,7 @@ class CatalogEntry:
             yield from (offer.offer, *offer.offered_to)
 
     def mistake(self) -> str:
-        """What it says that none can say; empty: nothing."""
+        """Return the entry's impossible statement in words; empty if there is none."""
         if not 0 < self.lease_ms <= LEASE_MS_MAX:
             return "a lease that none has"
         if not all(map(is_name, self._names())):
@@ -139,7 +144,7 @@ class Listing:
 
     entry: CatalogEntry
     expires_ms: int
-    """By the log's time (FE3)."""
+    """Time of the lease's end, by the log's time, in ms (FE3)."""
 
     def is_current(self, now_ms: int) -> bool:
         """Whether its lease is not over."""
@@ -148,7 +153,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class WantedStream:
-    """What a reader names."""
+    """Stream that a reader asks for."""
 
     participant: str
     stream: str
@@ -163,7 +168,7 @@ class WantedStream:
 
 @dataclass(frozen=True, slots=True)
 class FoundStream:
-    """What it takes to read a stream."""
+    """Facts needed to read a stream."""
 
     entry: CatalogEntry
     listed: ListedStream
@@ -269,7 +274,7 @@ class Lookup:
         return entry.mistake()
 
     def _one_listing(self, wanted: WantedStream, now_ms: int) -> Listing | NotFound:
-        """Of those that list the stream the one that is current."""
+        """Return the current one of the listings that name the stream, or why there is none."""
         owner = wanted.participant
         known = [
             listing

@@ -30,7 +30,7 @@ NANO_PER_MICRO: Final = 1_000
 
 
 class Reading(NamedTuple):
-    """What the two sides measured in a slot, in units of load; None: nothing yet."""
+    """Measurements of the two sides in a slot, in units of load; None if a side has none yet."""
 
     seller: int | None = None
     buyer: int | None = None
@@ -64,7 +64,7 @@ def counted(reading: Reading, agreed_units: int, tolerance_ppm: int) -> int:
 
 
 def overlap_ms(slot: int, meter_ms: int, started_ms: int, ended_ms: int | None) -> int:
-    """For how long of a slot a movement ran (FB2)."""
+    """Return how long a movement ran within a slot, in ms (FB2)."""
     first, last = slot * meter_ms, (slot + 1) * meter_ms
     return max(0, min(last, last if ended_ms is None else ended_ms) - max(first, started_ms))
 
@@ -75,7 +75,7 @@ def period_of(slot: int, clauses: AuditClauses) -> int:
 
 
 def period_end_ms(period: int, clauses: AuditClauses) -> int:
-    """When a period is over."""
+    """Return the end of a period, in ms."""
     return (period + 1) * clauses.settle_ms
 
 

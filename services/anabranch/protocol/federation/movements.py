@@ -45,7 +45,7 @@ NODES_MAX: Final = 16
 
 
 class MovementState(StrEnum):
-    """Of a movement that its ledger names."""
+    """State of a movement that its ledger names."""
 
     RUNNING = "running"
     VOID = "void"
@@ -123,7 +123,7 @@ class Placed:
 
 
 MovementEntry = Started | Withdrawn | Ended
-"""From these follows who runs a task."""
+"""Entry from which it follows who runs a task."""
 
 TRANSITIONS: Final[
     dict[tuple[MovementState | None, type[MovementEntry | Placed]], MovementState]
@@ -151,7 +151,7 @@ class Movement:
     ended_by: str = ""
     why: Why | None = None
     nodes: tuple[str, ...] = ()
-    """That its seller has named, each once."""
+    """Nodes that the seller has named, each once."""
     node: str = ""
     """The last that was named; empty: none was, it is the seller's own."""
     placed: int = 0
@@ -159,17 +159,18 @@ class Movement:
 
 
 _DIGITS_MAX: Final = 18
-"""Of the number of an offer, which is a time in ms: what is read goes into 64 bits."""
+"""Maximum number of digits in an offer's number, which is a time in ms: it must fit into 64 bits.
+"""
 
 
 def movement_id(contract_id: str, number: int, task: str) -> str:
-    """Of a task in an offer: one in the federation."""
+    """Return the id of the movement of a task in an offer: unique in the federation."""
     return f"{contract_id}:{number}/{task}"
 
 
 def offer_number(name: str, contract_id: str) -> int:
-    """Of the offer that a movement with this id comes from; 0: it is no id of a movement under that
-    contract.
+    """Return the number of the offer that a movement with this id comes from; 0 if it is no id of a
+    movement under that contract.
     """
     number = name.removeprefix(f"{contract_id}:").partition("/")[0]
     is_number = number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX

@@ -36,7 +36,7 @@ Columns = Mapping[str, str]
 """Names, and the types as text."""
 
 NUMBER_MAX: Final = 2**63 - 1
-"""Of a number in either direction: what a stage takes as a long."""
+"""Largest absolute value of a parameter: the range of a long."""
 OR_NULL: Final = " or null"
 """At the end of the type of a column that may be null."""
 
@@ -52,11 +52,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a parameter takes. ``low`` and ``high`` bound a number, and the length of a text."""
+    """Type and bounds of a parameter: ``low`` and ``high`` bound a number or a text's length."""
 
     kind: Kind
     default: Value | None = None
-    """None: it has to be given."""
+    """Value of the parameter where none is given; None if one must be given."""
     low: float | None = None
     high: float | None = None
 
@@ -83,7 +83,7 @@ class Parameter:
         )
 
     def wanted(self) -> str:
-        """What it takes, in words."""
+        """Return the accepted values in words."""
         if self.kind is Kind.BOOLEAN:
             return "true or false"
         low, high = self._bounds()
@@ -103,16 +103,16 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is known of an offer without its code."""
+    """Terms of an offer, without its code."""
 
     version: int
-    """Of what it computes."""
+    """Version of the function."""
     reads: Mapping[str, Columns]
     """Its inputs, in order."""
     gives: Columns
     parameters: Mapping[str, Parameter]
     rows_per_s: int
-    """So many rows of input it takes in a second; what comes faster waits."""
+    """Maximum number of input rows per second; rows beyond it wait."""
     price_class: str = ""
 
 
@@ -189,7 +189,9 @@ def _plain(number: float) -> str:
 
 
 def wrong_columns(wanted: Columns, there: Columns) -> list[str]:
-    """What keeps a stream with the columns ``there`` from being read as ``wanted`` (OS3)."""
+    """Return why a stream with the columns ``there`` cannot be read as ``wanted`` (OS3); empty if
+    it can.
+    """
     found = []
     for name, type_ in wanted.items():
         if name not in there:

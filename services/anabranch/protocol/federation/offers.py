@@ -28,8 +28,8 @@ OFFERED_TASKS_MAX: Final = 256
 """Tasks in one offer: bounds what an answer costs the seller."""
 
 UNITS_MAX: Final = 10**9
-"""Of one task. With the highest price and a period of a year a debt stays below 10^32, which
-Python holds and the ledger's records write as text.
+"""Maximum load of one task, in units. With the highest price and a period of a year a debt stays
+below 10^32, which Python holds and the ledger's records write as text.
 """
 
 
@@ -128,8 +128,8 @@ def _objection_to_task(task: OfferedTask, contract: Contract) -> str:
 
 
 def believed(answer: Answer, offer: Offer, contract: Contract) -> tuple[AcceptedTask, ...] | None:
-    """What of an answer counts; None: it is not an answer to this offer (FO2). One wrong
-    task, and the whole answer is a rejection.
+    """Return the accepted tasks of an answer; None if it is not an answer to this offer (FO2). One
+    wrong task makes the whole answer a rejection.
     """
     named = (answer.contract_id, answer.version, answer.seller, answer.number)
     if named != (offer.contract_id, offer.version, contract.seller, offer.number):

@@ -46,8 +46,8 @@ from anabranch.protocol.limits import LONG_SILENT_MS
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Of the query's stages, by the boundary logs. ``profits``: of each plan, micro-units per
-    second; None: not all is measured yet.
+    """Observations of the query's stages in the boundary logs. ``profits`` has the profit of each
+    plan, in micro-units per second; None while not all is measured.
     """
 
     profits: Sequence[int] | None
@@ -65,7 +65,7 @@ def profits(
     cost: Cost,
     level: int,
 ) -> list[int]:
-    """Of each plan to one side, in micro-units per second.
+    """Return the profit of each plan for one side, in micro-units per second.
 
     Args:
         contract: Of which each plan is judged.
@@ -95,7 +95,7 @@ def says(
     may_switch: bool,
     backoff_ms: int,
 ) -> PlanWord | None:
-    """What a participant is to say now; None: nothing.
+    """Return the statement that a participant makes now; None if it makes none.
 
     Args:
         participant: A party of the contract.
@@ -168,13 +168,13 @@ def at_sender(switch: PlanSwitch, *, may_switch: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SenderStage:
-    """What the boundary logs say of a stage that is to run on the sender's node."""
+    """Observations in the boundary logs of a stage that is to run on the sender's node."""
 
     runs_there: bool
     is_silent: bool = False
-    """Who runs it is not heard."""
+    """Whether the node that runs the stage is silent."""
     waits_ms: int = 0
-    """So long the oldest bucket waits that it has not made."""
+    """Waiting time of the oldest bucket that the stage has not made, in ms."""
 
 
 class SenderWatch:
@@ -183,10 +183,10 @@ class SenderWatch:
     """
 
     def __init__(self) -> None:
-        """Of one contract, at the receiver."""
+        """Begin for one contract, at the receiver."""
         self.has_failed = False
         self._number = 0
-        """Of the proposal whose plan it has failed with."""
+        """Number of the proposal whose plan has failed."""
         self._astray_since_ms: int | None = None
 
     def look(self, switch: PlanSwitch, stages: Sequence[SenderStage], now_ms: int) -> None:

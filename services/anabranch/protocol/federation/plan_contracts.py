@@ -36,10 +36,10 @@ from anabranch.protocol.federation.contracts import TIME_MS_MAX
 from anabranch.protocol.identifiers import checked_name
 
 PLANS_MAX: Final = 8
-"""Of one contract: bounds what a reader holds of a foreign record."""
+"""Maximum number of plans of one contract: bounds what a reader holds of a foreign record."""
 
 STAGES_MAX: Final = 16
-"""Of one plan: the same."""
+"""Maximum number of stages of one plan, for the same reason."""
 
 GAIN_PERMILLE_MAX: Final = 10_000
 """A plan that must be ten times better: more would never be."""
@@ -54,7 +54,7 @@ class Plan:
     home.
     """
     pipeline: str
-    """In which the stream is that is paid for: the sender's under the plain plan, else the
+    """Pipeline of the stream that is paid for: the sender's under the plain plan, else the
     receiver's.
     """
     stream: str
@@ -78,7 +78,7 @@ class MovementContract(StreamSides):
     receiver: str
     """Has the query in its pipeline, and pays."""
     pipeline: str
-    """Of the receiver."""
+    """Pipeline of the receiver."""
     bucket_ms: int
     """Width of the buckets of both pipelines."""
     valid_from_ms: int
@@ -113,7 +113,7 @@ class MovementContract(StreamSides):
 
     @property
     def plan_count(self) -> int:
-        """Of one version, and of all."""
+        """Return the number of plans, which is the same for all versions."""
         return len(self.plans)
 
     def content(self, plan: int) -> ContentContract:
@@ -144,7 +144,7 @@ def _constant(text: MovementContract) -> tuple[object, ...]:
 
 
 def plan_defects(contract: MovementContract) -> Iterator[str]:
-    """What is wrong with the text of a contract."""
+    """Return the defects of a contract's text."""
     if not 1 < len(contract.plans) <= PLANS_MAX:
         yield f"plans: {len(contract.plans)}, not between 2 and {PLANS_MAX}"
         return

@@ -59,7 +59,7 @@ def _book(verify: Verify) -> Book[MovementContract]:
 
 
 class PlanLog(StreamLog[MovementContract, PlanEntry, PlanLedger]):
-    """Of a movement contract."""
+    """Log state of a movement contract."""
 
     def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
         """``auditor``: may settle, as the parties may."""

@@ -44,11 +44,11 @@ from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.pricing import PERMILLE
 
 CHANGES_MAX: Final = 1_000
-"""Of the active plan: the last so many are remembered."""
+"""Maximum number of changes of the active plan that are kept; older ones are dropped."""
 
 
 class SwitchState(StrEnum):
-    """Of a movement contract."""
+    """State of a movement contract's plan."""
 
     STEADY = "steady"
     PROPOSED = "proposed"
@@ -57,7 +57,7 @@ class SwitchState(StrEnum):
 
 
 class Word(StrEnum):
-    """What a side says."""
+    """Kind of a side's statement."""
 
     PROPOSED = "proposed"
     AGREED = "agreed"
@@ -114,21 +114,23 @@ class PlanSwitch:
         """The newest version."""
         self.state = SwitchState.STEADY
         self.next_plan = 0
-        """What is proposed, or switched to."""
+        """Plan that is proposed, or switched to."""
         self.number = 0
-        """Of the last proposal."""
+        """Number of the last proposal."""
         self.by = ""
-        """Whose that is."""
+        """Participant that made the last proposal."""
         self.since_ms = agreed_ms
-        """When the state began, by the log."""
+        """Time at which the state began, by the log, in ms."""
         self.changes = [PlanChange(agreed_ms, 0, "agreed")]
         """The active plans, the present one last."""
         self.turned_down: dict[int, int] = {}
         """Plan -> when it last came to nothing that it was proposed, by the log."""
         self.active_number = 0
-        """Of the proposal that made the active plan that."""
+        """Number of the proposal by which the active plan became active."""
         self._leaving: list[tuple[int, int | None]] = []
-        """From when to when a plan was being left, with the consent of both or by right."""
+        """Times at which a plan was being left, with the consent of both or by right, as (from,
+        to), in ms.
+        """
 
     @property
     def plan(self) -> int:
@@ -238,7 +240,7 @@ class PlanSwitch:
         self.state, self.since_ms = SwitchState.STEADY, at_ms
 
     def _turned_down(self, at_ms: int) -> None:
-        """What was proposed came to nothing."""
+        """Return to the active plan: the proposal was turned down."""
         self.turned_down[self.next_plan] = at_ms
         self._stop_leaving(at_ms)
         self.state, self.since_ms = SwitchState.STEADY, at_ms

@@ -23,7 +23,7 @@ PERMILLE: Final = 1_000
 
 
 class Split(StrEnum):
-    """Who has the gain of a trade."""
+    """Division of the gain of a trade between buyer and seller."""
 
     SELLER = "seller"
     """The price is the bid."""

@@ -23,7 +23,7 @@ KEY_BYTES: Final = 32
 
 KEY_ID_CHARACTERS_MAX: Final = 63
 KEYS_MAX: Final = 1_000
-"""Of one participant: bounds what a foreign log can make a reader hold."""
+"""Maximum number of keys of one participant: bounds what a foreign log can make a reader hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class PublishedKeys:
         return term.public if term.until_ms is None or at_ms < term.until_ms else None
 
     def participants(self) -> list[str]:
-        """Those with statements about their keys."""
+        """Return the participants that have made statements about their keys."""
         return sorted(self._terms)
 
     def ids(self, participant: str, at_ms: int) -> list[str]:

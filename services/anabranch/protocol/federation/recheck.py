@@ -69,7 +69,7 @@ class Recheck:
         return all(log_state.upto >= self.last for log_state in self._log_states.values())
 
     def lacks(self, gone: Callable[[str, Iterable[TakenBucket]], int | None]) -> str:
-        """What is not there of the input, in words; empty: all is (RK2).
+        """Return the input that is missing, in words; empty if all is there (RK2).
 
         ``gone``: (input, buckets of it) -> the first of which blocks are deleted, if any is.
         """
@@ -84,7 +84,7 @@ class Recheck:
         return ""
 
     def plan(self, position: QueryPosition) -> Plan | None:
-        """What the query that stands at ``position`` runs next; None: nothing any more (RK1)."""
+        """Return the next plan of the query at ``position``; None once it has finished (RK1)."""
         if position.bucket >= self.last:
             return None
         if position.bucket < self.after:

@@ -33,7 +33,7 @@ from anabranch.protocol.federation.trading import bound_of, choose
 
 
 class Phase(Enum):
-    """Of shedding."""
+    """Phase of shedding."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -41,7 +41,7 @@ class Phase(Enum):
 
 
 class Turn(Enum):
-    """What changes the phase."""
+    """Event that changes the phase."""
 
     OFFERS = "offers"
     AGREED = "agreed"
@@ -85,7 +85,7 @@ class Shedding:
         self._next_ms = 0
 
     def tick(self, now_ms: int) -> list[Command]:
-        """What is due."""
+        """Return the commands due at ``now_ms``."""
         commands = self._recalls(now_ms)
         if self._outstanding is not None and now_ms >= self._outstanding.until_ms:
             commands += self._unanswered(self._outstanding, now_ms)

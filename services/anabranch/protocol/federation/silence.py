@@ -29,25 +29,27 @@ SILENT_SLOTS: Final = 2
 """A seller may be late with what it makes by so many slots beside what it has promised."""
 
 MEASURED_AFTER_MS: Final = 2_000
-"""So long after a slot it is measured at the soonest: by then the end of the movement is read, if
-it ended in it.
+"""Delay from the end of a slot to its measurement, in ms: by then the end of the movement is read,
+if it ended in the slot.
 """
 
 
 def promised_ms(contract: Contract) -> int:
-    """So long a seller may make nothing of what there is before its buyer takes the task home."""
+    """Return how long a seller may produce nothing of available input before its buyer takes the
+    task home, in ms.
+    """
     return contract.quality.delay_ms_max + SILENT_SLOTS * contract.audit.meter_ms
 
 
 def patience_ms(contract: Contract) -> int:
-    """So long a ledger may show nothing that a seller has made before that is a failure: what it
-    may make nothing for, and the time until that is measured.
+    """Return how long a ledger may show no production of a seller before that counts as a failure,
+    in ms: the promised time, plus the time until it is measured.
     """
     return promised_ms(contract) + MEASURED_AFTER_MS
 
 
 class Silence:
-    """Of one contract's ledger. Not thread-safe. After a crash: replay."""
+    """Silence of sellers in one contract's ledger. Not thread-safe. After a crash: replay."""
 
     def __init__(self) -> None:
         self._measured_ms: dict[str, int] = {}
@@ -58,7 +60,7 @@ class Silence:
         """Movement -> ends of the slots of which the seller says zero and the buyer nothing."""
 
     def measured(self, movement_id: str, end_ms: int, reading: Reading) -> None:
-        """What both say by now of the slot that ends at ``end_ms``."""
+        """Take what both sides have measured by now in the slot that ends at ``end_ms``."""
         is_open = self._open.setdefault(movement_id, set())
         if reading.seller is not None:
             _raise(self._measured_ms, movement_id, end_ms)
@@ -71,14 +73,14 @@ class Silence:
             is_open.discard(end_ms)
 
     def settled(self, end_ms: int) -> None:
-        """Nothing is measured any more of slots up to here: the seller's zeros stand."""
+        """Close the slots up to ``end_ms`` for measurements: the seller's zeros stand."""
         for movement_id, ends in self._open.items():
             for each in [each for each in ends if each <= end_ms]:
                 _raise(self._worked_ms, movement_id, each)
                 ends.discard(each)
 
     def silent_ms(self, movement: Movement, at_ms: int) -> int:
-        """For how long its seller had measured nothing at a time of the log."""
+        """Return how long the seller had measured nothing at a time of the log, in ms."""
         return at_ms - max(movement.started_ms, self._measured_ms.get(movement.movement_id, 0))
 
     def is_silent(self, movement: Movement, contract: Contract, at_ms: int) -> bool:

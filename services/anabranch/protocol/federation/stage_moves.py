@@ -69,7 +69,9 @@ def node_of(partner: str) -> str:
 
 
 def partners_nodes(partners: Mapping[str, Collection[str]], stage: str) -> frozenset[str]:
-    """Where a stage may run that is not at home. ``partners``: of the owner's file."""
+    """Return the partners' nodes on which a stage may run. ``partners`` are those of the owner's
+    file.
+    """
     return frozenset(node_of(partner) for partner, stages in partners.items() if stage in stages)
 
 
@@ -79,8 +81,8 @@ def nodes_of(movement: Movement, seller: str, allowed: Collection[str]) -> froze
 
 
 def named_node(movement: Movement | None, seller: str, allowed: Collection[str]) -> str:
-    """Where the task of a movement is to run: its seller's own node if it has named none, or one
-    that is not allowed (FZ1).
+    """Return the node for the task of a movement: the seller's own node if the seller has named
+    none, or one that is not allowed (FZ1).
     """
     is_usable = movement is not None and movement.node in allowed
     return movement.node if movement is not None and is_usable else node_of(seller)
@@ -89,8 +91,8 @@ def named_node(movement: Movement | None, seller: str, allowed: Collection[str])
 def placing(
     movement: Movement, contract_id: str, seller: str, wanted: str, at_ms: int
 ) -> Placed | None:
-    """What the seller of a task that came is to write, so that it runs on ``wanted``; None:
-    nothing.
+    """Return the record by which the seller of a task lets it run on ``wanted``; None if none is
+    needed.
     """
     before = movement.node or node_of(seller)
     is_full = wanted not in movement.nodes and len(movement.nodes) == NODES_MAX
@@ -125,8 +127,8 @@ def reason_against(
 
 
 def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> str:
-    """Where a task is to run (FZ1). ``partner``: the node of whoever it was sold to, which may
-    have failed.
+    """Return the node for a task (FZ1). ``partner`` is the node of the participant to which it was
+    sold, which may have failed.
     """
     if place not in _AT_PARTNER or (place is Place.AWAY and has_failed):
         return home

@@ -36,13 +36,13 @@ class AgentRules:
     rest_ms: int = 5_000
     """After a success: until the averages have followed."""
     weight_ppm: int = 300_000
-    """Of a measurement in the average."""
+    """Weight of a measurement in the average, in parts per million."""
     margin_permille: int = 0
-    """Of a seller: a bid must be above its cost by so much."""
+    """Margin by which a bid must exceed a seller's cost, per mille."""
     recall_permille: int = 50
-    """Of a buyer: home must be cheaper by so much."""
+    """Margin by which running a task at home must be cheaper for a buyer, per mille."""
     repeat_ms: int = 2_000
-    """Between two requests for the same thing."""
+    """Interval between two requests for the same thing, in ms."""
     silences_max: int = 3
     backoff_ms: int = 60_000
     split: Split = Split.HALVES
@@ -54,11 +54,11 @@ class Partner:
 
     booked: BookedContract
     number: int = 0
-    """Of the last own offer, or of the last one that came."""
+    """Number of the last own offer, or of the last received one."""
     silences: int = 0
     avoided_until_ms: int = 0
     price: int | None = None
-    """Of the last movement."""
+    """Price of the last movement; None before the first."""
 
     @property
     def contract(self) -> Contract:
@@ -77,7 +77,7 @@ class Partner:
 
 @dataclass(slots=True)
 class Counters:
-    """For metrics, and for whoever asks why nothing moves."""
+    """Counters for metrics, and for the question why nothing moves."""
 
     offers: int = 0
     answers: int = 0
@@ -110,14 +110,14 @@ class Standing:
         return self.holdings.level()
 
     def saves(self, holding: Holding) -> int:
-        """What would be saved if a task that is here were not, in micro-units per second."""
+        """Return the saving if a task that runs here did not, in micro-units per second."""
         others = self.sure() - (
             holding.load.units if holding.place in {Place.HERE, Place.OFFERED} else 0
         )
         return marginal(self.cost, others, holding.load.units)
 
     def adds(self, holding: Holding) -> int:
-        """What a task that is away would cost here."""
+        """Return the cost that a task elsewhere would have here, in micro-units per second."""
         return marginal(self.cost, self.most(), holding.load.units)
 
     def bought(self) -> Iterator[tuple[str, Partner]]:
@@ -133,7 +133,7 @@ class Standing:
         return self.partners[term.contract_id]
 
     def state_of(self, term: Term, now_ms: int) -> ContractState:
-        """Of that contract."""
+        """Return the state of the term's contract."""
         return self.of(term).booked.state_at(now_ms)
 
     def jitter(self, now_ms: int) -> int:

@@ -47,7 +47,7 @@ class Statement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who signed, with which of its keys, and the signature itself."""
+    """Signature with the participant and the key that made it."""
 
     participant: str
     key_id: str
@@ -61,7 +61,7 @@ of these bytes.
 
 
 def signed_bytes(statement: Statement) -> bytes:
-    """What a signature of ``statement`` is made of (FS1, FS2)."""
+    """Return the bytes that a signature of ``statement`` covers (FS1, FS2)."""
     return PREFIX + _framed(b"T", _value(statement.SIGNED_AS) + _fields(statement))
 
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 
 class SteadyTime:
-    """Of one process. Not thread-safe. After a crash a new one begins at the wall clock."""
+    """Wall clock that never runs backwards within a process. Not thread-safe. After a crash a new
+    one begins at the wall clock.
+    """
 
     def __init__(self) -> None:
         self._known: tuple[int, int] | None = None

@@ -26,7 +26,7 @@ from anabranch.protocol.federation.contract_log import WORD_SKEW_MS, VerifyAt
 from anabranch.protocol.federation.statements import Signature, is_signed
 
 SIGNER_TERMS_MAX: Final = 1_000
-"""Of one participant: bounds what a foreign log can make a reader hold."""
+"""Maximum number of terms of one participant: bounds what a foreign log can make a reader hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,9 @@ class StreamSigner:
     signer: str
     is_withdrawn: bool
     at_ms: int
-    """When the owner wrote it, by the owner's clock. It grows from word to word about the same."""
+    """Time at which the owner wrote it, by the owner's clock, in ms. It grows between statements
+    about the same stream and participant.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class StreamSigners:
         return participant == stream.owner or participant in self.named(stream, at_ms)
 
     def named(self, stream: OwnedStream, at_ms: int) -> list[str]:
-        """Who may sign beside the owner at this time."""
+        """Return the participants that may sign besides the owner at this time."""
         found = self._terms.get(stream, {})
         return sorted(
             signer
@@ -118,7 +120,7 @@ class StreamSigners:
         )
 
     def ever_named(self, stream: OwnedStream) -> list[str]:
-        """Whose records may count, beside the owner's, of one time or another."""
+        """Return the participants whose records may count, besides the owner's, at any time."""
         return sorted(self._terms.get(stream, {}))
 
     def streams(self, owner: str, pipeline: str) -> list[str]:
@@ -155,8 +157,8 @@ def wanted_words(
     current: StreamSigners,
     now_ms: int,
 ) -> list[StreamSigner]:
-    """What the owner has to say so that those of ``signers`` (stream -> participants) and no others
-    may sign its streams from now on.
+    """Return the statements by which those of ``signers`` (stream -> participants) and no others
+    may sign the owner's streams from now on.
     """
     found = []
     for stream in sorted({*signers, *current.streams(owner, pipeline)}):

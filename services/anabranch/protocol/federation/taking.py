@@ -45,8 +45,8 @@ class Taking:
         )
 
     def tick(self, now_ms: int, turned_down_ms: int) -> list[Command]:
-        """What is due. ``turned_down_ms``: when everybody who could take a task had last got an
-        offer.
+        """Return the commands due. ``turned_down_ms`` is the time at which every possible taker had
+        last got an offer.
         """
         commands = self._answer_all(now_ms) if self._offers and now_ms >= self._until_ms else []
         for holding in self._standing.holdings.at(Place.HERE, Place.RETURNING, Place.AWAY):

@@ -35,23 +35,25 @@ ROW_PER_SECOND: Final = LoadUnit("row/s", PARTS_PER_MILLION)
 """The unit of contracts under which agents trade."""
 
 KEPT_BUCKETS: Final = 20_000
-"""So many are remembered: bounds what a follower holds, and how late a slot may be measured."""
+"""Maximum number of buckets kept: bounds what a follower holds, and how late a slot may be
+measured.
+"""
 
 WAITS_MAX: Final = 10_000
-"""So many moments are remembered at which something arrived: bounds what a follower holds of a
-stage that makes nothing. Later ones are taken for one.
+"""Maximum number of arrival times kept: bounds what a follower holds of a stage that produces
+nothing. Later ones count as one.
 """
 
 _MS_PER_S: Final = 1_000
 
 
 class Workload:
-    """Of one stage. Not thread-safe. After a crash: follow the logs from then on."""
+    """Workload of one stage. Not thread-safe. After a crash it follows the logs from then on."""
 
     def __init__(self, inputs: Collection[str], bucket_ms: int) -> None:
         self._bucket_ms = bucket_ms
         self._arrived: dict[str, int | None] = dict.fromkeys(inputs)
-        """Of each input: stable up to; None: not followed yet."""
+        """Last stable bucket of each input; None if the input is not followed yet."""
         self._rows: dict[int, int] = {}
         self._made_by: dict[int, str] = {}
         self._made: int | None = None
@@ -99,7 +101,7 @@ class Workload:
         return self._waits[0][1] if self._waits else None
 
     def _forget(self, known: Mapping[int, object]) -> None:
-        """What is kept longest goes first."""
+        """Forget the oldest entries beyond the maximum."""
         if len(known) <= KEPT_BUCKETS:
             return
         self._since = max(self._since, max(known) - KEPT_BUCKETS // 2)
@@ -149,7 +151,7 @@ class Workload:
         return [bucket for bucket in buckets if self._made_by.get(bucket) in nodes]
 
     def _buckets(self, slot: int, meter_ms: int) -> range:
-        """Those that end in a slot: bucket n ends at n widths, and this is within it."""
+        """Return the buckets that end in a slot: bucket n ends at n widths."""
         first, end = (
             -(-moment // self._bucket_ms) for moment in (slot * meter_ms, (slot + 1) * meter_ms)
         )
