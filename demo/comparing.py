@@ -100,7 +100,7 @@ class Comparison:
     examples: tuple[str, ...] = field(default=())
 
     def is_equal(self) -> bool:
-        """Whether the output is what it must be."""
+        """Return whether the output is what it must be."""
         return (
             self.missing == self.duplicated == self.wrong == self.out_of_order == 0 < self.expected
         )
@@ -166,7 +166,9 @@ class Rejections:
     examples: tuple[str, ...] = field(default=())
 
     def is_equal(self) -> bool:
-        """Whether exactly the bad records were rejected, each for its reason, byte by byte."""
+        """Return whether exactly the bad records were rejected, each for its reason, byte
+        by byte.
+        """
         return self.missing == self.unexpected == self.altered == 0 < self.expected
 
 

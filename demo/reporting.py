@@ -95,7 +95,7 @@ class Outcome:
     """Share of the time in which something on the machine waited for a resource, per resource."""
 
     def is_good(self) -> bool:
-        """Whether the promise was kept, on enough of everything that a wrong result would
+        """Return whether the promise was kept, on enough of everything that a wrong result would
         have been seen.
         """
         return (

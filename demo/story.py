@@ -305,7 +305,7 @@ class Story:
         self.say(f"[dim]{time.monotonic() - self._started_s:5.1f} s[/]  {text}")
 
     def is_over(self) -> bool:
-        """Whether the failure is over for a reader of the live topic."""
+        """Return whether the failure is over for a reader of the live topic."""
         ended = self.topic.transactions(self.end_ms)
         return self.heal_ms is not None and bool(ended) and not ended[-1].shown
 

@@ -22,8 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _plain_tracebacks() -> None:
-    """Where nothing configures the log lines: with colours and all local variables an error of a
-    test costs half a second.
+    """Configure plain log lines: with colours and all local variables an error of a test costs half
+    a second.
     """
     *others, _ = structlog.get_config()["processors"]
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -55,14 +55,14 @@ def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real Redis, one for the whole session."""
+    """Yield the URL of a real Redis, one for the whole session."""
     with redis_server(tmp_path_factory.mktemp("redis")) as url:
         yield url
 
 
 @pytest.fixture
 def topic_prefix() -> str:
-    """A name that no other test uses, also on a broker that outlives the session. Put it
+    """Return a name that no other test uses, also on a broker that outlives the session. Put it
     before names of topics and pipelines.
     """
     return f"t{uuid.uuid4().hex[:12]}"

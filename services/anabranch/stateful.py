@@ -359,8 +359,8 @@ class BatchSafeProcessor(StatefulProcessor):
     def timer(
         self, key: tuple[Any, ...], at: datetime, state: tuple[Any, ...] | None, timers: Timers
     ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """The key's timer is due. Returns the new state and result rows, whose ``event_time``
-        is not before ``at``.
+        """Handle the key's timer, which is due. Return the new state and result rows, whose
+        ``event_time`` is not before ``at``.
         """
 
     def init(self, handle: Any) -> None:
@@ -410,7 +410,7 @@ class BatchSafeProcessor(StatefulProcessor):
         self._save(state, timers)
 
     def close(self) -> None:
-        """Called by Spark."""
+        """Do nothing. Spark calls it."""
 
     def _fire(
         self, key: Any, state: tuple[Any, ...] | None, timers: Timers, before_ms: int

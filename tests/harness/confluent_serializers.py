@@ -55,8 +55,8 @@ message report {
 
 
 def sender(form: str, url: str, topic: str, *, in_header: bool) -> Callable[..., Sent]:
-    """What makes a record of ``form`` for ``topic`` of a report's values. ``in_header``: the schema
-    is named by its GUID, in a header.
+    """Return the function that makes a record of ``form`` for ``topic`` from a report's values.
+    ``in_header``: name the schema by its GUID, in a header.
     """
     client = SchemaRegistryClient({"url": url})
     conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 from anabranch.codec import control_records
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import ControlRecord, Heartbeat
@@ -17,7 +17,7 @@ from harness.sources import everything
 
 def topic_of(of: Pipeline, entry: ControlRecord) -> str:
     """Return the topic in which ``entry`` counts; of several the first."""
-    return next(topic for topic, speaker in speakers(of).items() if speaker.may_say(entry))
+    return next(topic for topic, speaker in control_topics(of).items() if speaker.may_say(entry))
 
 
 def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
@@ -54,7 +54,7 @@ def all_control_records(log: EventLog, of: Pipeline) -> list[ControlRecord]:
     """All that stands in the topics, one after the other."""
     return [
         control_records.decode(value)
-        for topic in speakers(of)
+        for topic in control_topics(of)
         for chunk in everything(log, topic)
         for value in chunk.values
     ]

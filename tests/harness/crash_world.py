@@ -12,7 +12,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec.catalog import TopicSettings, topic_settings
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from harness.service_processes import ModuleProcess, service
@@ -84,7 +84,7 @@ class World:
             topic_settings("alarms", names.alarms()),
             *(
                 topic_settings("fences" if speaker.fences else "control", topic)
-                for topic, speaker in speakers(self.pipeline).items()
+                for topic, speaker in control_topics(self.pipeline).items()
             ),
         ]
         specs += [

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from anabranch.codec import boundary_records, control_records, live_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.delivery.service import DeliveryService, build
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import LiveSink, Output, Pipeline, Sink, Stage
 from anabranch.ports import Clock, Entropy, EventLog, Index, LogWriter, TopicPartition
 from anabranch.process.frame import Service, ServiceContext
@@ -104,7 +104,7 @@ def create_topics(log: EventLog, of: Pipeline) -> None:
         topic_settings("boundaries", names.boundaries(STAGE)),
         *(
             topic_settings("fences" if speaker.fences else "control", topic)
-            for topic, speaker in speakers(of).items()
+            for topic, speaker in control_topics(of).items()
         ),
     ]
     specs += [topic_settings("alarms", names.alarms())]

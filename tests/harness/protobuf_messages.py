@@ -14,7 +14,7 @@ from anabranch.codec.writer_schema import Part, WriterSchema
 
 @cache
 def schema_of(text: str, *imported: tuple[str, str]) -> WriterSchema:
-    """The schema of ``text``, which imports the files (name, text) of ``imported``."""
+    """Return the schema of ``text``, which imports the files (name, text) of ``imported``."""
     before: list[Part] = []
     for name, content in imported:
         before.append(file_of(name, content, before))
@@ -23,7 +23,7 @@ def schema_of(text: str, *imported: tuple[str, str]) -> WriterSchema:
 
 @cache
 def message_class(schema: WriterSchema, name: str) -> Any:
-    """The class of the message type ``name``."""
+    """Return the class of the message type ``name``."""
     pool = DescriptorPool()
     for part in schema.parts:
         pool.AddSerializedFile(part.content)

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import IngestionService, build
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import EventTime, IdleTimeout, Pipeline, Source
 from anabranch.ports import Chunk, Clock, Entropy, EventLog, SchemaRegistry, TopicPartition
 from anabranch.process.frame import ServiceContext
@@ -109,7 +109,7 @@ def create_topics(
             *inputs,
             *(TopicSettings(names.blocks(s, "0"), of.partitions, config=blocks) for s in streams),
             *(TopicSettings(names.boundaries(s), 1) for s in streams),
-            *(TopicSettings(topic, 1) for topic in speakers(of)),
+            *(TopicSettings(topic, 1) for topic in control_topics(of)),
         ]
     )
     admin.close()

@@ -18,7 +18,7 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.local.embedded_redis import EmbeddedRedis
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
@@ -46,7 +46,7 @@ class Neighbour:
         fences = FenceWatch(world.log, world.pipeline, "totals", name)
         fences.epoch = self.epoch
         self._control = ReplicaControl(
-            ControlReader(world.log, speakers(world.pipeline)),
+            ControlReader(world.log, control_topics(world.pipeline)),
             world.clock,
             self.gate,
             detector,

@@ -22,7 +22,7 @@ from anabranch.delivery import live as delivery_live
 from anabranch.delivery import service as delivery_service
 from anabranch.delivery.service import DeliveryService
 from anabranch.ingestion import service as ingestion_service
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.process.frame import Service
 from anabranch.protocol.control import trimming
@@ -210,7 +210,7 @@ def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     outputs.create_topics(log, of)
     replica, delivery = Replica(log, of, CLOCK, ENTROPY), outputs.service(log, of, CLOCK, ENTROPY)
     delivery.start()
-    control = ControlReader(log, speakers(of))
+    control = ControlReader(log, control_topics(of))
     points: list[int] = []
 
     def manager() -> ConsistencyManager:

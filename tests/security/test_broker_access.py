@@ -33,7 +33,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.consistency_manager.service import build as build_manager
 from anabranch.delivery.service import build as build_delivery
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
@@ -226,7 +226,7 @@ def test_ingestion_delivery_processing_and_the_manager_do_their_jobs(secured: Se
     ] == [b"no record"]
     ingestion.stop()
     # ... and writes its own; both hear one another.
-    control = ControlReader(stage, speakers(of))
+    control = ControlReader(stage, control_topics(of))
     sender = HeartbeatSender(
         log("secure.processing.north.1"), of.topic_names.control("processing", "totals.1"), CLOCK
     )

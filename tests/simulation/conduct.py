@@ -13,7 +13,7 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.consistency_manager.control import kept_buckets
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.waits import waits
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
@@ -89,7 +89,7 @@ after that stands in the log.
 def check_trimmed(run: Run) -> list[str]:
     """Compare what readers claimed to hold with what was trimmed."""
     found = []
-    for topic, speaker in speakers(run.pipeline).items():
+    for topic, speaker in control_topics(run.pipeline).items():
         times, at_ms = appended_ms(run, topic), 0
         for _, offset, record in with_trimmed(run, topic):
             at_ms = times.get(offset, at_ms)

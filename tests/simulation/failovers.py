@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from anabranch.codec import control_records
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import RemoteProtocolError
@@ -78,7 +78,7 @@ def _begun(run: Run, stage: str) -> list[Began]:
 
 def _heartbeats(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heartbeat]]:
     """(time, heartbeat) of the processes of a stage, those that somebody sent again too."""
-    for topic, speaker in speakers(run.pipeline).items():
+    for topic, speaker in control_topics(run.pipeline).items():
         times = appended_ms(run, topic)
         for _, offset, record in with_trimmed(run, topic):
             with contextlib.suppress(RemoteProtocolError):

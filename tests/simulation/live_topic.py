@@ -75,7 +75,7 @@ def check(
     offered: Mapping[tuple[int, tuple[int, int]], tuple[tuple[str, ...], list[streams.Row]]],
     reading: streams.Reading,
 ) -> list[str]:
-    """What the live topic says. ``offered``: what branches made of the stream that is delivered;
+    """Check what the live topic says. ``offered``: what branches made of the delivered stream;
     ``reading``: of its boundary log.
     """
     verdict = live.check(

@@ -7,7 +7,7 @@ from pathlib import Path
 from anabranch.codec import record_schema
 from anabranch.codec.catalog import TopicSettings, topic_settings
 from anabranch.codec.live_records import ORIGIN_HEADER
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import (
     EventTime,
     IdleTimeout,
@@ -119,7 +119,7 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
             for topic, speaker in {
                 topic: speaker
                 for changes in range(options.files)
-                for topic, speaker in speakers(pipeline(options, changes)).items()
+                for topic, speaker in control_topics(pipeline(options, changes)).items()
             }.items()
         ),
     ]

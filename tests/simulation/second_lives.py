@@ -11,7 +11,7 @@ from typing import Final
 
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.memory.partition import Record
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from simulation.history import History
@@ -66,7 +66,7 @@ def last_heartbeats(log: LocalEventLog, pipeline: Pipeline) -> list[tuple[TopicP
     """Return the newest record of each service's control topic, which is a heartbeat mostly."""
     partitions = [
         (at, log.partition(at))
-        for topic, speaker in speakers(pipeline).items()
+        for topic, speaker in control_topics(pipeline).items()
         for at in [TopicPartition(topic, 0)]
         if not speaker.is_manager
     ]

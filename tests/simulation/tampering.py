@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.codec import boundary_records, control_records
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import ControlRecord, Fence, Heartbeat, TrimPoint, Vote
 from anabranch.protocol.errors import RemoteProtocolError
@@ -63,7 +63,9 @@ class Tampering:
         write.
         """
         topics = [
-            topic for topic, speaker in speakers(self._pipeline).items() if not speaker.is_manager
+            topic
+            for topic, speaker in control_topics(self._pipeline).items()
+            if not speaker.is_manager
         ]
         at = TopicPartition(topics[choice % len(topics)], 0)
         forged: list[ControlRecord] = [TrimPoint(stream, last, now_ms)]

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from anabranch.codec.catalog import catalog
-from anabranch.pipeline.control_topics import bound_speakers, speakers
+from anabranch.pipeline.control_topics import bound_control_topics, control_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.topic_names import FederationTopics
 
@@ -446,7 +446,7 @@ def _pipeline_topics(pipeline: Pipeline) -> Iterator[_Topic]:
         yield _Topic("boundaries", names.boundaries(stream), stream)
         for replica in pipeline.stream_writers(stream):
             yield _Topic("blocks", names.blocks(stream, replica), stream, replica)
-    for topic, speaker in speakers(pipeline).items():
+    for topic, speaker in control_topics(pipeline).items():
         if not speaker.is_manager:
             yield _Topic("control", topic, process=speaker.reader)
     for binding in pipeline.bindings.values():
@@ -458,7 +458,7 @@ def _pipeline_topics(pipeline: Pipeline) -> Iterator[_Topic]:
         ]
         control = [
             _Topic("control", topic, here)
-            for topic in bound_speakers(pipeline, [here], binding.cluster)
+            for topic in bound_control_topics(pipeline, [here], binding.cluster)
         ]
         for bound in (log, *blocks, *control):
             yield replace(bound, is_bound=True, cluster=binding.cluster)

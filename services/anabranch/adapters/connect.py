@@ -1,5 +1,5 @@
-"""The one place where a service gets its real ports; given to ``process.frame.main`` by
-each service's ``__main__``.
+"""Construction of a service's real ports, which each service's ``__main__`` passes to
+``process.frame.main``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from anabranch.ports import AuditNonces, Clock, Disks, Entropy, EventLog, Index, SchemaRegistry
 
 _WRITERS_AHEAD: Final = 3
-"""A process starts with one for what it makes, one for its boundary log, one for its heartbeats."""
+"""Number of producers that a process connects in advance: for its results, its boundary log and its
+heartbeats.
+"""
 
 
 def connect(kafka: str, redis: str | None) -> tuple[EventLog, Index | None, Clock, Entropy]:
-    """Kafka at ``kafka`` (bootstrap address), the index at ``redis`` (URL; None: without), the
-    system's clock and randomness.
+    """Return the log at ``kafka`` (bootstrap address), the index at ``redis`` (URL; None: without),
+    and the system's clock and randomness.
 
-    Nothing is waited for.
+    Waits for nothing.
     """
     log = KafkaEventLog(kafka)
     log.open_ahead(_WRITERS_AHEAD)
@@ -39,20 +41,19 @@ def connect(kafka: str, redis: str | None) -> tuple[EventLog, Index | None, Cloc
 
 
 def other_cluster(name: str, kafka: str) -> EventLog:
-    """The cluster of another owner at ``kafka``, which the pipeline file names so. Nothing is
+    """Return another owner's cluster at ``kafka``, by its name in the pipeline file. It is not
     contacted yet.
 
     Raises:
-        ConfigurationError: the environment says something wrong of who reads there.
+        ConfigurationError: the environment's credentials for it are wrong.
     """
     security = security_from_environment(name)
     return KafkaEventLog(kafka, security=security, request_timeout_ms=CLUSTER_REQUEST_MS)
 
 
 def _index(url: str) -> Index:
-    from anabranch.adapters.redis.index import (
-        RedisIndex,
-    )  # a tenth of a second that only the manager has a use for
+    # Imported here: it takes a tenth of a second, and only the manager uses it.
+    from anabranch.adapters.redis.index import RedisIndex
 
     return RedisIndex(url)
 
@@ -60,28 +61,27 @@ def _index(url: str) -> Index:
 def replica_disks(
     folder: Path, pipeline: str, store: str | None, crash_point: Callable[[str], None]
 ) -> Disks:
-    """The disks of a node's processes, below ``folder``. ``store``: of checkpoints, which other
-    machines reach; None: there is none.
+    """Open the disks of a node's processes, below ``folder``. ``store``: address of the checkpoint
+    store, which other machines reach; None if there is none.
 
     Raises:
-        ConfigurationError: it is no such address.
+        ConfigurationError: ``store`` is not such an address.
     """
     from anabranch.adapters.disk.checkpoints import ReplicaDisks
 
     if store is None:
         return ReplicaDisks(folder, crash_point=crash_point)
-    from anabranch.adapters.disk.checkpoint_store import (
-        stored_replicas,
-    )  # a sixth of a second that only nodes with a store have a use for
+    # Imported here: it takes a sixth of a second, and only nodes with a store use it.
+    from anabranch.adapters.disk.checkpoint_store import stored_replicas
 
     return ReplicaDisks(folder, crash_point=crash_point, stored=stored_replicas(store, pipeline))
 
 
 def audit_nonces(path: Path) -> AuditNonces:
-    """What the auditor keeps in the file ``path``.
+    """Open the auditor's numbers in the file ``path``.
 
     Raises:
-        ConfigurationError: it cannot be read.
+        ConfigurationError: the file cannot be read.
     """
     from anabranch.adapters.disk.audit_nonces import NonceFile
 
@@ -89,9 +89,8 @@ def audit_nonces(path: Path) -> AuditNonces:
 
 
 def schema_registry(url: str) -> SchemaRegistry:
-    """The schema registry at ``url``. Nothing is contacted yet."""
-    from anabranch.adapters.schema_registry import (
-        ConfluentRegistry,
-    )  # an HTTP client that only pipelines with a registry have a use for
+    """Return the schema registry at ``url``. It is not contacted yet."""
+    # Imported here: its HTTP client is used only by pipelines with a registry.
+    from anabranch.adapters.schema_registry import ConfluentRegistry
 
     return ConfluentRegistry(url)

@@ -1,4 +1,4 @@
-"""The file of a participant's private key: its own, for nobody else to read."""
+"""File of a participant's private key, which only its owner may read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
 
 VARIABLE: Final = "ANABRANCH_SIGNING_KEY"
-"""With ``_FILE`` after it: the path of the file."""
+"""Environment variable that names the file, with ``_FILE`` after it."""
 
 
 class _KeyFile(BaseModel):
@@ -31,11 +31,11 @@ class _KeyFile(BaseModel):
 
 
 def write_key(key: SigningKey, path: Path) -> None:
-    """Keep the key in a new file, which only its owner can read. After a crash there is no file,
-    or a torn one, which is rejected: make another.
+    """Write the key into a new file, which only its owner can read. After a crash there is no file,
+    or a torn one, which readers reject: create another.
 
     Raises:
-        ConfigurationError: there is a file already, or it cannot be made.
+        ConfigurationError: the file exists already, or cannot be written.
     """
     content = json.dumps(
         {"participant": key.participant, "key_id": key.key_id, "secret": key.secret.hex()}
@@ -56,11 +56,11 @@ def write_key(key: SigningKey, path: Path) -> None:
 
 
 def read_key(path: Path) -> SigningKey:
-    """The key in a file.
+    """Read the key in a file.
 
     Raises:
-        ConfigurationError: it cannot be read, is open to others, or is no key; says nothing of what
-            is in it.
+        ConfigurationError: the file cannot be read, is open to others, or contains no key. The text
+            repeats nothing of its content.
     """
     text = secret_of(None, path, VARIABLE) or ""
     try:
@@ -73,20 +73,20 @@ def read_key(path: Path) -> SigningKey:
 
 
 def key_of_environment(participant: str) -> SigningKey | None:
-    """The key that the environment names; None: it names none.
+    """Read the key that the environment names; None if it names none.
 
     Raises:
-        ConfigurationError: as of ``key_for``.
+        ConfigurationError: as for ``key_for``.
     """
     named = os.environ.get(f"{VARIABLE}_FILE")
     return key_for(participant, Path(named)) if named else None
 
 
 def key_for(participant: str, path: Path) -> SigningKey:
-    """The key in a file, which must be this participant's.
+    """Read the key in a file, which must be this participant's.
 
     Raises:
-        ConfigurationError: as of ``read_key``, or it is another participant's.
+        ConfigurationError: as for ``read_key``, or the key is another participant's.
     """
     key = read_key(path)
     if key.participant != participant:
@@ -98,11 +98,11 @@ def key_for(participant: str, path: Path) -> SigningKey:
 
 
 def signer(pipeline: Pipeline, stream: str, writer: str) -> Sign | None:
-    """What signs the boundary records of a stage that is published; None: nothing does, since it is
-    not, or the environment names no key. ``writer``: the participant who runs the stage.
+    """Return the signer of the boundary records of a published stage; None if it is not published,
+    or the environment names no key. ``writer``: the participant that runs the stage.
 
     Raises:
-        ConfigurationError: as of ``key_of_environment``.
+        ConfigurationError: as for ``key_of_environment``.
     """
     if stream not in pipeline.publish_ms:
         return None
@@ -111,12 +111,12 @@ def signer(pipeline: Pipeline, stream: str, writer: str) -> Sign | None:
 
 
 def owners_signer(pipeline: Pipeline, stream: str) -> Sign | None:
-    """What signs the log snapshots of a stage that is published, with a key of the pipeline's
-    owner, whoever runs the stage; None: as of ``signer``. Where the file names no federation, each
-    participant of its stages may be the owner.
+    """Return the signer of the log snapshots of a published stage, with the key of the pipeline's
+    owner, whichever participant runs the stage; None as for ``signer``. If the file names no
+    federation, any participant of its stages may be the owner.
 
     Raises:
-        ConfigurationError: as of ``read_key``, or it is somebody else's.
+        ConfigurationError: as for ``read_key``, or the key is another participant's.
     """
     named = os.environ.get(f"{VARIABLE}_FILE")
     if stream not in pipeline.publish_ms or not named:

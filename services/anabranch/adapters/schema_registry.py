@@ -35,7 +35,7 @@ _TRIES_MORE: Final = 2
 _WAIT_MS: Final = 500
 """Between two requests, where the first failed."""
 _MESSAGE_CHARACTERS_MAX: Final = 400
-"""Of what the registry says, in an error of ours."""
+"""Maximum length, in characters, of the registry's message in an error."""
 _ID_MAX: Final = 2**31 - 1
 """Largest id that registries give. About a larger one none is asked: their answer to it does not
 differ from that of a server which is no registry.
@@ -82,7 +82,7 @@ class RegistrySecurity(BaseSettings):
         return self.token is not None or self.token_file is not None
 
     def options(self) -> dict[str, Any]:
-        """Settings of the client; files of secrets are read now.
+        """Return the settings of the client. Reads the files of secrets now.
 
         Raises:
             ConfigurationError: a file cannot be read, a secret is given twice or empty, or one of

@@ -1,6 +1,6 @@
-"""Secrets by environment or file, and errors that never repeat them.
+"""Secrets from environment variables or files, and errors that never repeat them.
 
-A secret given by a file is read each time that it is needed, so a new one counts from the next
+A secret in a file is read each time that it is needed, so a new one is used from the next
 connection on, without a restart.
 """
 
@@ -18,19 +18,19 @@ from pydantic_settings import BaseSettings
 from anabranch.protocol.errors import ConfigurationError
 
 _SECRET_BYTES_MAX: Final = 64 * 1024
-"""Of a secret's file: one that is larger is another file, named by mistake."""
+"""Maximum size of a secret's file, in bytes: a larger one was named by mistake."""
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-"""What group and others may do."""
+"""Permissions of group and others."""
 
 S = TypeVar("S", bound=BaseSettings)
 
 
 def from_environment(kind: type[S]) -> S:
-    """Settings of ``kind`` from the environment.
+    """Read the settings of ``kind`` from the environment.
 
     Raises:
-        ConfigurationError: one of them is wrong; the text names its variable and never its value.
+        ConfigurationError: a setting is wrong; the text names its variable and never its value.
     """
     prefix = str(kind.model_config.get("env_prefix", ""))
     try:
@@ -44,8 +44,8 @@ def from_environment(kind: type[S]) -> S:
 
 
 def secret_of(value: SecretStr | None, file: Path | None, variable: str) -> str | None:
-    """The secret that ``variable`` or the file named by ``variable``_FILE holds; None: neither is
-    given. A line end after it is not part of it.
+    """Return the secret in ``value``, from ``variable``, or in the file that ``variable``_FILE
+    names; None if neither is given. A line end after it is not part of it.
 
     Raises:
         ConfigurationError: both are given, the file cannot be read, or the secret is empty.
@@ -70,7 +70,7 @@ def readable_files(files: Mapping[str, Path | None]) -> None:
     and not by a library.
 
     Raises:
-        ConfigurationError: one cannot.
+        ConfigurationError: a file cannot be read.
     """
     for variable, path in files.items():
         if path is None:
@@ -84,11 +84,11 @@ def readable_files(files: Mapping[str, Path | None]) -> None:
 
 
 def kept_secret(path: Path, variable: str) -> None:
-    """Check that a secret's file is its owner's alone. Of one that is another's, such as a mounted
-    secret, only that not everybody may write it.
+    """Check that only its owner can access a secret's file. Of another user's file, such as a
+    mounted secret, check only that not everyone may write it.
 
     Raises:
-        ConfigurationError: it is not; the text says how to mend it.
+        ConfigurationError: others can; the text says how to correct that.
     """
     try:
         found = path.stat()

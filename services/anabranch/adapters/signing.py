@@ -1,7 +1,7 @@
-"""Ed25519 keys: what a participant signs with, and what it checks the others' signatures by.
+"""Ed25519 keys with which a participant signs, and the signatures that it makes.
 
-A participant has several keys over time, each with an id. Which of the public ones count, and from
-when to when, is the business of ``protocol.federation.published_keys``.
+A participant has several keys over time, each with an id. ``protocol.federation.published_keys``
+decides which of the public ones count, and from when to when.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from anabranch.protocol.federation.statements import Signature, Statement, signe
 
 
 class SigningKey:
-    """One private key of a participant. It shows itself nowhere: neither in ``repr`` nor in
-    an error.
-    """
+    """Private key of a participant. Neither ``repr`` nor an error shows it."""
 
     def __init__(self, participant: str, key_id: str, secret: bytes) -> None:
-        """A key from its 32 bytes.
+        """Create a key from its 32 bytes.
 
         Raises:
-            ConfigurationError: they are not 32.
+            ConfigurationError: there are not 32 bytes.
         """
         if len(secret) != KEY_BYTES:
             raise ConfigurationError(
@@ -35,7 +33,7 @@ class SigningKey:
 
     @classmethod
     def generate(cls, participant: str, key_id: str) -> Self:
-        """A new one."""
+        """Create a random key."""
         return cls(participant, key_id, Ed25519PrivateKey.generate().private_bytes_raw())
 
     def __repr__(self) -> str:
@@ -43,18 +41,18 @@ class SigningKey:
 
     @property
     def secret(self) -> bytes:
-        """Its 32 bytes, to be kept where nobody else reads."""
+        """Secret of the key, 32 bytes, to be kept where only its owner reads."""
         return bytes(self._private.private_bytes_raw())
 
     @property
     def public(self) -> bytes:
-        """What is published, 32 bytes."""
+        """Public key, 32 bytes."""
         return bytes(self._private.public_key().public_bytes_raw())
 
     def sign_message(self, message: bytes) -> Signature:
-        """The participant's signature of bytes, such as a boundary record's."""
+        """Sign bytes, such as a boundary record's."""
         return Signature(self.participant, self.key_id, bytes(self._private.sign(message)))
 
     def sign(self, statement: Statement) -> Signature:
-        """The participant's signature of a statement."""
+        """Sign a statement."""
         return self.sign_message(signed_bytes(statement))

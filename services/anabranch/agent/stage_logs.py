@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.protocol.control.failure_detector import (
     REPLICA_SERVICE,
     FailureDetector,
@@ -132,7 +132,7 @@ class StageLogs:
             self._inputs[stream] = self._open_log(stream)
         topic = names.control(REPLICA_SERVICE, f"{self._stage}.{self._replica}")
         if self._with_heartbeats and self._control is None:
-            self._control = ControlReader(self._log, {topic: speakers(pipeline)[topic]})
+            self._control = ControlReader(self._log, {topic: control_topics(pipeline)[topic]})
         self._own = self._open_log(self._stage, self._on_entry)
         self._note_progress(self._own)
 

@@ -28,7 +28,7 @@ def sources(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def stages(context: typer.Context, incomplete: str) -> list[str]:
-    """Of the pipeline file."""
+    """Return the stages of the pipeline file."""
     pipeline = _pipeline(context)
     return (
         []

@@ -27,7 +27,7 @@ class Limit:
     name: str
     value: int
     text: str
-    """What the limit bounds, and what goes wrong beyond it."""
+    """Text of what the limit bounds, and what goes wrong beyond it."""
 
 
 def shared_limits() -> list[Limit]:

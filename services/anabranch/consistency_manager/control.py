@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.codec.blocks import ROW_BYTES_MAX
 from anabranch.consistency_manager.index_image import IndexImage
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import REJECTED, ROWS_REJECTED
@@ -104,7 +104,7 @@ class ManagerControl:
         Raises:
             Unavailable: there is no such topic, or no answer.
         """
-        self._reader = ControlReader(self._log, speakers(self._pipeline), from_beginning=True)
+        self._reader = ControlReader(self._log, control_topics(self._pipeline), from_beginning=True)
         for entry in self._reader.to_end():
             self._apply(entry, is_news=False)
 

@@ -41,7 +41,7 @@ class FloatAudit:
         self._reported: set[tuple[str, str, str]] = set()
         """(stream, replica, replica) that were reported to differ. Each is reported once."""
         self._readers: dict[str, BlockReader] = {}
-        """By stream. Only the thread uses them while one runs."""
+        """Reader of each stream. Only the thread uses them while one runs."""
         self._finding: Alarm | None = None
         """Result of the last thread, until the loop takes it."""
         self._thread: Thread | None = None

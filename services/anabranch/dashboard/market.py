@@ -145,7 +145,7 @@ class Offers:
             "contract": contract,
             "by": author,
             "what": _KINDS[type(statement)],
-            "text": _in_words(statement)[:TEXT_MAX],
+            "text": _summary(statement)[:TEXT_MAX],
         }
 
     def shown(self) -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ class Offers:
         self._admin.close()
 
 
-def _in_words(statement: Offer | Answer | ReturnRequest) -> str:
+def _summary(statement: Offer | Answer | ReturnRequest) -> str:
     """Return the content of a statement, for people."""
     if isinstance(statement, Offer):
         return "; ".join(

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
-from anabranch.pipeline.control_topics import bound_speakers, speakers
+from anabranch.pipeline.control_topics import bound_control_topics, control_topics
 from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
 from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.errors import AnabranchError, RemoteProtocolError, Unavailable
@@ -48,7 +48,9 @@ class TopicFollower:
         self._readers: dict[str, BoundaryReader] = {}
         self._ends: dict[str, int] = {}
         """End of each log when it was opened. Records before it are history, not events."""
-        self._speakers: Final = speakers(pipeline) | bound_speakers(pipeline, pipeline.bindings)
+        self._speakers: Final = control_topics(pipeline) | bound_control_topics(
+            pipeline, pipeline.bindings
+        )
         self._control: ControlReader | None = None
         self._control_topics: set[str] = set()
         """Control topics that ``_control`` reads."""

@@ -24,7 +24,7 @@ from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveFor
 from anabranch.delivery.origins import refuse_shared
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import waits
-from anabranch.pipeline.control_topics import stage_speakers
+from anabranch.pipeline.control_topics import stage_control_topics
 from anabranch.pipeline.model import Output
 from anabranch.ports import LogAdmin, SchemaRegistry, TopicPartition, TransactionalWriter
 from anabranch.process.crash_points import crash_point
@@ -183,7 +183,7 @@ class LiveTopic:
         finally:
             admin.close()
         self._control = ControlReader(
-            self._context.log, stage_speakers(self._pipeline, self._output.stage)
+            self._context.log, stage_control_topics(self._pipeline, self._output.stage)
         )
         self._try_to_fail_over()
 

@@ -24,7 +24,7 @@ contract broker or the agent, so none would read theirs.
 """
 
 
-def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
+def control_topics(pipeline: Pipeline) -> dict[str, Speaker]:
     """Return the writers of all control topics, by topic: one topic for each replica and each other
     process; the last two are the manager's.
     """
@@ -35,10 +35,10 @@ def speakers(pipeline: Pipeline) -> dict[str, Speaker]:
         trims=True,
         logs={stream: names.boundaries(stream) for stream in pipeline.streams()},
     )
-    return found | fence_speakers(pipeline)
+    return found | fence_topic(pipeline)
 
 
-def stage_speakers(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
+def stage_control_topics(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
     """Return the control topics of the processes that may run a replica of ``stage``."""
     return {
         topic: speaker
@@ -47,7 +47,7 @@ def stage_speakers(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
     }
 
 
-def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
+def neighbour_control_topics(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
     """Return the control topics that a replica of ``stage`` reads: those of its peers, of the
     writers of its inputs, of the readers of its stream, which may request blocks of it, and of the
     manager.
@@ -68,8 +68,8 @@ def neighbours_of(pipeline: Pipeline, stage: str) -> dict[str, Speaker]:
         for service, name, topic, speaker in _processes(pipeline)
         if (service, name) in neighbours
     }
-    found[names.manager()] = speakers(pipeline)[names.manager()]
-    return found | fence_speakers(pipeline) | bound_speakers(pipeline, reads)
+    found[names.manager()] = control_topics(pipeline)[names.manager()]
+    return found | fence_topic(pipeline) | bound_control_topics(pipeline, reads)
 
 
 def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
@@ -104,7 +104,7 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
             yield service, name, names.control(service, name), speaker
 
 
-def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
+def fence_topic(pipeline: Pipeline) -> dict[str, Speaker]:
     """Return the topic of fences alone. It is the only control topic that a process reads from its
     beginning.
     """
@@ -113,7 +113,7 @@ def fence_speakers(pipeline: Pipeline) -> dict[str, Speaker]:
     return {names.fences(): Speaker(frozenset(), fences=True, logs=logs)}
 
 
-def bound_speakers(
+def bound_control_topics(
     pipeline: Pipeline, streams: Iterable[str], cluster: str = ""
 ) -> dict[str, Speaker]:
     """Return the control topics of other pipelines that replicas write of which this one reads a

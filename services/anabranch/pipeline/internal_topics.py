@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from anabranch.codec.catalog import BROKERS_OWN, TopicSettings, topic_settings
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -31,7 +31,7 @@ def internal_topics(
                     "blocks", names.blocks(stream, replica), pipeline.partitions, replication
                 ),
             )
-    for topic, speaker in speakers(pipeline).items():
+    for topic, speaker in control_topics(pipeline).items():
         if not speaker.is_manager:
             yield "control", topic_settings("control", topic, replication=replication)
     yield "manager", topic_settings("manager", names.manager(), replication=replication)

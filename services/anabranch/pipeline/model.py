@@ -146,7 +146,7 @@ class Source(_Sharded):
     format: str = "json"
     """Format of the records, one of ``codec.formats.FORMATS``."""
     cdc: Literal["debezium"] | None = None
-    """What wraps rows into change events; None: a value is a row."""
+    """Envelope in which rows come as change events; None: a value is a row."""
     columns: tuple[KafkaColumn, ...] = ()
     """Columns after those of the record."""
     event_time: EventTime
@@ -440,9 +440,11 @@ class AgentPolicy(_Model):
     there on, in micro-units per second; empty: the cost is that of a queue.
     """
     margin_permille: int = 0
-    """As seller: share by which a bid exceeds its cost."""
+    """Share by which a bid exceeds its cost, for a seller, in permille."""
     recall_permille: int = 50
-    """As buyer: share by which running a stage at home must be cheaper before it is recalled."""
+    """Share by which running a stage at home must be cheaper before a buyer recalls it, in
+    permille.
+    """
     offer_every_ms: int = 2_000
     """Interval between two offers, in ms."""
     answer_within_ms: int = 3_000

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.control_topics import bound_speakers, neighbours_of
+from anabranch.pipeline.control_topics import bound_control_topics, neighbour_control_topics
 from anabranch.protocol.errors import Unavailable
 from anabranch.streams.distant_control import DistantControl, JointControl
 from anabranch.streams.heartbeats import ControlReader
@@ -60,7 +60,7 @@ class BoundInputs:
             if stream in pipeline.bindings and pipeline.cluster_of(stream) == cluster
         ]
         missing = {pipeline.topic_names.boundaries(stream) for stream in reads}
-        missing |= bound_speakers(pipeline, reads, cluster).keys()
+        missing |= bound_control_topics(pipeline, reads, cluster).keys()
         if not missing:
             return True
         admin = context.log_of(reads[0]).admin()
@@ -100,9 +100,11 @@ class BoundInputs:
         """
         pipeline = self._pipeline
         return JointControl(
-            ControlReader(self._context.log, neighbours_of(pipeline, self._stage)),
+            ControlReader(self._context.log, neighbour_control_topics(pipeline, self._stage)),
             [
-                DistantControl(log, bound_speakers(pipeline, [stream], pipeline.cluster_of(stream)))
+                DistantControl(
+                    log, bound_control_topics(pipeline, [stream], pipeline.cluster_of(stream))
+                )
                 for stream, log in self.elsewhere.items()
             ],
         )

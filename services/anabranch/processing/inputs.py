@@ -138,8 +138,8 @@ class StageInputs:
         return gone
 
     def recomputed(self, after: int) -> bool:
-        """Whether blocks of input buckets after ``after`` have moved to other offsets, or cannot be
-        read now. Batches that were planned over them must then be planned again.
+        """Return whether blocks of input buckets after ``after`` have moved to other offsets, or
+        cannot be read now. Batches that were planned over them must then be planned again.
         """
         with self._read() as readers, self._lock:
             return len(readers) < len(self._followers) or any(
@@ -174,7 +174,7 @@ class StageInputs:
     def _read_elsewhere(
         self, follower: InputFollower, reader: LogReader, at: TopicPartition
     ) -> bool:
-        """Whether the log of an input on another cluster was read to its end."""
+        """Return whether the log of an input on another cluster was read to its end."""
         try:
             end = None
             while not follower.reader.trouble:

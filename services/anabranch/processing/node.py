@@ -339,7 +339,7 @@ class Node:
             self._drop_metrics(label)
 
     def _stays(self, label: str, places: Places) -> bool:
-        """Whether the replica ``label``, whose place is elsewhere, keeps running here."""
+        """Return whether the replica ``label``, whose place is elsewhere, keeps running here."""
         is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
         return goes_on(
             runs_here=self._runs_on(label) == self._node,

@@ -306,7 +306,7 @@ class ReplicaRunner:
         return look
 
     def _must_probe_own(self, now_ms: int) -> bool:
-        """Whether to probe the pipeline's own cluster now, if no input is on it."""
+        """Return whether to probe the pipeline's own cluster now, if no input is on it."""
         return self._replica is not None and (
             self._availability.own_wanted() or self._replica.look_wanted(OWN, now_ms)
         )
@@ -563,7 +563,9 @@ class ReplicaRunner:
             return self._complete_upto()
 
     def is_capped(self) -> bool:
-        """Whether the rate limit keeps the stage from taking the input that is available (RE11)."""
+        """Return whether the rate limit keeps the stage from taking the input that is available
+        (RE11).
+        """
         with self.lock:
             return self._started().is_capped(self._clock.monotonic_ms())
 

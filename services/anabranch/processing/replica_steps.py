@@ -108,8 +108,8 @@ class ReplicaSteps:
         return timeline, fresh
 
     def _is_behind(self, bucket: int) -> bool:
-        """Whether a checkpoint at ``bucket`` is older than where a fresh start begins: its input is
-        not retained.
+        """Return whether a checkpoint at ``bucket`` is older than where a fresh start begins: its
+        input is not retained.
         """
         return is_behind(bucket, self._fresh, self._ha)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.control_topics import stage_speakers
+from anabranch.pipeline.control_topics import stage_control_topics
 from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
@@ -109,7 +109,7 @@ class Standby:
         peers = [writer for writer in writers if writer != self._writer]
         self.points = CleanPoints(peers, self._writer)
         """Clean points of the stage, collected from the part of its log that was read."""
-        self._control = ControlReader(log, stage_speakers(pipeline, stage))
+        self._control = ControlReader(log, stage_control_topics(pipeline, stage))
         self._beats = HeartbeatSender(
             log,
             names.control(REPLICA_SERVICE, f"{stage}.{process}"),

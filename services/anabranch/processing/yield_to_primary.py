@@ -65,7 +65,7 @@ def yield_to_primary(
             reader.read_to_end()
 
         def must_yield(reader: BoundaryReader) -> bool:
-            """Whether the new primary of the stage of ``reader`` has written nothing yet."""
+            """Return whether the new primary of the stage of ``reader`` has written nothing yet."""
             (writer,) = reader.log_state.writers
             last = reader.log_state.last(writer)
             return makes_way(

@@ -22,8 +22,8 @@ Wanted = tuple[int, str, Sequence[Part]]
 """Bucket to read: (bucket, writer to read from, its parts), as ``LogState.stable`` returns it."""
 
 _Found = dict[int, pa.Table | bytes | None]
-"""By number, the records of a part: a block, or a segment of one that is not complete. None: a
-segment of a block that stands under the number of its last one.
+"""Records of a part, by number: a block, or a segment of an incomplete one. None: a segment of a
+block that is under the number of its last one.
 """
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
-from anabranch.pipeline.control_topics import fence_speakers
+from anabranch.pipeline.control_topics import fence_topic
 from anabranch.protocol.control.fencing import VOTERS_MIN, fenced_epochs
 from anabranch.protocol.control.records import ControlRecord, Fence
 from anabranch.protocol.errors import DataMissing, Outvoted
@@ -66,7 +66,7 @@ class FenceWatch:
         """
         if len(self._pipeline.stream_writers(self._stage)) < VOTERS_MIN:
             return {}
-        entries = records_so_far(self._log, fence_speakers(self._pipeline))
+        entries = records_so_far(self._log, fence_topic(self._pipeline))
         return self._proven(
             [each for each in entries if isinstance(each, Fence) and each.stage == self._stage]
         )

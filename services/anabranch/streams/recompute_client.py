@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Gauge
 
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.protocol.control.records import AskOutcome, AskReply
 from anabranch.protocol.stage.recomputation import RecomputeRequests, RequestState
 from anabranch.streams.heartbeats import ControlReader, ControlWriter
@@ -63,7 +63,7 @@ class RecomputeClient:
         clock, log = self._context.clock, self._context.log
         if self._control is None:
             self._control = (
-                ControlReader(log, speakers(self._context.pipeline)),
+                ControlReader(log, control_topics(self._context.pipeline)),
                 ControlWriter(log, self._topic, clock),
             )
         control, writer = self._control

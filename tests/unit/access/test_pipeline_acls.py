@@ -16,7 +16,7 @@ from anabranch.access.pipeline_acls import (
 )
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.local.topic_creation import topics_of
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.file import load
 
 PIPELINE = load(Path(__file__).parents[2] / "security" / "pipeline.yaml")
@@ -66,7 +66,7 @@ def test_one_principal_for_a_participant() -> None:
         "secure.payments.blocks.0",
         "secure.audits.boundaries",
         "secure.placement",
-        *speakers(PIPELINE),
+        *control_topics(PIPELINE),
     }
     assert not [right for right in found if ".processing." in right.principal]
 

@@ -10,7 +10,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec.catalog import TopicSettings
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import EventLog
 from anabranch.protocol.control.records import Heartbeat
@@ -38,7 +38,7 @@ def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
         stages={"s": stage},
         outputs={},
     )
-    topics = ["p.s.boundaries", *speakers(pipeline)]
+    topics = ["p.s.boundaries", *control_topics(pipeline)]
     log.admin().create([TopicSettings(topic, 1) for topic in topics])
     started = EpochStarted("0", "f", SeededEntropy(1).token(), node="south.0")
     epoch = BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()

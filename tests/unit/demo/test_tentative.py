@@ -133,7 +133,9 @@ def test_one_partition_is_read_a_bucket_further_than_the_other() -> None:
 
 
 def test_in_a_short_window_too() -> None:
-    """Of four buckets the last two arrived in part, then one is missing, or none; not three."""
+    """Reports of the last two of four buckets arrived in part, then one bucket is missing, or none;
+    not three.
+    """
     small = road(dense(), SMALL_MS)
     for parts, after in ((((18, 1), (19, 0), (19, 2)), 19), (((19, 1), (20, 0), (20, 3)), 20)):
         assert judged(shown(torn(*parts, after=after, window_ms=SMALL_MS)), of=small) == []

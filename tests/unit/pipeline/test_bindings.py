@@ -12,7 +12,7 @@ import pytest
 from anabranch.access.federation_acls import federation_rights
 from anabranch.access.pipeline_acls import Operation, rights
 from anabranch.consistency_manager.control import AUDIT_KEEP_MS, kept_buckets, readers_of
-from anabranch.pipeline.control_topics import bound_speakers, speakers
+from anabranch.pipeline.control_topics import bound_control_topics, control_topics
 from anabranch.pipeline.drawing import boxes
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
@@ -72,7 +72,7 @@ def test_what_is_read_are_topics_of_the_other_pipeline(billing: Pipeline) -> Non
 def test_its_topics_are_nobody_elses_business(billing: Pipeline) -> None:
     assert billing.streams() == ["tolls"]
     assert all(settings.name.startswith("billing.") for _, settings in internal_topics(billing))
-    assert all(topic.startswith("billing.") for topic in speakers(billing))
+    assert all(topic.startswith("billing.") for topic in control_topics(billing))
     assert list(readers_of(billing)) == ["tolls"]
 
 
@@ -86,7 +86,7 @@ def test_it_is_as_late_as_its_hops_there_make_it(billing: Pipeline) -> None:
 def test_only_its_replicas_are_heard_and_under_the_name_that_it_has_here(
     billing: Pipeline,
 ) -> None:
-    found = bound_speakers(billing, ["north_speeds"])
+    found = bound_control_topics(billing, ["north_speeds"])
     assert list(found) == ["north.control.processing.speeds.0", "north.control.processing.speeds.1"]
     heard = found["north.control.processing.speeds.1"].heard(BEAT)
     assert isinstance(heard, Heartbeat)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from anabranch.pipeline.control_topics import (
-    fence_speakers,
-    neighbours_of,
-    speakers,
-    stage_speakers,
+    control_topics,
+    fence_topic,
+    neighbour_control_topics,
+    stage_control_topics,
 )
 from anabranch.protocol.control.records import Fence, Heartbeat, TrimPoint
 from harness import outputs
@@ -14,7 +14,7 @@ from harness import outputs
 
 def test_a_topic_for_each_process_and_two_for_the_manager() -> None:
     of = outputs.pipeline("p", replicas=2, live=True)
-    found = speakers(of)
+    found = control_topics(of)
     assert list(found) == [
         "p.control.ingestion.reports",
         "p.control.processing.totals.0",
@@ -37,13 +37,13 @@ def test_a_topic_for_each_process_and_two_for_the_manager() -> None:
     ] == ["p.manager"]
     fence = Fence("totals", "0", 1, 1, (), 1)
     assert [topic for topic, speaker in found.items() if speaker.may_say(fence)] == ["p.fences"]
-    assert fence_speakers(of) == {"p.fences": found["p.fences"]}
+    assert fence_topic(of) == {"p.fences": found["p.fences"]}
 
 
 def test_each_process_of_a_passive_stage_may_be_its_replica() -> None:
     of = outputs.pipeline("p", replicas=2)
     stage = of.stages["totals"].model_copy(update={"ha": "passive"})
-    found = speakers(of.model_copy(update={"stages": {"totals": stage}}))
+    found = control_topics(of.model_copy(update={"stages": {"totals": stage}}))
     primary = Heartbeat("processing", "totals", "0", 1, "running", 1, 1)
     assert [t for t, speaker in found.items() if speaker.may_say(primary)] == [
         "p.control.processing.totals.0",
@@ -72,21 +72,21 @@ def test_a_replica_reads_the_topics_of_its_neighbours_and_the_manager() -> None:
     )
     manager = {"p.manager", "p.fences"}
     replicas = {stage: {f"p.control.processing.{stage}.{i}" for i in (0, 1)} for stage in of.stages}
-    assert set(neighbours_of(of, "totals")) == manager | {
+    assert set(neighbour_control_topics(of, "totals")) == manager | {
         "p.control.ingestion.reports",
         *replicas["totals"],
         *replicas["out"],
         "p.control.delivery.out",
     }
-    assert set(neighbours_of(of, "last")) == manager | replicas["out"] | replicas["last"]
-    assert neighbours_of(of, "last")["p.manager"].is_manager
-    assert set(stage_speakers(of, "out")) == replicas["out"]
+    assert set(neighbour_control_topics(of, "last")) == manager | replicas["out"] | replicas["last"]
+    assert neighbour_control_topics(of, "last")["p.manager"].is_manager
+    assert set(stage_control_topics(of, "out")) == replicas["out"]
     for stage in of.stages:
-        assert neighbours_of(of, stage).items() <= speakers(of).items()
+        assert neighbour_control_topics(of, stage).items() <= control_topics(of).items()
 
 
 def test_each_speaks_of_lives_of_the_logs_that_its_records_are_about() -> None:
-    found = speakers(outputs.pipeline("p"))
+    found = control_topics(outputs.pipeline("p"))
     assert {topic: dict(speaker.logs) for topic, speaker in found.items()} == {
         "p.control.processing.totals.0": {"totals": "p.totals.boundaries"},
         "p.control.delivery.out": {"out": "p.totals.boundaries"},

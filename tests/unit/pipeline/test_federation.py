@@ -9,7 +9,7 @@ import pytest
 from anabranch.access.federation_acls import federation_rights
 from anabranch.access.pipeline_acls import Operation, Right, rights
 from anabranch.local.deployment import _offered
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import AgentPolicy, Pipeline
 from anabranch.protocol.errors import ConfigurationError
@@ -56,7 +56,7 @@ def test_what_it_says(tmp_path: Path) -> None:
     assert found.partner_processes() == [("processing", "south.0")]
     assert ("processing", "south.0") not in found.processes()
     assert found.audited_stages() == []
-    assert not any("agent" in topic for topic in speakers(found))
+    assert not any("agent" in topic for topic in control_topics(found))
 
 
 def test_an_auditor_is_another_participants_process(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from anabranch.access.pipeline_acls import Operation, rights
 from anabranch.adapters.spark.query import functions_of
 from anabranch.local.deployment import _offered, selected
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.offers import terms_for
@@ -175,7 +175,7 @@ def test_the_owners_environment_does_not_go_into_the_definers_file(
 
 def test_all_hear_the_owners_node(both: Both) -> None:
     for found in (both.definers(), both.owners()):
-        topics = {topic for topic in speakers(found) if ".processing." in topic}
+        topics = {topic for topic in control_topics(found) if ".processing." in topic}
         assert topics == {
             f"north.control.processing.{stage}.0" for stage in ("slow", "slower", "own")
         }

@@ -14,7 +14,7 @@ from anabranch.local.status import hops_of
 from anabranch.local.topic_creation import topics_of
 from anabranch.operating import compose
 from anabranch.pipeline import drawing
-from anabranch.pipeline.control_topics import neighbours_of, speakers
+from anabranch.pipeline.control_topics import control_topics, neighbour_control_topics
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
@@ -135,7 +135,7 @@ def test_each_shard_of_a_source_has_rights_of_its_own(tmp_path: Path) -> None:
 def test_a_stage_waits_for_every_shard_and_hears_all_of_them(tmp_path: Path) -> None:
     pipeline = source_in(tmp_path, 2)
     assert vars(lags(pipeline, "first")).keys()
-    assert {"p.control.ingestion.cars.0", "p.control.ingestion.cars.1"} <= neighbours_of(
+    assert {"p.control.ingestion.cars.0", "p.control.ingestion.cars.1"} <= neighbour_control_topics(
         pipeline, "first"
     ).keys()
 
@@ -301,8 +301,8 @@ def test_each_shard_of_an_output_has_rights_of_its_own(tmp_path: Path) -> None:
 def test_a_stage_hears_every_shard_of_an_output(tmp_path: Path) -> None:
     pipeline = output_in(tmp_path, 2)
     heard = {"p.control.delivery.out.0", "p.control.delivery.out.1"}
-    assert heard <= neighbours_of(pipeline, "first").keys()
-    assert heard <= speakers(pipeline).keys()
+    assert heard <= neighbour_control_topics(pipeline, "first").keys()
+    assert heard <= control_topics(pipeline).keys()
 
 
 def test_an_output_is_drawn_deployed_and_timed_by_its_shards(tmp_path: Path) -> None:

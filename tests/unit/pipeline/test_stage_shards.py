@@ -10,7 +10,7 @@ from anabranch.access.pipeline_acls import Operation, rights
 from anabranch.consistency_manager.control import readers_of
 from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline import drawing
-from anabranch.pipeline.control_topics import neighbours_of
+from anabranch.pipeline.control_topics import neighbour_control_topics
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import depth, has_live, height, normal_ms, out_of_orderness_ms
@@ -123,7 +123,7 @@ def test_it_has_topics_rights_and_readers_by_its_shards(tmp_path: Path) -> None:
         r.name for r in found if r.operation == Operation.WRITE and "processing" in r.principal
     }
     assert {"p.first.0.boundaries", "p.first.1.blocks.0", "p.first.boundaries"} <= written
-    hears = neighbours_of(pipeline, "first.1")
+    hears = neighbour_control_topics(pipeline, "first.1")
     assert {"p.control.processing.first.0", "p.control.processing.second.0"} <= hears.keys()
     assert "p.control.processing.first.0.0" not in hears
     readers = readers_of(pipeline)

@@ -16,7 +16,7 @@ from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
 from anabranch.ports import EventLog
 from anabranch.processing.standby import STANDBY_COPY_EVERY_MS, Standby
@@ -57,7 +57,7 @@ class World:
         self.log.admin().create(
             [
                 TopicSettings("p.s.boundaries", 1),
-                *(TopicSettings(topic, 1) for topic in speakers(self.pipeline)),
+                *(TopicSettings(topic, 1) for topic in control_topics(self.pipeline)),
             ]
         )
         self.primary = self.disk("0", "1")

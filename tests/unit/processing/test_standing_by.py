@@ -17,7 +17,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, position_of
-from anabranch.pipeline.control_topics import speakers
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.process.threads import OWN_THREADS
@@ -92,7 +92,7 @@ class World:
             stages={"s": stage},
             outputs={},
         )
-        topics = ["p.s.boundaries", *speakers(self.pipeline)]
+        topics = ["p.s.boundaries", *control_topics(self.pipeline)]
         self.log.admin().create([TopicSettings(topic, 1) for topic in topics])
         self.engine = Engine()
         context: Any = SimpleNamespace(

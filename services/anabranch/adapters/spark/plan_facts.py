@@ -112,7 +112,9 @@ def expressions_of(node: Any) -> Iterator[Iterator[tuple[Any, str]]]:
 
 
 def _is_random(expression: Any) -> bool:
-    """Whether the expression itself is not deterministic, and not only what it is made from."""
+    """Return whether the expression itself is not deterministic, and not only what it is
+    made from.
+    """
     return not expression.deterministic() and all(
         child.deterministic() for child in _items(expression.children())
     )
