@@ -116,12 +116,6 @@ def test_only_a_missing_docker_engine_or_browser_skips_a_test(
     assert [str(path) for path in allowed] == []
 
 
-def test_python_parses_everywhere(root: Path, files: list[Path]) -> None:
-    for path in files:
-        if path.suffix == ".py":
-            nodes((root / path).read_text())
-
-
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
