@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
+from typing_extensions import override
 
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.local.owned_server import write_whole
@@ -50,9 +51,11 @@ class ClusterNode(EmbeddedKafka):
         self.node = node
         self._controllers, self._cluster_id = list(controllers), cluster_id
 
+    @override
     def _choose_ports(self, *, afresh: bool, relink: bool) -> tuple[int, int]:
         return self._needed_port(), self._controllers[self.node - 1]
 
+    @override
     def _write_properties(self, port: int, controller_port: int) -> Path:
         path = super()._write_properties(port, controller_port)
         voters = ",".join(
@@ -73,6 +76,7 @@ class ClusterNode(EmbeddedKafka):
         )
         return path
 
+    @override
     def _format(self, command: list[str], properties: Path) -> None:
         arguments = [
             *command,

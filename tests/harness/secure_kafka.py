@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from typing_extensions import override
 
 from anabranch.access.pipeline_acls import Operation, Resource, Right
 from anabranch.adapters.kafka.log import KafkaEventLog
@@ -126,6 +127,7 @@ class SecureKafka(EmbeddedKafka):
         for future in administrator.create_acls(wanted, request_timeout=_ANSWER_S).values():
             future.result(timeout=_ANSWER_S)
 
+    @override
     def _write_properties(self, port: int, controller_port: int) -> Path:
         path = super()._write_properties(port, controller_port)
         at = {"SASL": port, "MTLS": self._mtls_port, "CONTROLLER": controller_port}
@@ -154,6 +156,7 @@ class SecureKafka(EmbeddedKafka):
             file.writelines(f"{name}={value}\n" for name, value in more.items())
         return path
 
+    @override
     def _format(self, command: list[str], properties: Path) -> None:
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         users = [
@@ -176,6 +179,7 @@ class SecureKafka(EmbeddedKafka):
         assert done.returncode == 0, done.stdout + done.stderr
         write_whole(self._dir / "formatted", cluster)
 
+    @override
     def _answers(self) -> bool:
         if port_is_free(self._port):
             return False

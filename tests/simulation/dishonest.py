@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from typing_extensions import override
+
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.memory.partition import Partition, Record
 from anabranch.adapters.signing import SigningKey
@@ -87,6 +89,7 @@ class DishonestAgent(AgentService):
         if self.kind in NAMED:
             self._name(NAMED[self.kind])
 
+    @override
     def _perform(self, commands: list[Command]) -> None:
         found: list[Command] = []
         for command in commands:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from pydantic import PrivateAttr
+from typing_extensions import override
 
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.model import Pipeline
@@ -109,6 +110,7 @@ class SimulatedNode(Node):
         self._is_ending = True
         super().stop()
 
+    @override
     def _build_in_engine(
         self, context: ServiceContext, *, may_run_elsewhere: bool, has_place: bool
     ) -> SimulatedReplica:
@@ -135,11 +137,13 @@ class SimulatedNode(Node):
         if replica.epoch >= 0:
             self._watch.ends(self._node, replica.epoch, replica.died_of)
 
+    @override
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
         if self.made is not None and self.made.stands_by:
             self._port.network.history.reached("move taken back")
         super()._leave(label, hosted, places)
 
+    @override
     def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
         answer = super()._after_end(label, is_fenced)
         if answer is AfterEnd.AGAIN and self.made is not None and self.made.died_of is not None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from typing_extensions import override
+
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent import ledger_writer, stage_logs
 from anabranch.agent import service as agent_service
@@ -89,6 +91,7 @@ class LoadedAgent(AgentService):
         self.agent.owns(_OWN, self.own_units())
         super().start()
 
+    @override
     def _measure(self, stages: TradedStages, oracle: Oracle) -> None:
         super()._measure(stages, oracle)
         self.agent.measured(_OWN, self.own_units())

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from anabranch.ports import BatchDone, PreparedStage, RunningQuery
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.replica import ReplicaRunner
@@ -167,6 +169,7 @@ class SimulatedReplica(StageReplica):
             )
         self._port.crash_point(name)
 
+    @override
     def _run_standby(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
         standby, self._looks_ms = standing_by.standby, self._port.now_ms
         try:
@@ -181,6 +184,7 @@ class SimulatedReplica(StageReplica):
             self._own_disk.check_newest_synced(standby.bucket, standby._token)
             self._reached("standby copied")
 
+    @override
     def _fail_over(self, prepared: PreparedStage) -> None:
         super()._fail_over(prepared)
         runner, boundary = self._runner, self._boundary
@@ -197,6 +201,7 @@ class SimulatedReplica(StageReplica):
         if begins_anew(boundary.log_state.origin(self._replica), self._stage.ha):
             self._reached("state made anew while nothing new is closed")
 
+    @override
     def _replica_control(self) -> ReplicaControl:
         control = super()._replica_control()
         asks = control.may_correct
@@ -212,15 +217,18 @@ class SimulatedReplica(StageReplica):
         control.may_correct = may_correct  # type: ignore[method-assign]
         return control
 
+    @override
     def _report_partner_difference(self, found: PartnerWrong) -> None:
         self._port.note("partner wrong", found.stage, found.bucket, found.node)
         super()._report_partner_difference(found)
 
+    @override
     def _wait_for_blocks(self, missing: str) -> None:
         self._reached("waits for a peer")
         self._port.note("waits", missing)
         super()._wait_for_blocks(missing)
 
+    @override
     def _start_query(self, timeline: str) -> None:
         runner, boundary = self._runner, self._boundary
         assert runner is not None
@@ -232,17 +240,20 @@ class SimulatedReplica(StageReplica):
             self._reached("successor started")
         super()._start_query(timeline)
 
+    @override
     def _end_branch(
         self, runner: ReplicaRunner, timeline: str, branch: RunningQuery | None
     ) -> None:
         self._reached("branch dropped")
         super()._end_branch(runner, timeline, branch)
 
+    @override
     def _batch_done(self, query: str, done: BatchDone) -> None:
         if done.start.kind is BoundaryKind.TENTATIVE:
             self._reached("tentative batch")
         super()._batch_done(query, done)
 
+    @override
     def _heartbeat(self) -> Heartbeat | None:
         beat, runner = super()._heartbeat(), self._runner
         if beat is None or runner is None or beat.replica_state is None:

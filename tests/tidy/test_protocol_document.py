@@ -151,7 +151,7 @@ def test_no_text_of_the_code_names_a_rule_that_is_not_one(root: Path, files: lis
 def test_what_is_not_there_is_found(root: Path, tmp_path: Path) -> None:
     text = (
         "[test_nothing](../tests/tidy/test_text.py)"
-        " [test_python_parses_everywhere](../tests/tidy/test_text.py)"
+        " [test_a_sleep_and_a_skip_are_found](../tests/tidy/test_text.py)"
     )
     assert absent_tests(root, text) == ["test_nothing in tests/tidy/test_text.py"]
     assert absent_modules(root, ["`protocol.stage.replica`, `protocol.nothing`"]) == [
