@@ -55,7 +55,7 @@ class Rows:
         self.good: _Marks = np.ones(len(values), dtype=np.bool_)
 
     def select(self, rows: npt.NDArray[np.intp]) -> Rows:
-        """The same bytes with cursors for some of the records only."""
+        """Return the same bytes with cursors for some of the records only."""
         part = object.__new__(Rows)
         part.data = self.data
         part.ends = self.ends[rows]
@@ -79,7 +79,7 @@ class Rows:
         self.good &= fits
 
     def longs(self) -> _Longs:
-        """A zigzag integer of each record."""
+        """Return a zigzag integer of each record."""
         at = self.at
         byte = self.data[at]
         value = (byte & 0x7F).astype(np.uint64)

@@ -84,7 +84,7 @@ def _is_int(kind: pa.DataType) -> bool:
 
 
 def _field(column: pa.Field, path: str) -> Field:
-    """The field that a column becomes."""
+    """Return the field that a column becomes."""
     kind, name = column.type, column.name
     if not NAME.match(name):
         raise ConfigurationError(
@@ -145,7 +145,7 @@ def _type(field: Field, space: str) -> Any:
 
 
 def _plain(values: pa.Array, field: Field) -> tuple[pa.Array, str]:
-    """The column as ``write_rows`` takes it, and its kind there."""
+    """Return the column as ``write_rows`` takes it, and its kind there."""
     if field.is_nested:
         present = replace(field, nullable=False)
         write = writer_of(avro_schema.of_notation(_type(present, "")), present)

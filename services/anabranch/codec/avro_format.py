@@ -69,5 +69,5 @@ class AvroFormat:
 
 
 def _text(avro: dict[str, Any]) -> str:
-    """A schema as a registry gets it, which gives ids of its own."""
+    """Return a schema as a registry gets it, which gives ids of its own."""
     return json.dumps({key: value for key, value in avro.items() if key != "schema_id"})

@@ -127,8 +127,8 @@ class AvroDecoder:
             self._add(version)
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
-        """The records of ``values``, in order, without those that are rejected. Values passed
-        ``guards.admit``.
+        """Return the records of ``values``, in order, without those that are rejected. Values
+        passed ``guards.admit``.
 
         Raises:
             AnabranchError: as ``schema_of``, for want of an answer; then nothing is decoded.
@@ -158,7 +158,7 @@ class AvroDecoder:
         ]
 
     def _bulk(self, version: _Version, values: Sequence[bytes], headers: Any) -> tuple[Any, Any]:
-        """(the records that can be used, which they are) of one version."""
+        """Return (the records that can be used, which they are) of one version."""
         rows = Rows(values)
         rows.skip(headers)
         table = self._resolve(version, read_fields(rows, version.bulk or ()), len(values))
@@ -177,7 +177,7 @@ class AvroDecoder:
         return self.table(found), good
 
     def table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
-        """The table of rows that ``decode_one`` gave."""
+        """Return the table of rows that ``decode_one`` gave."""
         columns = zip(*rows, strict=True) if rows else [()] * len(self._schema)
         return pa.Table.from_arrays(
             [
@@ -188,7 +188,7 @@ class AvroDecoder:
         )
 
     def decode_one(self, value: bytes) -> list[Any]:
-        """The values of one record, field by field, as ``columns`` takes them: the same as
+        """Return the values of one record, field by field, as ``columns`` takes them: the same as
         ``decode``, in the plainest way.
 
         Raises:
@@ -245,7 +245,7 @@ class AvroDecoder:
         return f"{shown_key(key_of(framing))} is not known; {self._record.name} has {known}"
 
     def _framing(self, values: Sequence[bytes]) -> tuple[Any, Any]:
-        """(number of the version or -1, bytes of framing) of each value."""
+        """Return (number of the version or -1, bytes of framing) of each value."""
         usual = self._usual
         # A list is faster, and nearly always all of it is needed.
         if all([value.startswith(usual) for value in values]):  # noqa: C419
@@ -278,7 +278,7 @@ class AvroDecoder:
 
 
 def _read(version: _Version, value: bytes, at: int) -> list[Any]:
-    """The values of one record of ``version``, which begins at ``at``.
+    """Return the values of one record of ``version``, which begins at ``at``.
 
     Raises:
         RecordRejected: it cannot be used.

@@ -91,7 +91,7 @@ class BlockHeaders:
 
     @classmethod
     def decode(cls, headers: Sequence[tuple[str, bytes | None]]) -> Self:
-        """The headers of a block.
+        """Return the headers of a block.
 
         Raises:
             RemoteProtocolError: they are not those of a block.
@@ -124,7 +124,8 @@ def encode_block(table: pa.Table) -> bytes:
 
 
 def decode_block(value: bytes | None, *, is_own: bool = False) -> pa.Table:
-    """The table of a block. ``is_own``: it is not looked through, since who wrote it is trusted.
+    """Return the table of a block. With ``is_own`` it is not validated, since its writer is
+    trusted.
 
     Raises:
         RemoteProtocolError: ``value`` is too large, not an Arrow stream, or one that is no block
@@ -156,12 +157,12 @@ def segments(block: bytes) -> list[bytes]:
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """``schema`` as text, for an ``EpochStarted`` record."""
+    """Return ``schema`` as text, for an ``EpochStarted`` record."""
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode("ascii")
 
 
 def schema_from_text(text: str) -> pa.Schema:
-    """The schema that ``schema_text`` wrote.
+    """Return the schema that ``schema_text`` wrote.
 
     Raises:
         RemoteProtocolError: ``text`` is not one.
@@ -199,7 +200,9 @@ def _halves(table: pa.Table) -> list[pa.Table]:
 
 
 def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]]:
-    """The rows of ``table`` by bucket, buckets ascending; rows of one bucket keep their order."""
+    """Return the rows of ``table`` by bucket, buckets ascending; rows of one bucket keep their
+    order.
+    """
     if table.num_rows == 0:
         return []
     event_time = table.column(EVENT_TIME).to_numpy()
@@ -215,14 +218,14 @@ def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]
 
 
 def _mix(x: IntArray) -> IntArray:
-    """The finaliser of splitmix64."""
+    """Return the finaliser of splitmix64."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
     return x ^ (x >> _U64(31))
 
 
 def _hash_bytes(column: pa.Array) -> IntArray:
-    """A polynomial hash of each value of a binary or string column, over all bytes at once."""
+    """Return a polynomial hash of each value of a binary or text column, over all bytes at once."""
     column = column.cast(pa.large_binary())
     _, offset_buffer, data_buffer = column.buffers()
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[
@@ -260,7 +263,7 @@ def _hash_texts(
     octets: np.ndarray[tuple[int], np.dtype[np.uint8]],
     lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> IntArray:
-    """The sums of ``_hash_bytes`` for values that stand in ``octets`` one after the other;
+    """Return the sums of ``_hash_bytes`` for values that stand in ``octets`` one after the other;
     none of them is empty.
 
     Each octet counts with the power of its position among all; what this is too much for a value
@@ -299,7 +302,7 @@ def _powers(count: int) -> tuple[IntArray, IntArray]:
 
 
 def _hash_alike(octets: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> IntArray:
-    """The sums of ``_hash_bytes`` for values of one length, as names and codes often are:
+    """Return the sums of ``_hash_bytes`` for values of one length, as names and codes often are:
     position by position, without any index.
     """
     sums = np.zeros(len(octets), dtype=np.uint64)
@@ -342,7 +345,7 @@ def _hash_column(column: pa.Array) -> IntArray:
 
 
 def _exact(value: object) -> object:
-    """A nested value with its floating-point numbers left out: they count as little inside a
+    """Return a nested value with its floating-point numbers left out: they count as little inside a
     list as in a column of their own.
     """
     if isinstance(value, float):
@@ -380,7 +383,7 @@ def _temporal(column: pa.Array) -> IntArray:
 
 
 def row_hashes(table: pa.Table) -> IntArray:
-    """The 64-bit hash of each row, column by column in the table's order."""
+    """Return the 64-bit hash of each row, column by column in the table's order."""
     state = np.full(table.num_rows, _GOLDEN, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for column in table.combine_chunks().columns:

@@ -198,7 +198,7 @@ def _check_parts(parts: tuple[Part, ...]) -> None:
 
 
 def check_part(part: Part) -> None:
-    """The same of one part.
+    """Check one part in the same way.
 
     Raises:
         RemoteProtocolError: as ``check``.

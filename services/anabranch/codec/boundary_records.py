@@ -87,7 +87,7 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
 
 
 def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
-    """The record of a boundary log in ``value``; ``headers`` are not needed and not trusted.
+    """Return the record of a boundary log in ``value``; ``headers`` are not needed and not trusted.
 
     Raises:
         RemoteProtocolError: it is torn, unknown, too large, or holds what no writer may say.

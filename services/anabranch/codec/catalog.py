@@ -107,13 +107,13 @@ class Catalog:
     by_fingerprint: Mapping[bytes, AvroRecord]
 
     def newest(self, name: str) -> AvroRecord:
-        """The version that is written."""
+        """Return the version that is written."""
         return self.records[name, max(version for known, version in self.records if known == name)]
 
 
 @cache
 def schemas_folder() -> Path:
-    """The folder ``schemas``: shipped inside the package; in a checkout it stands beside
+    """Return the folder ``schemas``: shipped inside the package; in a checkout it stands beside
     ``services``.
     """
     package = Path(__file__).resolve().parents[1]
@@ -128,7 +128,7 @@ def records_folder() -> Path:
 
 @cache
 def catalog() -> Catalog:
-    """The project's own catalog.
+    """Return the project's own catalog.
 
     Raises:
         ConfigurationError: it has defects, one per line.
@@ -171,7 +171,7 @@ def topic_settings(
 
 
 def load(folder: Path) -> Catalog:
-    """The catalog in ``folder``.
+    """Return the catalog in ``folder``.
 
     Raises:
         ConfigurationError: all defects, one per line.

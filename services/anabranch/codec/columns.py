@@ -29,7 +29,9 @@ _WORD: Final = 16
 
 
 def column_of(values: Sequence[Any], field: Field, part: Part = itemgetter) -> pa.Array:
-    """The column of ``values``, None among them or not. Pairs of a map may be a dict instead."""
+    """Return the column of ``values``, None among them or not. Pairs of a map may be a dict
+    instead.
+    """
     kind = field.arrow_type()
     if field.kind == "decimal":
         return _decimals(values, kind)
@@ -75,7 +77,7 @@ def has_order(kind: pa.DataType) -> bool:
 
 
 def values_of(column: pa.Array, leaf: Leaf, record: Make, pairs: Pairs = list) -> list[Any]:
-    """The values of a column as a list.
+    """Return the values of a column as a list.
 
     ``leaf`` makes those that are not nested; ``record`` says for the names of its fields what makes
     a record of their values, ``pairs`` makes a map of its pairs.
@@ -107,12 +109,12 @@ def values_of(column: pa.Array, leaf: Leaf, record: Make, pairs: Pairs = list) -
 
 
 def stored(column: pa.Array) -> list[Any]:
-    """The values of a column as ``column_of`` takes them."""
+    """Return the values of a column as ``column_of`` takes them."""
     return values_of(column, _stored_leaf, lambda _: lambda *parts: parts)
 
 
 def unscaled(column: pa.Array) -> list[int | None]:
-    """The unscaled integers of decimals."""
+    """Return the unscaled integers of decimals."""
     if not pa.types.is_decimal128(column.type):
         column = column.cast(pa.decimal128(38, column.type.scale))
     _, data = column.buffers()
@@ -124,7 +126,7 @@ def unscaled(column: pa.Array) -> list[int | None]:
 
 
 def micros(column: Any) -> Any:
-    """A timestamp column as microseconds."""
+    """Return a timestamp column as microseconds."""
     return column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(pa.int64())
 
 
@@ -149,7 +151,7 @@ def _decimals(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
 
 
 def _inside(column: pa.Array, inner: pa.Array) -> pa.Array:
-    """The items of all lists of ``column``, which may be a slice."""
+    """Return the items of all lists of ``column``, which may be a slice."""
     offsets = column.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return inner.slice(first, last - first)

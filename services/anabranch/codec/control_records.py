@@ -49,7 +49,7 @@ _TEXTS: Final = frozenset({"text", "reason"})
 
 
 def encode(entry: ControlRecord) -> bytes:
-    """The value of a control record. Texts for people are cut to fit.
+    """Return the value of a control record. Texts for people are cut to fit.
 
     Raises:
         LocalProtocolError: it does not fit its schema or its limit: a bug here.
@@ -64,7 +64,7 @@ def encode(entry: ControlRecord) -> bytes:
 
 
 def decode(value: bytes | None) -> ControlRecord:
-    """The control record in ``value``.
+    """Return the control record in ``value``.
 
     Raises:
         RemoteProtocolError: it is none, torn, unknown or too large, or has a name that is longer
@@ -99,7 +99,7 @@ def _vote(replica: str, epoch: int, rows: int, digest: bytes) -> Vote:
 
 
 def key_of(entry: ControlRecord) -> bytes:
-    """The key in a compacted topic: what is left after compaction is the last word of each
+    """Return the record's key in a compacted topic: compaction keeps the last record of each
     process, and about each stream. A fence has a key of its own.
     """
     if isinstance(entry, Heartbeat):
@@ -120,7 +120,7 @@ def key_of(entry: ControlRecord) -> bytes:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A field's value as the schema wants it."""
+    """Return a field's value as the schema wants it."""
     if name in ("positions", "inherited"):
         return [{"partition": partition, "offset": offset} for partition, offset in value]
     if name == "votes":

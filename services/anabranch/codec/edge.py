@@ -153,11 +153,11 @@ class Encoder:
         self._values = FORMATS[format].encoder(columns, name, register)
 
     def keys(self, table: pa.Table) -> list[bytes | None]:
-        """The key of each row; ``table`` may have more columns."""
+        """Return the key of each row; ``table`` may have more columns."""
         if self._keys is None:
             return [None] * table.num_rows
         return list(self._keys.encode(table))
 
     def values(self, table: pa.Table) -> list[bytes]:
-        """The value of each row; ``table`` may have more columns."""
+        """Return the value of each row; ``table`` may have more columns."""
         return self._values.encode(table)

@@ -89,7 +89,7 @@ class Signed(NamedTuple):
 
 
 def encode(statement: Statement, signature: Signature) -> bytes:
-    """The value of a record.
+    """Return the value of a record.
 
     Raises:
         LocalProtocolError: it does not fit its schema or its limit: a bug here.
@@ -101,7 +101,7 @@ def encode(statement: Statement, signature: Signature) -> bytes:
 
 
 def encode_key(word: PublishedKey) -> bytes:
-    """The value of a record in a log of keys.
+    """Return the value of a record in a log of keys.
 
     Raises:
         LocalProtocolError: it does not fit its schema: a bug here.
@@ -110,7 +110,7 @@ def encode_key(word: PublishedKey) -> bytes:
 
 
 def decode(value: bytes | None) -> Signed:
-    """The statement in ``value``.
+    """Return the statement in ``value``.
 
     Raises:
         RemoteProtocolError: nothing that we know, torn, too large, or with a name that is longer
@@ -133,7 +133,8 @@ def decode_catalog(value: bytes | None) -> Signed:
 
 
 def decode_key_log(value: bytes | None) -> PublishedKey | Signed:
-    """The word in a record of a log of keys: about a key, or, signed, about who may sign a stream.
+    """Return the word in a record of a log of keys: about a key, or, signed, about who may sign a
+    stream.
 
     Raises:
         RemoteProtocolError: as of ``decode``.
@@ -157,7 +158,7 @@ def _read(value: bytes | None, where: str, names: Collection[str]) -> tuple[str,
 
 
 def _plain(value: Any) -> Any:
-    """A value as the schema wants it."""
+    """Return a value as the schema wants it."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         found = {
             field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)

@@ -132,7 +132,7 @@ class Field:
         return pa.field(self.name, self.arrow_type(), nullable=self.nullable)
 
     def arrow_type(self) -> pa.DataType:
-        """The type in Arrow."""
+        """Return the type in Arrow."""
         import pyarrow as pa
 
         if self.kind in TIMESTAMPS:
@@ -190,7 +190,7 @@ class Field:
         return self.kind in ("array", "map") or any(field.has_items for field in self.inner)
 
     def shown(self) -> str:
-        """The type in words."""
+        """Return the type in words."""
         if self.kind == "decimal":
             return f"decimal({self.precision}, {self.scale})"
         if self.is_union:
@@ -211,7 +211,7 @@ class FieldParser:
         self._count = 0
 
     def fields(self, raw: list[object], space: str, path: str = "", depth: int = 0) -> list[Field]:
-        """The fields of a record in the namespace ``space``."""
+        """Return the fields of a record in the namespace ``space``."""
         found: list[Field] = []
         for each in raw:
             self._count += 1
@@ -279,7 +279,9 @@ class FieldParser:
     def _type(
         self, avro: object, space: str, path: str, depth: int, *, in_union: bool = False
     ) -> Field | None:
-        """The field without its name; None: not supported, which is reported unless it is plain."""
+        """Return the field without its name; None if not supported, which is reported unless it is
+        plain.
+        """
         if isinstance(avro, str):
             return Field("", avro) if avro in KINDS else self._reference(avro, space, path)
         if isinstance(avro, list):
@@ -468,7 +470,7 @@ def _clash(field: Field, others: list[Field]) -> str:
 
 
 def full_name(avro: dict[str, Any], space: str) -> str:
-    """The name of a record with its namespace."""
+    """Return the name of a record with its namespace."""
     name = str(avro["name"])
     if "." in name:
         return name

@@ -29,8 +29,8 @@ _SINGLE_TOLERANCE: Final = 1e-4
 
 
 def _largest(mine: _Floats, other: _Floats) -> float:
-    """The largest difference of two numbers as a part of the larger one; infinite where one of two
-    is no finite number.
+    """Return the largest difference of two numbers as a part of the larger one; infinite where one
+    of two is no finite number.
     """
     finite = np.isfinite(mine) & np.isfinite(other)
     if not finite.all():

@@ -32,8 +32,8 @@ class ValueDecoder(Protocol):
     """Reads the values of one record."""
 
     def decode(self, values: Sequence[bytes], /) -> tuple[pa.Table, Rejected]:
-        """The records of ``values``, in order, and (index, why) of each that is none, ascending.
-        Values passed ``guards.admit``.
+        """Return the records of ``values``, in order, and (index, why) of each that is none,
+        ascending. Values passed ``guards.admit``.
         """
 
 
@@ -86,7 +86,7 @@ class Format(Protocol):
     def from_json(
         self, record: RecordSchema, register: Register | None, /
     ) -> Callable[[Sequence[bytes]], list[bytes]]:
-        """Makes values of a source out of records in JSON, which were checked.
+        """Make values of a source out of records in JSON, which were checked.
 
         Raises:
             ConfigurationError: the registry rejects the schema.

@@ -48,7 +48,7 @@ def rejection(value: bytes | None) -> RecordRejected | None:
 
 
 def admit(values: Sequence[bytes | None]) -> Admission:
-    """The values that may be decoded, and the others with the reason."""
+    """Return the values that may be decoded, and the others with the reason."""
     try:
         lengths = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
     except TypeError:

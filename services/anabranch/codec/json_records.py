@@ -121,7 +121,7 @@ class JsonDecoder:
         self._columns = [_column(_part(index), field) for index, field in enumerate(record.fields)]
 
     def _struct(self, fields: tuple[Field, ...]) -> type:
-        """The class of a record of ``fields``."""
+        """Return the class of a record of ``fields``."""
         members: list[Any] = []
         for index, field in enumerate(fields):
             name, kind = f"f{index}", self._type(field)
@@ -188,8 +188,8 @@ class JsonDecoder:
         return counted
 
     def decode(self, values: Sequence[bytes]) -> tuple[pa.Table, Rejected]:
-        """The records of ``values``, in order, without those that are rejected. Values passed
-        ``guards.admit``.
+        """Return the records of ``values``, in order, without those that are rejected. Values
+        passed ``guards.admit``.
         """
         rejected: Rejected = []
         tables = [
@@ -200,7 +200,7 @@ class JsonDecoder:
         ).combine_chunks() if tables else self._schema.empty_table(), rejected
 
     def _piece(self, values: Sequence[bytes], start: int, rejected: Rejected) -> pa.Table:
-        """Some of ``values``, from ``start`` on."""
+        """Return some of ``values``, from ``start`` on."""
         rows: list[Any] = []
         rest = iter(values[start : start + _ROWS_AT_ONCE])
         left_out = 0
@@ -219,7 +219,9 @@ class JsonDecoder:
         return pa.Table.from_arrays([column(rows) for column in self._columns], schema=self._schema)
 
     def _rejection(self, value: bytes, error: Exception) -> RecordRejected:
-        """The reason's code: whether to reject is decided already, so this may take its time."""
+        """Return the reason's code: whether to reject is decided already, so this may take its
+        time.
+        """
         text = str(error)[:_TEXT_MAX]
         if (
             value.count(b"[") + value.count(b"{") > _BRACKETS_MAX
@@ -342,7 +344,7 @@ def _items(value: Any, field: Field) -> int:
 
 
 def _roughly(value: bytes, error: Exception) -> RejectionReason:
-    """The reason for a value with very many brackets; those inside texts count like others."""
+    """Return the reason for a value with very many brackets; those inside texts count, too."""
     octets = np.frombuffer(value, np.uint8)
     step = np.isin(octets, _OPENING).astype(np.int8) - np.isin(octets, _CLOSING).astype(np.int8)
     if int(step.cumsum(dtype=np.int32).max()) > RECORD_DEPTH_MAX:
@@ -355,7 +357,7 @@ def _roughly(value: bytes, error: Exception) -> RejectionReason:
 
 
 def _column(get: Callable[[Any], Any], field: Field) -> Callable[[list[Any]], pa.Array]:
-    """Makes one column of rows; numbers by numpy, since the rows' class has checked their range."""
+    """Make one column of rows; numbers by numpy, since the rows' class has checked their range."""
     number = None if field.nullable else _NUMBERS.get(field.kind)
     if number is None:
         return lambda rows: columns.column_of(list(map(get, rows)), field, _part)

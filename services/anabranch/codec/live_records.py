@@ -104,7 +104,7 @@ def upsert(write: Write, origin: Origin) -> tuple[bytes | None, Headers]:
 def decode(
     headers: Sequence[tuple[str, bytes | None]], key: bytes | None, value: bytes | None
 ) -> LiveRecord:
-    """A record of a live topic.
+    """Return a record of a live topic.
 
     Raises:
         RemoteProtocolError: it is none, or not as delivery writes it.
@@ -132,7 +132,7 @@ def decode(
 
 
 def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> State:
-    """The state of a key, from its newest record in an upsert view.
+    """Return the state of a key, from its newest record in an upsert view.
 
     Raises:
         RemoteProtocolError: the record is none of an upsert view.
@@ -166,7 +166,7 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
 
 
 def encode_progress(progress: LiveProgress) -> bytes:
-    """The value of a progress record.
+    """Return the value of a progress record.
 
     Raises:
         LocalProtocolError: it does not fit its schema: a bug here.
@@ -176,7 +176,7 @@ def encode_progress(progress: LiveProgress) -> bytes:
 
 
 def decode_progress(value: bytes | None) -> LiveProgress:
-    """The progress record in ``value``.
+    """Return the progress record in ``value``.
 
     Raises:
         RemoteProtocolError: it is none, torn, unknown or too large.

@@ -158,7 +158,7 @@ def check_days(days: int) -> int:
 
 
 def decimal_of(text: object, precision: int, scale: int) -> int:
-    """The unscaled integer of a number in a text.
+    """Return the unscaled integer of a number in a text.
 
     Raises:
         UnfitError: it is none, or has more digits than the type on either side of the point.
@@ -196,7 +196,7 @@ def check_unscaled(unscaled: int, precision: int, scale: int) -> int:
 
 
 def unscaled_of(data: bytes, precision: int, scale: int) -> int:
-    """The unscaled integer in Avro's bytes.
+    """Return the unscaled integer in Avro's bytes.
 
     Raises:
         UnfitError: it has more digits than the type.

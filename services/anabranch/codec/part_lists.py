@@ -37,7 +37,7 @@ def parts_to_json(parts: Iterable[Part]) -> list[list[Any]]:
 
 
 def parts_from_json(value: object) -> tuple[Part, ...]:
-    """The parts that ``parts_to_json`` wrote.
+    """Return the parts that ``parts_to_json`` wrote.
 
     Raises:
         RemoteProtocolError: it did not write ``value``.

@@ -14,7 +14,7 @@ _SEED: Final = 0x9747B28C
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash of the default partitioner of Kafka's Java client, unsigned."""
+    """Return the 32-bit hash of the default partitioner of Kafka's Java client, unsigned."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -29,7 +29,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes | None, ident: RecordId, partitions: int) -> int:
-    """The partition of the record ``ident``, of a topic that has so many."""
+    """Return the partition of the record ``ident``, of a topic that has so many."""
     if key is None:
         return (ident.bucket + ident.position) % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions

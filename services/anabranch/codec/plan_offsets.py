@@ -23,7 +23,7 @@ INITIAL: Final[Offset] = {"sequence": 0, "bucket": 0, "has_rows": False, "taken"
 
 
 def position_of(offset: Offset) -> QueryPosition:
-    """The position that an offset stands for.
+    """Return the position that an offset stands for.
 
     Raises:
         ConfigurationError: an earlier version of anabranch wrote it. Of what had been read then not
@@ -40,13 +40,13 @@ def position_of(offset: Offset) -> QueryPosition:
 
 
 def position_fields(offset: Offset) -> Offset:
-    """The offset without its plan: enough to ask for the next one."""
+    """Return the offset without its plan: enough to ask for the next one."""
     return {key: offset[key] for key in ("sequence", "bucket", "has_rows")}
 
 
 def offset_of(plan: Plan, name: str) -> Offset:
-    """The offset that makes a query run ``plan`` on input ``name``: on all streams that are read
-    under this name. Only a tentative one says what kind it is and what is missing.
+    """Return the offset that makes a query run ``plan`` on input ``name``: on all streams that are
+    read under this name. Only a tentative one says what kind it is and what is missing.
     """
     after = plan.after
     offset = {
@@ -76,7 +76,7 @@ def missing_of(offset: Offset) -> tuple[str, ...]:
 
 
 def taken_of(offset: Offset) -> list[TakenBucket]:
-    """The buckets that the offset's plan takes, stream by stream."""
+    """Return the buckets that the offset's plan takes, stream by stream."""
     return [taken for buckets in taken_by_stream(offset).values() for taken in buckets]
 
 

@@ -41,18 +41,18 @@ class RecordSchema:
     older: tuple[RecordSchema, ...] = ()
 
     def arrow_schema(self) -> pa.Schema:
-        """The columns, in order; without event time."""
+        """Return the columns, in order; without event time."""
         import pyarrow as pa
 
         return pa.schema([field.arrow for field in self.fields])
 
     def field(self, name: str) -> Field | None:
-        """The field of that name."""
+        """Return the field of that name."""
         return next((field for field in self.fields if field.name == name), None)
 
 
 def parse(text: str | bytes, name: str, version: int = 1) -> RecordSchema:
-    """The schema in ``text``, rejected unless anabranch can carry every field.
+    """Return the schema in ``text``, rejected unless anabranch can carry every field.
 
     Raises:
         ConfigurationError: with one line per mistake.
@@ -103,7 +103,7 @@ def from_avro(avro: object, name: str, version: int = 1) -> RecordSchema:
 
 
 def load_file(path: Path, name: str | None = None, version: int = 1) -> RecordSchema:
-    """The schema in one file.
+    """Return the schema in one file.
 
     Raises:
         ConfigurationError: unreadable or not as it must be; the text names the file.
@@ -122,7 +122,7 @@ def load_file(path: Path, name: str | None = None, version: int = 1) -> RecordSc
 
 
 def versions_in(folder: Path) -> list[Path]:
-    """The files v1.avsc, v2.avsc ... of a record, in order.
+    """Return the files v1.avsc, v2.avsc ... of a record, in order.
 
     Raises:
         ConfigurationError: a version is missing between them, or another file lies there.

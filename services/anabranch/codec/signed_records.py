@@ -27,7 +27,7 @@ Sign = Callable[[bytes], Signature]
 
 
 def signed(topic: str, value: bytes, sign: Sign) -> list[tuple[str, bytes]]:
-    """The headers to write with ``value``."""
+    """Return the headers to write with ``value``."""
     made = sign(signed_message(topic, value))
     return [
         (SIGNER_HEADER, f"{made.participant}/{made.key_id}".encode()),

@@ -37,7 +37,7 @@ def write(record: AvroRecord, value: object, bytes_max: int) -> bytes:
 def read(
     value: bytes | None, where: str, names: Collection[str], bytes_max: int, items_max: int
 ) -> tuple[AvroRecord, tuple[Any, ...]]:
-    """The record's schema and the values of its fields, in the schema's order.
+    """Return the record's schema and the values of its fields, in the schema's order.
 
     Args:
         value: Of the record.

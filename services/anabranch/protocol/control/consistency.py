@@ -97,7 +97,7 @@ class Mismatch:
     and was first.
     """
     votes: tuple[Vote, ...] = ()
-    """Where somebody is outvoted: what all replicas that closed the bucket made of it."""
+    """Results of all replicas that closed the bucket, where one of them is outvoted."""
     outvoted: tuple[str, ...] = ()
     """Replicas that a majority of at least three contradicts (``protocol.control.fencing``)."""
     is_of_one_plan: bool = True
@@ -110,7 +110,9 @@ class Mismatch:
         return self.stream, low, high
 
     def text(self) -> str:
-        """For people. The same whenever it is found, so that an alarm is known again."""
+        """Return the mismatch in words: the same whenever it is found, so that an alarm is
+        recognised.
+        """
         (first, rows, digest), (second, other_rows, other_digest) = self.first, self.second
         whose = (
             f"those of replica {self.stands}" if self.stands else "those that were first in the log"
@@ -135,10 +137,10 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Where a replica stood after a record."""
+    """Position of a replica after a record."""
 
     fingerprint: str
-    """Of the plan that made it."""
+    """Fingerprint of the plan that made the record."""
     history: str
     """Empty: not known."""
     place: str
@@ -150,11 +152,11 @@ class _Span:
 
     first: int
     fingerprint: str
-    """Of the plan."""
+    """Fingerprint of the plan."""
     history: str
     """Empty: not known."""
     epoch: int
-    """Of the process; -1: not known."""
+    """Epoch of the process; -1 if it is not known."""
 
 
 _UNKNOWN: Final = _Span(0, "", "", -1)
@@ -162,7 +164,7 @@ _UNKNOWN: Final = _Span(0, "", "", -1)
 
 @dataclass(slots=True)
 class _Replica:
-    """What one writer has closed, as far as it is still to be compared."""
+    """Buckets that one writer has closed and that are still to be compared."""
 
     closed: int = 0
     base: int = 0
@@ -172,7 +174,7 @@ class _Replica:
     digests: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
     points: dict[BatchId, _Point] = field(default_factory=dict)
-    """Of the newest CHAIN_RECORDS_MAX records."""
+    """Positions after the newest CHAIN_RECORDS_MAX records."""
     spans: list[_Span] = field(default_factory=list)
 
     def span(self, bucket: int) -> _Span:
@@ -220,7 +222,9 @@ class StreamAudit:
         return found
 
     def history(self, replica: str) -> str:
-        """By which plans the replica's chain was made, for a log snapshot; empty: not known."""
+        """Return the plans by which the replica's chain was made, for a log snapshot; empty if they
+        are not known.
+        """
         spans = self._replicas[replica].spans
         return spans[-1].history if spans else ""
 
@@ -268,8 +272,8 @@ class StreamAudit:
             replica.spans.append(_Span(first, plan, history, record.epoch))
 
     def _copied(self, replica: _Replica, base: int) -> str:
-        """The history of a peer's checkpoint that holds everything up to ``base``, from which the
-        peer went on by the same plan; empty: it did not, or it depends on whose it is.
+        """Return the history of a peer's checkpoint that holds everything up to ``base``, from
+        which the peer went on by the same plan; empty if it did not, or it depends on whose it is.
         """
         able = {
             span.history if span.fingerprint == other.fingerprint == replica.fingerprint else ""
@@ -348,7 +352,7 @@ class StreamAudit:
         )
 
     def _votes(self, bucket: int, history: str) -> tuple[Vote, ...]:
-        """What the replicas that closed ``bucket`` with ``history`` made of it."""
+        """Return the results of the replicas that closed ``bucket`` with ``history``."""
         return tuple(
             Vote(name, replica.span(bucket).epoch, *replica.digests.get(bucket, _EMPTY))
             for name, replica in self._replicas.items()
@@ -377,7 +381,7 @@ class StreamAudit:
 
 
 def _place(record: BoundaryRecord) -> str:
-    """Where a replica stood after ``record``."""
+    """Return the position of a replica after ``record``, as text."""
     return f"{record.closed} {record.made_from}"
 
 
@@ -386,8 +390,8 @@ def _joined(*facts: object) -> str:
 
 
 def _stands(log_state: LogState, bucket: int, *made: tuple[str, int, int]) -> str:
-    """The replica whose version of ``bucket`` is the stream's: of two that differ, or a third
-    one.
+    """Return the replica whose version of ``bucket`` is the stream's: of two that differ, or a
+    third one.
     """
     if bucket > log_state.upto:
         return ""
@@ -407,7 +411,7 @@ class AlarmBook:
             self.known(alarm)
 
     def known(self, alarm: Alarm) -> None:
-        """An alarm stands in the topic."""
+        """Note an alarm that is in the topic."""
         if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED):
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
@@ -418,7 +422,7 @@ class AlarmBook:
         return new
 
     def alarm(self, mismatch: Mismatch, now_ms: int) -> Alarm | None:
-        """The alarm to raise; None: it is known, or there are enough about these replicas."""
+        """Return the alarm to raise; None if it is known, or these replicas have enough of them."""
         self._pairs[mismatch.pair] += 1
         text = mismatch.text()
         if (mismatch.stream, mismatch.bucket, text) in self._known or self._pairs[

@@ -29,7 +29,7 @@ its replacement. A node that has lost its master stands still for so long before
 
 
 class WithoutExecutors(Enum):
-    """What a node does about it."""
+    """Action of a node without executors."""
 
     GO_ON = auto()
     WAIT = auto()
@@ -38,14 +38,14 @@ class WithoutExecutors(Enum):
 
 @dataclass(slots=True)
 class ExecutorWatch:
-    """Of one node, from its start on. Times are monotonic ms."""
+    """Watch over the executors of one node, from its start on. Times are monotonic ms."""
 
     seen_ms: int
-    """When there was an executor last; before the first one, when the node started."""
+    """Time at which there was an executor last, in ms; before the first one, the node's start."""
 
     def look(self, now_ms: int, executors: int, *, master_has_gone: bool) -> WithoutExecutors:
-        """What follows from having ``executors`` now. ``master_has_gone``: since the node
-        registered with it, be there another one now or not.
+        """Return the action for having ``executors`` now. ``master_has_gone``: the master with
+        which the node registered has gone, whether there is another one or not.
         """
         if executors > 0:
             self.seen_ms = now_ms

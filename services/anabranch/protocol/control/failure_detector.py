@@ -88,8 +88,9 @@ class _Heard:
 
 
 class FailureDetector:
-    """What one process has heard of others. Call ``look``, or ask something, at least every second,
-    always by the monotonic clock: of two clocks the time between would count.
+    """Signs of life that one process has received from others. Call ``look``, or ask something, at
+    least every second, always by the monotonic clock: with two clocks the time between them would
+    count.
     """
 
     def __init__(self, peers: Iterable[Peer]) -> None:
@@ -103,7 +104,7 @@ class FailureDetector:
 
     @classmethod
     def of_replicas(cls, stages: Mapping[str, Iterable[str]]) -> Self:
-        """Listens to the replicas of ``stages``."""
+        """Return a detector that watches the replicas of ``stages``."""
         return cls(
             Peer(REPLICA_SERVICE, stage, replica)
             for stage, replicas in stages.items()
@@ -111,8 +112,8 @@ class FailureDetector:
         )
 
     def look(self, monotonic_ms: int) -> int:
-        """The control topics were read to their ends: time that passed until here was
-        observed. Returns the observed time.
+        """Note that the control topics were read to their ends: the time until now was observed.
+        Return the observed time.
         """
         return self._time.at(monotonic_ms)
 
@@ -145,7 +146,7 @@ class FailureDetector:
         return True
 
     def last(self, peer: Peer) -> Heartbeat | None:
-        """The last heartbeat of ``peer``, dead or alive."""
+        """Return the last heartbeat of ``peer``, dead or alive."""
         found = self._heard.get(peer)
         return None if found is None else found.beat
 
@@ -154,13 +155,13 @@ class FailureDetector:
         return self._time.at(monotonic_ms) - self._sign_at[peer]
 
     def replicas(self, service: str, name: str) -> list[str]:
-        """Who is listened to, by id."""
+        """Return the ids of the replicas that are watched, sorted."""
         return [
             peer.replica for peer in self._known if (peer.service, peer.name) == (service, name)
         ]
 
     def alive(self, service: str, name: str, monotonic_ms: int) -> dict[str, Heartbeat]:
-        """The last heartbeat of each that is alive, in the order of their ids (DT2)."""
+        """Return the last heartbeat of each that is alive, in the order of their ids (DT2)."""
         peers = [Peer(service, name, replica) for replica in self.replicas(service, name)]
         return {
             peer.replica: self._heard[peer].beat
@@ -169,8 +170,8 @@ class FailureDetector:
         }
 
     def silent(self, stage: str, monotonic_ms: int) -> frozenset[str]:
-        """The replicas of ``stage`` that count as dead: no sign of life for FAILURE_AFTER_MS, all
-        of it observed. Who has just begun to listen takes nobody for dead.
+        """Return the replicas of ``stage`` that count as dead: no sign of life for
+        FAILURE_AFTER_MS, all of it observed. Who has just begun to listen takes nobody for dead.
         """
         return frozenset(
             replica
@@ -180,7 +181,7 @@ class FailureDetector:
         )
 
     def states(self, stage: str, monotonic_ms: int) -> dict[str, ReplicaState]:
-        """The state of every replica of ``stage``; FAILURE of those that are not alive.
+        """Return the state of every replica of ``stage``; FAILURE of those that are not alive.
         Empty: it has none, as a source.
         """
         alive = self.alive(REPLICA_SERVICE, stage, monotonic_ms)
@@ -223,7 +224,7 @@ it takes some seconds.
 
 
 class Standstill:
-    """Of a thread of the own process. ``now_ms`` as for ``ObservedTime``."""
+    """Standstill of a thread of the own process. ``now_ms`` is as for ``ObservedTime``."""
 
     def __init__(self) -> None:
         self._time, self._moved_at = ObservedTime(), 0
@@ -238,16 +239,16 @@ class Standstill:
 
 
 class Silence:
-    """Of one other process. ``now_ms`` is any clock of one's own that is never set back."""
+    """Silence of one other process. ``now_ms`` is of any own clock that is never set back."""
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
         self._was_closed = False
         self.ms = 0
-        """For so long nothing was heard; below zero where the way was closed just now."""
+        """Time without a sign of life, in ms; below zero where the connection was just lost."""
 
     def broken(self, now_ms: int) -> None:
-        """A sign of life of the other one (SL2)."""
+        """Note a sign of life of the other process (SL2)."""
         self.ms, self._was_closed = 0, False
         if self._since_ms is not None:
             self._since_ms = now_ms

@@ -38,7 +38,7 @@ VOTERS_MIN: Final = 3
 
 
 def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
-    """The replicas that a majority contradicts, by id (EF2). ``votes``: what each replica
+    """Return the replicas that a majority contradicts, by id (EF2). ``votes``: what each replica
     made of one bucket.
     """
     if len(votes) < VOTERS_MIN:
@@ -67,7 +67,7 @@ def is_proven(fence: Fence, log_state: LogState) -> bool:
 
 
 def _newest(log_state: LogState, replica: str) -> int:
-    """The newest epoch of a replica; -1: it is none, or has never begun."""
+    """Return the newest epoch of a replica; -1: it is none, or has never begun."""
     epoch = log_state.epoch(replica) if replica in log_state.writers else None
     return -1 if epoch is None else epoch
 
@@ -84,7 +84,7 @@ def _is_contradicted(vote: Vote, bucket: int, log_state: LogState) -> bool:
 
 
 def fenced_epochs(fences: Iterable[Fence], log_state: LogState) -> dict[str, int]:
-    """Of each replica of a stage that was fenced the newest epoch that was.
+    """Return the newest fenced epoch of each replica of a stage that was fenced.
 
     Args:
         fences: Of the stage, in any order.
@@ -104,7 +104,7 @@ class FenceBook:
         self._known: dict[tuple[str, str], set[Fence]] = {}
 
     def known(self, fence: Fence) -> None:
-        """A fence stands in the topic, whether it proves anything or not."""
+        """Note a fence that is in the topic, whether it proves anything or not."""
         self._known.setdefault((fence.stage, fence.replica), set()).add(fence)
 
     def is_new(self, fence: Fence, log_state: LogState) -> bool:

@@ -55,7 +55,7 @@ from anabranch.protocol.control.records import Move
 
 @dataclass(frozen=True, slots=True)
 class PlacedStage:
-    """What of a stage decides about its places."""
+    """Properties of a stage that decide about its places."""
 
     name: str
     participant: str
@@ -69,7 +69,7 @@ class PlacedStage:
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """What is wrong with the place of a replica."""
+    """Defect in the place of a replica."""
 
     node: str
     label: str
@@ -79,8 +79,8 @@ class Misplaced:
 def place(
     stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
-    """The replicas of each node as ``STAGE.REPLICA``, in the order of ``stages`` (PC1). A node may
-    have none.
+    """Return the replicas of each node as ``STAGE.REPLICA``, in the order of ``stages`` (PC1). A
+    node may have none.
 
     Args:
         stages: All of the pipeline, each after those that it reads.
@@ -97,7 +97,7 @@ def place(
 def misplaced(
     stages: Sequence[PlacedStage], named: Mapping[str, Sequence[str]]
 ) -> Iterator[Misplaced]:
-    """What keeps ``named`` from being carried out."""
+    """Yield the reasons why ``named`` cannot be carried out."""
     owner = {label: stage for stage in stages for label in stage.labels()}
     seen: dict[str, str] = {}
     for node, labels in named.items():
@@ -146,7 +146,7 @@ def _owner_by_name(node: str) -> str:
 
 
 class Places:
-    """Where replicas are, by the pipeline file and the moves since."""
+    """Places of replicas, by the pipeline file and the moves since."""
 
     def __init__(
         self,
@@ -154,8 +154,8 @@ class Places:
         named: Mapping[str, Sequence[str]],
         partners: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """As ``place`` has them, before any move. ``partners``: the stages that may be moved to
-        each partner's node.
+        """Begin with the places that ``place`` gives, before any move. ``partners``: the stages
+        that may be moved to each partner's node.
         """
         self._partners = dict(partners or {})
         self._stages = {label: stage for stage in stages for label in stage.labels()}
@@ -215,7 +215,7 @@ class Places:
         )
 
     def moved(self, move: Move) -> bool:
-        """A record of the log, each in its turn; whether it counts (PC4)."""
+        """Take the next record of the log. Return whether it counts (PC4)."""
         label = f"{move.stage}.{move.replica}"
         if self.rejected(label, move.node):
             return False
@@ -228,7 +228,7 @@ class Places:
         return self._owners[node] == stage.participant
 
     def owner_of(self, node: str) -> str:
-        """The participant who runs a node."""
+        """Return the participant that runs a node."""
         return self._owners[node]
 
     def is_partners(self, node: str) -> bool:
@@ -236,15 +236,15 @@ class Places:
         return node in self._partners
 
     def may_come(self, node: str) -> set[str]:
-        """The stages whose replicas may run on a node (PC3)."""
+        """Return the stages whose replicas may run on a node (PC3)."""
         return {stage.name for stage in self._stages.values() if self._may_run(stage, node)}
 
     def node_of(self, label: str) -> str:
-        """The node that has the place of a replica; empty: it is removed."""
+        """Return the node that has the place of a replica; empty if it is removed."""
         return self._node[label]
 
     def of_node(self, node: str) -> list[str]:
-        """The replicas that have their place on ``node``."""
+        """Return the replicas that have their place on ``node``."""
         return [label for label, place in self._node.items() if place == node]
 
     def was_moved(self, label: str) -> bool:
@@ -252,7 +252,9 @@ class Places:
         return label in self._from
 
     def moved_away(self, node: str) -> list[str]:
-        """The replicas that were moved, have their place elsewhere, and may yet run on ``node``."""
+        """Return the replicas that were moved, have their place elsewhere, and may yet run on
+        ``node``.
+        """
         return [
             label
             for label in self._from
@@ -260,7 +262,7 @@ class Places:
         ]
 
     def came_from(self, label: str) -> str:
-        """The place before the last move; of one that was never moved, where it is."""
+        """Return the place before the last move; of one that was never moved, where it is."""
         return self._from.get(label, self._node[label])
 
     def is_under_way(self, label: str, runs_on: str) -> bool:
@@ -290,7 +292,7 @@ def has_left(runs_on: str, node: str, *, has_place: bool) -> bool:
 
 
 class AfterEnd(Enum):
-    """What a node does about a replica that has ended."""
+    """Action of a node on a replica that has ended."""
 
     AGAIN = auto()
     GONE = auto()
@@ -298,7 +300,7 @@ class AfterEnd(Enum):
 
 
 class Began(Enum):
-    """Where the newest epoch of a replica began, for one node."""
+    """Place where the newest epoch of a replica began, as one node sees it."""
 
     HERE = auto()
     ELSEWHERE = auto()
@@ -317,8 +319,8 @@ AFTER_END: Final[Mapping[tuple[Began, bool], tuple[AfterEnd, AfterEnd]]] = {
 
 
 def after_end(*, has_place: bool, is_fenced: bool, runs_on: str, node: str) -> AfterEnd:
-    """What ``node`` does. ``has_place``: by all that stands in the log of moves now; ``runs_on``:
-    by the boundary log; empty: nobody knows.
+    """Return the action of ``node``. ``has_place`` is by the whole log of moves; ``runs_on`` by the
+    boundary log, empty if that is not known.
     """
     began = Began.UNKNOWN if not runs_on else Began.HERE if runs_on == node else Began.ELSEWHERE
     of_fenced, of_others = AFTER_END[began, has_place]
@@ -347,7 +349,8 @@ STAGE_FAILED_DELAY_MAX_MS: Final = 60_000
 """A function that fails will most likely fail again: the log and the machine get more rest."""
 
 HEALTHY_AFTER_MS: Final = 60_000
-"""What ran so long starts again at the first delay."""
+"""Time after which a replica that ran counts as healthy, in ms: its next start has the first delay.
+"""
 
 
 @dataclass(slots=True)
@@ -371,7 +374,7 @@ class Backoff:
 
 
 ENGINE_ENDS_MAX: Final = 4
-"""So many ends of a node's engine are remembered: the last of them say all."""
+"""Maximum number of ends of a node's engine that are kept: the last ones say enough."""
 ENGINE_ENDS_TOGETHER_MS: Final = 30 * 60_000
 """An end that is longer ago has nothing to do with this one."""
 
@@ -385,13 +388,15 @@ class EngineEnd:
 
 
 def remembered(ends: Iterable[EngineEnd], newest: EngineEnd) -> tuple[EngineEnd, ...]:
-    """What is kept of ``ends`` after ``newest``, which is the last of it."""
+    """Return the ends that are kept after ``newest``, which is the last of them."""
     near = [end for end in ends if 0 <= newest.at_ms - end.at_ms <= ENGINE_ENDS_TOGETHER_MS]
     return (*near, newest)[-ENGINE_ENDS_MAX:]
 
 
 def suspects(ends: Sequence[EngineEnd]) -> tuple[str, ...]:
-    """The replicas of which a batch ran at each of ``ends``, if there are at least two; sorted."""
+    """Return the replicas of which a batch ran at each of ``ends``, if there are at least two;
+    sorted.
+    """
     if len(ends) < 2:
         return ()
     return tuple(sorted(set.intersection(*(set(end.during) for end in ends))))

@@ -30,27 +30,27 @@ from typing import Final
 
 
 class ReplicaState(StrEnum):
-    """What a replica does, and so what may be expected of its stream: as it says it of itself, and
-    as others see it (DPC's node states). The values are what stands in heartbeats.
+    """State of a replica, and so of its stream: as it reports it, and as others see it (DPC's node
+    states). The values are those of heartbeats.
 
     Others take a replica for FAILURE, too, while they do not hear it, or hear only that it is
     starting.
     """
 
     STABLE = "stable"
-    """It has caught up with its input, and closes what comes in time: stable."""
+    """The replica has caught up with its input, and closes buckets in time: stable."""
     UP_FAILURE = "up_failure"
     """Input is missing: a branch makes tentative buckets."""
     STABILIZATION = "stabilization"
     """The missing input is there: the successor makes the corrections."""
     FAILURE = "failure"
-    """It gives no results in time: it has not caught up since it began, was paused or fell
+    """The replica gives no results in time: it has not caught up since it began, was paused or fell
     behind, or waits without a branch.
     """
 
     @classmethod
     def heard(cls, text: str) -> ReplicaState:
-        """The state that a heartbeat names; a starting replica (empty text), or an unknown
+        """Return the state that a heartbeat names; a starting replica (empty text), or an unknown
         word, is FAILURE to others.
         """
         try:
@@ -73,17 +73,19 @@ class Heartbeat:
 
     service: str
     name: str
-    """Of the source, stage or output."""
+    """Name of the source, stage or output."""
     replica: str
     epoch: int
     """-1: it has none."""
     state: str
-    """For people: the service's status; ``ended`` is its last word (``protocol.stage.standby``)."""
+    """Status of the service, for people; ``ended`` is its last one (``protocol.stage.standby``)."""
     bucket: int
     """Last bucket that it closed as stable, or delivered."""
     written_ms: int
     replica_state: str = ""
-    """Of a writer of a stream: a ``ReplicaState``; empty: none yet, or not a writer."""
+    """``ReplicaState`` of a writer of a stream; empty if there is none yet, or if it is not a
+    writer.
+    """
     branch: int | None = None
     """Number of the branch that runs (its counter, rule 16); None: none."""
     checkpoint: str = ""
@@ -93,7 +95,7 @@ class Heartbeat:
     good: it never reads it again (rule 18).
     """
     corrects: bool = False
-    """It makes corrections at full speed (``protocol.stage.scheduling``)."""
+    """Whether the replica makes corrections at full speed (``protocol.stage.scheduling``)."""
     rejected: int = 0
     """Number of results that a delivery process could not deliver since it began, for their size;
     number of rows that were too large for the stream of a stage's replica, in stable batches.
@@ -106,11 +108,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What a replica made of a bucket, as its boundary records say."""
+    """Contents of a bucket by one replica, as its boundary records say."""
 
     replica: str
     epoch: int
-    """Of the process that closed the bucket."""
+    """Epoch of the process that closed the bucket."""
     rows: int
     digest: int
 
@@ -124,7 +126,7 @@ class Fence:
     epoch: int
     bucket: int
     votes: tuple[Vote, ...]
-    """What all of them made of the bucket: whoever reads a fence counts them
+    """Votes of all replicas about the bucket: readers of a fence count them
     (``protocol.control.fencing``).
     """
     written_ms: int
@@ -133,7 +135,7 @@ class Fence:
 
     @property
     def reason(self) -> str:
-        """For people."""
+        """Return the reason in words."""
         return (
             f"a majority of the replicas of {self.stage} made other rows of bucket {self.bucket}"
             f" than replica {self.replica}, by the same plan"
@@ -189,7 +191,7 @@ class DeliveryProgress:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What a person should look at."""
+    """Finding that a person should look at."""
 
     kind: str
     stream: str
@@ -200,17 +202,17 @@ class Alarm:
 
 
 class AskOutcome(StrEnum):
-    """What a replica says about a recompute request."""
+    """Answer of a replica to a recomputation request."""
 
     TAKEN = "taken"
-    """It works on it; the others need not."""
+    """The replica works on the request; the others need not."""
     RECOMPUTED = "recomputed"
-    """What was gone of the range is named in the boundary log by a ``Recomputed``."""
+    """The missing buckets of the range are named in the boundary log by a ``Recomputed``."""
     UNABLE = "unable"
-    """It cannot make the range again."""
+    """The replica cannot compute the range again."""
     DIFFERENT = "different"
-    """It made the range again, with other rows than the boundary log says: nothing of it may
-    be used.
+    """The replica computed the range again, with other rows than the boundary log says: nothing of
+    it may be used.
     """
 
 
@@ -222,7 +224,7 @@ class Ask:
 
     stream: str
     reader: str
-    """Who asks: service, name and replica."""
+    """Reader that asks: service, name and replica."""
     number: int
     """Grows with every request of the reader, over its restarts too."""
     bucket_first: int
@@ -232,7 +234,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskReply:
-    """What a replica of the stream says about the request ``number`` of ``reader``."""
+    """Answer of a replica of the stream to the request ``number`` of ``reader``."""
 
     stream: str
     replica: str
@@ -240,7 +242,7 @@ class AskReply:
     number: int
     outcome: AskOutcome
     reason: str
-    """For people: why it is unable, or what differs."""
+    """Reason for people: why the replica is unable, or what differs."""
     written_ms: int
 
 
@@ -276,20 +278,20 @@ ControlRecord = (
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Who writes one control topic."""
+    """Process that writes one control topic."""
 
     beats: frozenset[tuple[str, str, str]]
     """(service, name, replica) for which it speaks."""
     reader: str = ""
-    """As which it asks; empty: it asks for nothing."""
+    """Name under which the process sends recomputation requests; empty if it sends none."""
     answers: frozenset[tuple[str, str]] = frozenset()
     """(stream, replica) for which it answers."""
     trims: bool = False
-    """It is the manager, and says what may be trimmed."""
+    """Whether it is the manager, which writes trim points."""
     fences: bool = False
-    """It is the manager, and says who must end."""
+    """Whether it is the manager, which writes fences."""
     known_as: str = ""
-    """What it beats for is called so here: of a stream of another pipeline."""
+    """Local name of what its heartbeats are about, where that is a stream of another pipeline."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """Source, stage or output -> topic of the boundary log whose life its records name (SK5)."""
 

@@ -88,7 +88,7 @@ returns would fill the disks. It re-enters by a copy.
 
 @dataclass(frozen=True, slots=True)
 class ReadingStage:
-    """What a stage reads, and who reads it."""
+    """Streams that a stage reads, and its replicas."""
 
     stage: str
     reads: Collection[str]
@@ -100,8 +100,8 @@ class ReadingStage:
 def readers_of(
     streams: Iterable[str], stages: Iterable[ReadingStage], outputs: Mapping[str, str]
 ) -> dict[str, list[Peer]]:
-    """Who may read each of ``streams`` (TM7). ``outputs``: the stream that each process of
-    delivery delivers.
+    """Return the possible readers of each of ``streams`` (TM7). ``outputs``: the stream that each
+    process of delivery delivers.
     """
     found = dict[str, list[Peer]]((stream, []) for stream in streams)
     for each in stages:
@@ -129,7 +129,7 @@ class Trimming:
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, int] = {}
-        """Of each stream, the newest bucket."""
+        """Newest bucket of each stream."""
         self._seen_ms: dict[str, int] = {}
         """Monotonic time at which the newest trim point of a stream was seen: whose clock dated it,
         and how that was set, does not decide when the next one follows.
@@ -150,8 +150,8 @@ class Trimming:
         return self._points.get(stream, 0)
 
     def due(self, monotonic_ms: int, uptos: Mapping[str, int], *, wall_ms: int) -> list[TrimPoint]:
-        """The trim points to write now; ``uptos``: last stable bucket of each stream. ``wall_ms``
-        dates them.
+        """Return the trim points to write now; ``uptos``: last stable bucket of each stream.
+        ``wall_ms`` dates them.
         """
         self._detector.look(monotonic_ms)
         made = []
@@ -169,7 +169,7 @@ class Trimming:
         return made
 
     def _position(self, stream: str, monotonic_ms: int, upto: int) -> int:
-        """The least position of the readers that count (TM2-TM4, TM6)."""
+        """Return the least position of the readers that count (TM2-TM4, TM6)."""
         positions = []
         for reader in self._readers[stream]:
             if self._detector.silent_ms(reader, monotonic_ms) > TRIM_READER_MS:
@@ -193,8 +193,8 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class _Span:
-    """What records named of one bucket in one partition, or of several that follow each other, the
-    last of which stands for all.
+    """Range of offsets that records name for one bucket in one partition, or for several
+    consecutive buckets, of which the last stands for all.
     """
 
     first: int
@@ -214,8 +214,8 @@ class TrimOffsets:
         """End of what stable records named of trimmed buckets."""
         self._bucket = 0
         self._in_pieces: dict[str, list[Part]] = {}
-        """By replica, what the pieces of a batch have named whose last piece is to come: blocks of
-        the same batch that it will name may stand before them.
+        """Parts of a batch whose last piece is still to come, by replica: blocks that it will name
+        may precede them.
         """
 
     def seen(self, entry: LogEntry, outcome: Outcome) -> None:
@@ -277,7 +277,7 @@ class TrimOffsets:
                 )
 
     def below(self, bucket: int) -> dict[Place, int]:
-        """The offsets below which may be deleted, by place, when nobody needs buckets up to
+        """Return the offsets below which may be deleted, by place, when nobody needs buckets up to
         ``bucket``; places where it is 0 are left out.
         """
         self._bucket = max(self._bucket, bucket)

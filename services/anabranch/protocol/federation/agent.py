@@ -86,7 +86,7 @@ class Agent:
     # ---------------------------------------------------------------- what it knows
 
     def knows(self, booked: BookedContract) -> None:
-        """A contract of this participant, or what has become of it."""
+        """Take a contract of this participant, or its new state."""
         partner = self._standing.partners.get(booked.contract.contract_id)
         if partner is None:
             self._standing.partners[booked.contract.contract_id] = Partner(booked)
@@ -94,12 +94,12 @@ class Agent:
             partner.booked = booked
 
     def owns(self, task: str, units: int) -> None:
-        """A task of this participant, which runs here."""
+        """Take a task of this participant, which runs here."""
         self.holdings.tasks[task] = Holding(task, LoadAverage.of(units), Place.HERE)
 
     def reserves(self, task: str) -> bool:
-        """A task of this participant is not to be traded from now on, until it ``owns`` it again;
-        whether that is so: one that is on offer, or not here, is traded until it is back.
+        """Stop trading a task of this participant until it ``owns`` it again. Return whether that
+        is so by now: a task that is on offer, or not here, is traded until it is back.
         """
         holding = self.holdings.tasks.get(task)
         if holding is not None and holding.place is Place.HERE:
@@ -107,21 +107,21 @@ class Agent:
         return task not in self.holdings.tasks
 
     def runs_besides(self, task: str, units: int) -> None:
-        """The load of a task that is not traded and runs here; 0: it does not."""
+        """Take the load of a task that is not traded and runs here; 0 if it does not run here."""
         self.holdings.besides.pop(task, None)
         if units:
             self.holdings.besides[task] = units
 
     def costs_besides(self, tasks: Collection[str]) -> tuple[Cost, int]:
-        """The cost function, and the load that is here or promised without these tasks."""
+        """Return the cost function, and the load that is here or promised without these tasks."""
         besides = self.holdings.besides
         return self._standing.cost, self._standing.most() - sum(
             besides.get(task, 0) for task in tasks
         )
 
     def measured(self, task: str, units: int) -> None:
-        """The load of a task, wherever it runs: a buyer measures it by its input. Of a task
-        that is not known: nothing.
+        """Take the load of a task, wherever it runs: a buyer measures it by its input. Unknown
+        tasks are ignored.
         """
         holding = self.holdings.tasks.get(task)
         if holding is not None:
@@ -154,8 +154,8 @@ class Agent:
     # ---------------------------------------------------------------- what shell and ledgers say
 
     def ready(self, movement: str, now_ms: int) -> list[Command]:
-        """The shell has got the task of an own movement ready, at the seller or here. Now the
-        ledger is to say so.
+        """Return the commands after the shell has prepared the task of an own movement, at the
+        seller or here: the ledger records it.
         """
         holding = self.holdings.by_movement(movement)
         if holding is None or holding.went is None or holding.went.movement_id != movement:
@@ -178,7 +178,7 @@ class Agent:
         return [self._ended(holding.went, why, now_ms)]
 
     def recorded(self, entry: MovementEntry, now_ms: int) -> list[Command]:
-        """An entry of a ledger that counts, in the order of that ledger."""
+        """Return an entry of a ledger that counts, in the order of that ledger."""
         self._number(entry)
         if isinstance(entry, Started):
             self._relearn(entry, now_ms)
@@ -237,7 +237,9 @@ class Agent:
             self.holdings.befell(holding, Event.ACCEPTED, now_ms)
 
     def _unknown(self, entry: MovementEntry, now_ms: int) -> list[Command]:
-        """An own movement has started whose task went home meanwhile: it is over at once (FA6)."""
+        """Return the commands for an own movement that has started and whose task went home
+        meanwhile: it ends at once (FA6).
+        """
         partner = self._standing.partners.get(entry.contract_id)
         if (
             isinstance(entry, Started)

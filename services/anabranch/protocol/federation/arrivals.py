@@ -72,8 +72,8 @@ class Arrivals:
     def came(
         self, after: int, upto: int, rows: Iterable[tuple[int, int]], appended_ms: int
     ) -> None:
-        """The buckets ``after + 1`` to ``upto`` became stable by a record that the log took at this
-        time. ``rows``: (bucket, how many), of those among them that have any.
+        """Take the buckets ``after + 1`` to ``upto``, which became stable by a record that the log
+        appended at this time. ``rows``: (bucket, rows) of those with rows.
         """
         first, last = self._in_time(appended_ms)
         first, last = max(first, after + 1, self._first * self._per_period + 1), min(last, upto)

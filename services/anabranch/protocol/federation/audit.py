@@ -78,11 +78,11 @@ class Commitments:
         """Commitments by (movement, hash)."""
 
     def find(self, movement_id: str, digest: bytes) -> Commitment | None:
-        """The commitment with this hash; None: there is none that counts."""
+        """Return the commitment with this hash; None if there is none that counts."""
         return self._written.get((movement_id, digest))
 
     def add(self, movement_id: str, digest: bytes, bucket_ms: int, at_ms: int) -> str:
-        """The auditor has fixed a number; why this does not count, or nothing."""
+        """Add a commitment of the auditor. Return why it does not count, or an empty text."""
         which = movement_id, digest
         if len(digest) != DIGEST_BYTES or not 0 < bucket_ms <= TIME_MS_MAX:
             return "not a commitment"
@@ -101,7 +101,8 @@ class Commitments:
         sample_ppm: int,
         ran_ms: tuple[int, int],
     ) -> str:
-        """The auditor tells the number; why its findings do not count, or nothing (FU4).
+        """Take the number that the auditor reveals. Return why its findings do not count, or an
+        empty text (FU4).
 
         Args:
             movement_id: Of which it computed a sample.

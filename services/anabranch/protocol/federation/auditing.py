@@ -197,7 +197,9 @@ class MovementAudit:
         self._looked(buckets, ())
 
     def needed_after(self) -> int | None:
-        """The stage's buckets up to this one will not be wanted any more; None: no number says."""
+        """Return the bucket up to which the stage's buckets are not needed any more; None if no
+        number tells.
+        """
         begun = [term for term in self._terms if term.begun_ms is not None]
         return min((min([*term.wanted, term.looked_upto + 1]) - 1 for term in begun), default=None)
 

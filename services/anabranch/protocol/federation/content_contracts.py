@@ -138,7 +138,7 @@ class ContentContract(StreamSides):
         return 1
 
     def content(self, plan: int) -> ContentContract:
-        """The terms of a plan."""
+        """Return the terms of a plan."""
         del plan
         return self
 
@@ -250,7 +250,7 @@ def _tier_defects(tiers: tuple[Tier, ...]) -> Iterator[str]:
 
 
 def availability_ppm(delivered: Delivered) -> int:
-    """The share of the buckets that came in time."""
+    """Return the share of the buckets that came in time."""
     return (
         delivered.buckets_in_time * PARTS_PER_MILLION // delivered.buckets
         if delivered.buckets
@@ -302,7 +302,7 @@ def is_worth_taking(
 
 
 def _entity(stream: str) -> str:
-    """The name behind that of the participant."""
+    """Return the name behind that of the participant."""
     return stream.partition(".")[2]
 
 

@@ -147,7 +147,7 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         return self._versions[-1][1]
 
     def renewed(self, contract: StreamTextT, at_ms: int) -> None:
-        """A further version was signed by both."""
+        """Take a further version that both have signed."""
         self._versions.append((at_ms, contract))
         del self._versions[:-VERSIONS_MAX]
 
@@ -163,7 +163,7 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         self._suspended[-1] = since_ms, at_ms
 
     def ends(self, at_ms: int) -> None:
-        """A notice has been given."""
+        """Note a notice."""
         self._ends_ms = at_ms
 
     # ---------------------------------------------------------------- periods
@@ -181,8 +181,8 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         return False
 
     def terms(self, period: int) -> ContentContract | None:
-        """The terms by which a period is charged: those of its plan, in the version that counts for
-        it; None: the period does not count.
+        """Return the terms by which a period is charged: those of its plan, in the version that
+        counts for it; None if the period does not count.
         """
         found, plan = self._version(period), self.plan(period)
         return None if found is None or plan is None else found.content(plan)
@@ -204,13 +204,13 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         return found
 
     def next_period(self, side: Side) -> int:
-        """The first that this side may still have to measure."""
+        """Return the first that this side may still have to measure."""
         text, settle_ms = self._versions[0][1], self.contract.settle_ms
         agreed_ms = max(self._versions[0][0], text.valid_from_ms)
         return max(-(-agreed_ms // settle_ms), self._measured.get(side, -1) + 1, self._settled + 1)
 
     def last_period(self) -> int:
-        """The last that may count, by what has been agreed until now."""
+        """Return the last period that may count, by what has been agreed until now."""
         end_ms = max(text.valid_to_ms for _, text in self._versions)
         if self._ends_ms is not None:
             end_ms = min(end_ms, self._ends_ms)
@@ -223,8 +223,8 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
     # ---------------------------------------------------------------- entries
 
     def add(self, entry: ContentMetered | Settled, appended_ms: int) -> str:
-        """Counts an entry, whose signature was checked, in the order of the log; answers why it
-        does not count, or nothing (FF4).
+        """Count an entry, whose signature was checked, in the order of the log. Return why it does
+        not count, or an empty text (FF4).
 
         ``appended_ms`` is the log's time of it; it never goes back.
         """

@@ -73,7 +73,7 @@ class StreamLog(AgreementLog[StreamTextT, EntryT], Generic[StreamTextT, EntryT, 
 
     @abstractmethod
     def _begun(self, text: StreamTextT) -> LedgerT:
-        """The ledger of a contract that both have signed just now."""
+        """Return the ledger of a contract that both have signed just now."""
 
     def _agreed(self, text: StreamTextT) -> None:
         if self.ledger is None:

@@ -159,7 +159,7 @@ class Booked(Generic[TextT]):
     """
 
     def state_at(self, now_ms: int) -> ContractState:
-        """The state with the passage of time counted."""
+        """Return the state with the passage of time counted."""
         end_ms = (
             self.contract.valid_to_ms
             if self.ends_ms is None
@@ -195,23 +195,25 @@ class Book(Generic[TextT]):
         """(contract, party) -> digests of the texts that it has proposed."""
 
     def __iter__(self) -> Iterator[Booked[TextT]]:
-        """The newest signed version of each contract, and what is proposed for the first time."""
+        """Yield the newest signed version of each contract, then the texts that are proposed for
+        the first time.
+        """
         yield from self._contracts.values()
         yield from (
             booked for name, booked in self._proposals.items() if name not in self._contracts
         )
 
     def find(self, contract_id: str) -> Booked[TextT] | None:
-        """The newest version that both signed."""
+        """Return the newest version that both signed."""
         return self._contracts.get(contract_id)
 
     def proposal(self, contract_id: str) -> Booked[TextT] | None:
-        """The text that one party has signed and the other has not yet."""
+        """Return the text that one party has signed and the other has not yet."""
         return self._proposals.get(contract_id)
 
     def sign(self, contract: TextT, signature: Signature, now_ms: int) -> Verdict:
-        """A party has signed this text. It counts from the moment at which the other has
-        signed the same (FC2, FC3).
+        """Take a party's signature of a text. It counts once the other party has signed the same
+        (FC2, FC3).
         """
         if next(self._defects_of(contract), None) is not None:
             return Verdict.DEFECTIVE
@@ -279,8 +281,8 @@ class Book(Generic[TextT]):
         return Verdict.ACCEPTED
 
     def change(self, word: ContractChange, signature: Signature) -> Verdict:
-        """A party's word about a contract (FC4). ``number`` must grow, so that an old word
-        that is written again changes nothing (FC3).
+        """Take a party's change of a contract (FC4). ``number`` must grow, so that an old change
+        that is written again has no effect (FC3).
         """
         withdraws = word.change is Change.WITHDRAWN
         booked = (self._proposals if withdraws else self._contracts).get(word.contract_id)
@@ -315,7 +317,7 @@ class ContractBook(Book[Contract]):
 
 
 def _changed(booked: Booked[TextT], word: ContractChange) -> Booked[TextT] | None:
-    """The contract after the word; None: the word is not one for its state."""
+    """Return the contract after the change; None if its state does not allow the change."""
     state = booked.state_at(word.at_ms)
     if word.change is Change.SUSPENDED and state is ContractState.SUSPENDED:
         return (

@@ -146,7 +146,7 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
     def add(
         self, statement: TextT | ContractChange | EntryT, signature: Signature, appended_ms: int
     ) -> str:
-        """Counts a record, in the order of the log; answers why it changes nothing, or nothing.
+        """Count a record, in the order of the log. Return why it changes nothing, or an empty text.
 
         ``appended_ms`` is the log's time of it.
         """
@@ -194,7 +194,7 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
         return ""
 
     def _counted(self, word: ContractChange, booked: Booked[TextT]) -> None:
-        """A word about what both have signed has counted."""
+        """Note a change of a contract that both have signed."""
         del booked
         if word.change in {Change.SUSPENDED, Change.RESUMED}:
             self._judged[word.by] = len(self._breaches()), self._disputes()

@@ -57,7 +57,7 @@ class QueueCost:
         )
 
     def __call__(self, units: int) -> int:
-        """The cost of a level of load."""
+        """Return the cost of a level of load."""
         guard = self._guard
         if units <= guard:
             return self.scale_micro * units // (self.capacity_units - units)
@@ -87,7 +87,7 @@ class CornerCost:
             )
 
     def __call__(self, units: int) -> int:
-        """The cost of a level of load."""
+        """Return the cost of a level of load."""
         number = bisect_right(self.corners, units, key=lambda corner: corner[0])
         reached = self.corners[:number]
         ends = [start for start, _ in reached[1:]] + [units]
@@ -100,8 +100,8 @@ def marginal(cost: Cost, level: int, units: int) -> int:
 
 
 def threshold(cost: Cost, price: int, step: int, most: int) -> int:
-    """The desired load at a price: the highest level up to ``most`` whose last ``step`` units cost
-    at most ``price`` each.
+    """Return the desired load at a price: the highest level up to ``most`` whose last ``step``
+    units cost at most ``price`` each.
 
     Levels are whole steps. Above it, capacity is worth buying at this price; below it, worth
     selling.
@@ -117,8 +117,8 @@ def threshold(cost: Cost, price: int, step: int, most: int) -> int:
 
 
 def delta_for_hops(cost: Cost, price: int, step: int, hops: int, most: int) -> int:
-    """The range below ``price`` with which overload travels ``hops`` contracts further than at a
-    fixed price, for tasks of ``step`` units.
+    """Return the range below ``price`` with which overload travels ``hops`` contracts further than
+    at a fixed price, for tasks of ``step`` units.
 
     It reaches down to what a task costs who is ``hops`` tasks below the desired load. With one hop
     less than the diameter of the graph of contracts, nobody stays overloaded while the average load

@@ -149,7 +149,7 @@ class Holdings:
         return [holding for holding in self.tasks.values() if holding.place in places]
 
     def befell(self, holding: Holding, event: Event, now_ms: int) -> None:
-        """The table.
+        """Move a task to its next place, by the table.
 
         Raises:
             LocalProtocolError: the table has no such row.
@@ -172,7 +172,7 @@ class Holdings:
             holding.went = None
 
     def by_movement(self, movement_id: str) -> Holding | None:
-        """The task that came or went under a movement."""
+        """Return the task that came or went under a movement."""
         for holding in self.tasks.values():
             if any(
                 term is not None and term.movement_id == movement_id

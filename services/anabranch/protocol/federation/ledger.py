@@ -167,7 +167,7 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         """
 
     def _closed(self, period: int) -> None:
-        """A period is settled; what was measured in it is forgotten after this."""
+        """Note that a period is settled. Its measurements are forgotten after this."""
 
     @property
     def settled(self) -> int:
@@ -175,8 +175,8 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         return self._settled
 
     def ripe(self, now_ms: int) -> tuple[int, int] | None:
-        """The period that is to be settled next and may be by now, and its sum; None: there is
-        none. A period in which nothing was measured needs no settlement.
+        """Return the period that is to be settled next and may be by now, and its sum; None if
+        there is none. A period in which nothing was measured needs no settlement.
         """
         period = min(self._readings, default=None)
         if period is None or now_ms < self._ripe_ms(period):
@@ -238,20 +238,20 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         self._noticed_ms: int | None = None
 
     def renewed(self, contract: Contract) -> None:
-        """A further version was signed by both. Metering intervals and periods stay as they
+        """Take a further version that both have signed. Metering intervals and periods stay as they
         began.
         """
         self.movements.renewed(contract)
 
     def noticed(self, at_ms: int) -> None:
-        """The contract is ending from this time on."""
+        """Note that the contract is ending from this time on."""
         self._noticed_ms = at_ms if self._noticed_ms is None else min(self._noticed_ms, at_ms)
 
     # ---------------------------------------------------------------- entries
 
     def add(self, entry: LedgerEntry, appended_ms: int) -> str:
-        """Counts an entry, whose signature was checked, in the order of the log; answers why it
-        does not count, or nothing (FL5).
+        """Count an entry, whose signature was checked, in the order of the log. Return why it does
+        not count, or an empty text (FL5).
 
         ``appended_ms`` is the log's time of it; it never goes back.
         """
@@ -383,8 +383,8 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
             self._post(contract.seller, violation, f"made nothing: {name}")
 
     def _convicted(self, movement: Movement) -> None:
-        """An audit found something of a movement that is over, whoever has ended it, and why: a
-        seller does not get away because its stage is recalled before the buyer knows.
+        """Post the penalty for an audit's finding about a movement that is over, whoever ended it
+        and why: a seller must not escape because its stage is recalled before the buyer knows.
         """
         contract, name = self.movements.contract(movement.version), movement.movement_id
         self.breaches.append(name)

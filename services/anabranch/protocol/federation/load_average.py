@@ -28,7 +28,7 @@ class LoadAverage:
 
     @classmethod
     def of(cls, units: int) -> Self:
-        """The mean of one measurement."""
+        """Return the mean of one measurement."""
         return cls(units * _MILLIONTHS)
 
     @property
@@ -37,7 +37,7 @@ class LoadAverage:
         return max(1, (self.millionths + _MILLIONTHS // 2) // _MILLIONTHS)
 
     def measured(self, units: int, weight_ppm: int) -> LoadAverage:
-        """The mean with one more measurement, which has this weight."""
+        """Return the mean with one more measurement, which has this weight."""
         step = (units * _MILLIONTHS - self.millionths) * weight_ppm
         # Rounded away from where it stands: otherwise it would stop a little short of its goal.
         return LoadAverage(

@@ -134,7 +134,7 @@ class CatalogEntry:
         return "one stream twice" if len(set(streams)) < len(streams) else ""
 
     def find_stream(self, name: str) -> ListedStream | None:
-        """The stream of that name."""
+        """Return the stream of that name."""
         return next((each for each in self.streams if each.stream == name), None)
 
 
@@ -189,7 +189,9 @@ class Lookup:
     def __init__(
         self, keys: PublishedKeys, verify: VerifyAt, formats: Collection[RecordFormat]
     ) -> None:
-        """``formats``: which kinds and versions of records this reader knows."""
+        """Begin without entries. ``formats``: the kinds and versions of records that this reader
+        knows.
+        """
         self._keys, self._verify = keys, verify
         self._formats = frozenset(formats)
         self._listings: dict[str, dict[str, Listing]] = {}
@@ -199,8 +201,8 @@ class Lookup:
     def add(
         self, participant: str, entry: CatalogEntry, signature: Signature, appended_ms: int
     ) -> str:
-        """Counts an entry in the catalog of ``participant``, in its order; answers why it does not
-        count, or nothing.
+        """Count an entry in the catalog of ``participant``, in its order. Return why it does not
+        count, or an empty text.
         """
         why = self._why_not(participant, entry, signature, appended_ms)
         if why:
@@ -211,7 +213,7 @@ class Lookup:
         return why
 
     def reject(self, participant: str, why: str) -> None:
-        """Takes note of a record in the catalog of ``participant`` that is no entry."""
+        """Note a record in the catalog of ``participant`` that is no entry."""
         self.rejected[participant, why] += 1
 
     def listings(self) -> list[Listing]:
@@ -234,7 +236,7 @@ class Lookup:
         ]
 
     def find(self, wanted: WantedStream, now_ms: int) -> FoundStream | NotFound:
-        """The stream that a reader names, as its owner lists it at this time."""
+        """Return the stream that a reader names, as its owner lists it at this time."""
         found = self._one_listing(wanted, now_ms)
         if isinstance(found, NotFound):
             return found

@@ -51,7 +51,7 @@ def is_dispute(reading: Reading, tolerance_ppm: int) -> bool:
 
 
 def counted(reading: Reading, agreed_units: int, tolerance_ppm: int) -> int:
-    """The units that count: the table above (FB3)."""
+    """Return the units that count: the table above (FB3)."""
     if reading.seller is None:
         return reading.buyer or 0
     if reading.buyer is None:
@@ -70,7 +70,7 @@ def overlap_ms(slot: int, meter_ms: int, started_ms: int, ended_ms: int | None) 
 
 
 def period_of(slot: int, clauses: AuditClauses) -> int:
-    """The settlement period of a slot."""
+    """Return the settlement period of a slot."""
     return slot * clauses.meter_ms // clauses.settle_ms
 
 

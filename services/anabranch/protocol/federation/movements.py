@@ -228,19 +228,21 @@ class MovementLog:
         return self._movements[name]
 
     def renewed(self, contract: Contract) -> None:
-        """A further version was signed by both; movements keep the one under which they began."""
+        """Take a further version that both have signed. Movements keep the one under which they
+        began.
+        """
         self._versions[contract.version] = contract
 
     def contract(self, version: int) -> Contract:
-        """The text of a version."""
+        """Return the text of a version."""
         return self._versions[version]
 
     def find(self, name: str) -> Movement | None:
-        """A movement by its id."""
+        """Return a movement by its id."""
         return self._movements.get(name)
 
     def add(self, entry: MovementEntry | Placed, appended_ms: int) -> str:
-        """Counts an entry, in the order of the log; answers why it does not count, or nothing.
+        """Count an entry, in the order of the log. Return why it does not count, or an empty text.
 
         The entry's own signature is checked before: this checks what it says. ``appended_ms`` is
         the log's time of it: a movement lasts from the log's time of its start to that of its end,

@@ -97,7 +97,7 @@ class Parameter:
         )
 
     def in_words(self) -> str:
-        """The same, and what it is where nothing is given."""
+        """Return the accepted values and the default in words."""
         return self.wanted() + ("" if self.default is None else f", {self.default} if left out")
 
 
@@ -119,7 +119,7 @@ class Terms:
 def arguments(
     parameters: Mapping[str, Parameter], given: Mapping[str, object]
 ) -> tuple[dict[str, Value], dict[str, str]]:
-    """(what the stage gets, by parameter what is wrong) (OS1)."""
+    """Return (the arguments of the stage, the defects by parameter) (OS1)."""
     found: dict[str, Value] = {}
     wrong: dict[str, str] = {}
     for name in given:

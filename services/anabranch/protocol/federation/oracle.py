@@ -149,7 +149,7 @@ def _word(
 
 
 def _best(switch: PlanSwitch, found: Sequence[int], now_ms: int, backoff_ms: int) -> int | None:
-    """The plan to propose, of those that have not come to nothing a moment ago."""
+    """Return the plan to propose, of those that have not come to nothing a moment ago."""
     present = found[switch.plan]
     considered = [
         present if now_ms - switch.turned_down.get(plan, -backoff_ms) < backoff_ms else profit
@@ -159,7 +159,7 @@ def _best(switch: PlanSwitch, found: Sequence[int], now_ms: int, backoff_ms: int
 
 
 def at_sender(switch: PlanSwitch, *, may_switch: bool) -> tuple[str, ...]:
-    """The stages of the query that are to run on the sender's node now (OR2)."""
+    """Return the stages of the query that are to run on the sender's node now (OR2)."""
     if not may_switch:
         return ()
     plan = switch.next_plan if switch.state is SwitchState.SWITCHING else switch.plan
@@ -213,13 +213,13 @@ class SenderWatch:
 
 
 def stays_at_sender(switch: PlanSwitch, *, may_switch: bool) -> tuple[str, ...]:
-    """The stages that run on the sender's node by the active plan, and are to run there now."""
+    """Return the stages that run on the sender's node by the active plan, and should now."""
     wanted = at_sender(switch, may_switch=may_switch)
     return tuple(stage for stage in switch.contract.plans[switch.plan].at_sender if stage in wanted)
 
 
 def load_here(switch: PlanSwitch, side: Side, *, may_switch: bool) -> tuple[str, ...]:
-    """The stages of the query that are load of this side (OR4)."""
+    """Return the stages of the query that are load of this side (OR4)."""
     if side is Side.SELLER:
         plan = switch.contract.plans[switch.plan]
         here = {*plan.at_sender, *at_sender(switch, may_switch=may_switch)}
@@ -229,7 +229,7 @@ def load_here(switch: PlanSwitch, side: Side, *, may_switch: bool) -> tuple[str,
 
 
 def tasks_of(contract: Contract | MovementContract) -> tuple[str, ...]:
-    """The stages that may move under it, by their names in the federation."""
+    """Return the stages that may move under it, by their names in the federation."""
     if isinstance(contract, Contract):
         return contract.tasks
     return tuple(task_of(contract.pipeline, stage) for stage in contract.query)

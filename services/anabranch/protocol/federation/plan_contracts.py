@@ -117,7 +117,7 @@ class MovementContract(StreamSides):
         return len(self.plans)
 
     def content(self, plan: int) -> ContentContract:
-        """The content contract of a plan."""
+        """Return the content contract of a plan."""
         terms = self.plans[plan]
         return ContentContract(
             self.contract_id,

@@ -40,12 +40,12 @@ class PlanLedger(StreamLedger[MovementContract]):
         self.switch = PlanSwitch(contract, agreed_ms)
 
     def renewed(self, contract: MovementContract, at_ms: int) -> None:
-        """A further version was signed by both."""
+        """Take a further version that both have signed."""
         super().renewed(contract, at_ms)
         self.switch.contract = contract
 
     def plan(self, period: int) -> int | None:
-        """The one that was active when the period began (MP1)."""
+        """Return the one that was active when the period began (MP1)."""
         return self.switch.plan_at(period * self.contract.settle_ms)
 
     def is_anybodys(self, period: int) -> bool:

@@ -138,7 +138,7 @@ class PlanSwitch:
         return self.changes[-1].plan
 
     def plan_at(self, at_ms: int) -> int | None:
-        """The one that was active at this time of the log; None: it is not remembered."""
+        """Return the plan that was active at this time of the log; None if it is no longer kept."""
         return next((each.plan for each in reversed(self.changes) if each.at_ms <= at_ms), None)
 
     def was_left(self, from_ms: int, to_ms: int) -> bool:
@@ -151,13 +151,13 @@ class PlanSwitch:
         )
 
     def state_at(self, now_ms: int) -> SwitchState:
-        """The state with the passage of time counted (FX5)."""
+        """Return the state with the passage of time counted (FX5)."""
         is_over = now_ms - self.since_ms > self.contract.proposal_ms
         return SwitchState.STEADY if self.state is SwitchState.PROPOSED and is_over else self.state
 
     def add(self, word: PlanWord, appended_ms: int, *, may_switch: bool) -> str:
-        """Counts a word, whose signature was checked, in the order of the log; answers why it does
-        not count, or nothing.
+        """Count a word, whose signature was checked, in the order of the log. Return why it does
+        not count, or an empty text.
 
         Args:
             word: Of a party, or it does not count.
@@ -228,8 +228,8 @@ class PlanSwitch:
         self.state, self.since_ms = after, appended_ms
 
     def plain(self, at_ms: int, why: str, by: str) -> None:
-        """The contract is not in force from this time of the log on: what was proposed is over, and
-        the plain plan applies.
+        """Return to the plain plan: the contract is not in force from this time of the log on, and
+        a proposal is void.
         """
         if self.state is SwitchState.CANCELLED:
             return
@@ -252,7 +252,7 @@ class PlanSwitch:
         self.active_number = 0
 
     def _left(self, at_ms: int) -> None:
-        """The active plan is left at once, by right."""
+        """Note that the active plan is left at once, by right."""
         if self.plan and not (self._leaving and self._leaving[-1][1] is None):
             self._leaving.append((at_ms, None))
 
@@ -263,7 +263,7 @@ class PlanSwitch:
 
 
 def proposes(profits: Sequence[int], plan: int, gain_permille: int) -> int | None:
-    """The plan that an oracle proposes: the one of most profit, if it is better by the
+    """Return the plan that an oracle proposes: the one of most profit, if it is better by the
     margin. ``profits``: of each plan, micro-units per second.
     """
     best = max(range(len(profits)), key=lambda each: (profits[each], -each))

@@ -46,8 +46,8 @@ class Bound(NamedTuple):
 
 
 def bid(bound: Bound, units: int, kept_micro: int) -> int | None:
-    """The highest price at which handing over ``units`` is still a gain, for whom keeping
-    them costs ``kept_micro`` per second; None: no price is.
+    """Return the highest price at which handing over ``units`` is still a gain if keeping them
+    costs ``kept_micro`` per second; None if there is no such price.
     """
     if bound.is_fixed:
         return bound.ceiling if kept_micro > bound.ceiling * units else None
@@ -56,8 +56,8 @@ def bid(bound: Bound, units: int, kept_micro: int) -> int | None:
 
 
 def ask(bound: Bound, units: int, taken_micro: int) -> int | None:
-    """The lowest price at which taking ``units`` is a gain, for whom taking them costs
-    ``taken_micro`` per second; None: no price is.
+    """Return the lowest price at which taking ``units`` is a gain if they cost ``taken_micro`` per
+    second; None if there is no such price.
     """
     if bound.is_fixed:
         return bound.ceiling if taken_micro < bound.ceiling * units else None
@@ -66,8 +66,8 @@ def ask(bound: Bound, units: int, taken_micro: int) -> int | None:
 
 
 def settled(bound: Bound, highest: int, lowest: int, split: Split = Split.HALVES) -> int | None:
-    """The price of a trade between a bid and an ask; None: the bid does not reach the ask, or
-    is no price of this contract (FP1).
+    """Return the price of a trade between a bid and an ask; None if the bid does not reach the ask,
+    or is no price of this contract (FP1).
     """
     if not bound.floor <= lowest <= highest <= bound.ceiling:
         return None

@@ -50,8 +50,8 @@ class PublishedKeys:
         self._terms: dict[str, dict[str, _Term]] = {}
 
     def add(self, participant: str, word: PublishedKey, appended_ms: int) -> str:
-        """Counts a word in the log of ``participant``, in its order; answers why it does not count,
-        or nothing.
+        """Count a word in the log of ``participant``, in its order. Return why it does not count,
+        or an empty text.
         """
         terms = self._terms.setdefault(participant, {})
         there = terms.get(word.key_id)
@@ -72,7 +72,7 @@ class PublishedKeys:
         return ""
 
     def find(self, participant: str, key_id: str, at_ms: int) -> bytes | None:
-        """The key under this id that counted at this time (FG1)."""
+        """Return the key under this id that counted at this time (FG1)."""
         term = self._terms.get(participant, {}).get(key_id)
         if term is None or at_ms < term.from_ms:
             return None
@@ -83,6 +83,6 @@ class PublishedKeys:
         return sorted(self._terms)
 
     def ids(self, participant: str, at_ms: int) -> list[str]:
-        """The keys of a participant that counted at this time."""
+        """Return the keys of a participant that counted at this time."""
         known = self._terms.get(participant, {})
         return sorted(key_id for key_id in known if self.find(participant, key_id, at_ms))

@@ -94,7 +94,7 @@ class Recheck:
         )
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
-        """A batch has given ``parts`` and closed everything up to ``closed``."""
+        """Take the ``parts`` of a batch, which closed everything up to ``closed``."""
         for part in parts:
             self._made.setdefault(part.bucket, []).append(part)
         self._closed = max(self._closed, closed)
@@ -107,6 +107,8 @@ class Recheck:
 def confirmed(
     first: Mapping[int, Contents], second: Mapping[int, Contents]
 ) -> tuple[dict[int, Contents], list[int]]:
-    """(what two computations agree on, the buckets of ``second`` in which they differ) (RK3)."""
+    """Return (the contents on which two computations agree, the buckets of ``second`` in which they
+    differ) (RK3).
+    """
     alike = {bucket: found for bucket, found in second.items() if first[bucket] == found}
     return alike, [bucket for bucket in second if bucket not in alike]

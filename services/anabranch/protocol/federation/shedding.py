@@ -96,7 +96,7 @@ class Shedding:
         return commands
 
     def room(self, now_ms: int) -> None:
-        """A seller says that it has room: there is no need to wait for the next try."""
+        """Note that a seller has room: the next try need not wait."""
         if self.phase is Phase.RESTING:
             self._next_ms = now_ms
 
@@ -171,7 +171,7 @@ class Shedding:
         )
 
     def answered(self, answer: Answer, now_ms: int) -> list[Command]:
-        """A seller's answer, whose signature was checked."""
+        """Return a seller's answer, whose signature was checked."""
         outstanding, standing = self._outstanding, self._standing
         if outstanding is None or answer.contract_id != outstanding.offer.contract_id:
             return []
@@ -257,7 +257,9 @@ class Shedding:
         return [BringHome(went.movement_id, holding.name)]
 
     def return_requested(self, request: ReturnRequest, now_ms: int) -> list[Command]:
-        """The seller of a movement asks to take its task back; its signature was checked."""
+        """Return the commands for a seller's request to take a task back; its signature was
+        checked.
+        """
         holding = self._standing.holdings.by_movement(request.movement_id)
         went = holding.went if holding is not None else None
         if holding is None or went is None or holding.place is not Place.AWAY:

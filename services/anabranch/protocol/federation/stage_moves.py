@@ -53,7 +53,7 @@ _AT_PARTNER: Final = frozenset({Place.LEAVING, Place.AWAY})
 
 
 def task_of(pipeline: str, stage: str) -> str:
-    """The name of a stage in contracts: one in the federation."""
+    """Return the name of a stage in contracts: one in the federation."""
     return f"{pipeline}.{stage}"
 
 
@@ -64,7 +64,7 @@ def stage_of(task: str) -> tuple[str, str]:
 
 
 def node_of(partner: str) -> str:
-    """The node that a participant runs for the pipeline of another one."""
+    """Return the node that a participant runs for the pipeline of another one."""
     return f"{partner}.0"
 
 
@@ -76,7 +76,7 @@ def partners_nodes(partners: Mapping[str, Collection[str]], stage: str) -> froze
 
 
 def nodes_of(movement: Movement, seller: str, allowed: Collection[str]) -> frozenset[str]:
-    """The nodes that count for a movement (FZ4). ``allowed``: ``partners_nodes``."""
+    """Return the nodes that count for a movement (FZ4). ``allowed``: ``partners_nodes``."""
     return frozenset({node_of(seller), *(node for node in movement.nodes if node in allowed)})
 
 

@@ -121,7 +121,7 @@ class Standing:
         return marginal(self.cost, self.most(), holding.load.units)
 
     def bought(self) -> Iterator[tuple[str, Partner]]:
-        """The contracts under which this participant hands load over."""
+        """Return the contracts under which this participant hands load over."""
         return (
             (name, partner)
             for name, partner in self.partners.items()
@@ -129,7 +129,7 @@ class Standing:
         )
 
     def of(self, term: Term) -> Partner:
-        """The contract under which a task moved."""
+        """Return the contract under which a task moved."""
         return self.partners[term.contract_id]
 
     def state_of(self, term: Term, now_ms: int) -> ContractState:

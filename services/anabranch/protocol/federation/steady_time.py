@@ -25,7 +25,7 @@ class SteadyTime:
         """A time, and the monotonic clock's then: the last at which it was the wall clock's."""
 
     def at(self, wall_ms: int, monotonic_ms: int) -> int:
-        """The time when the two clocks say so."""
+        """Return the time when the two clocks say so."""
         if self._known is not None:
             time_ms, since_ms = self._known
             steady_ms = time_ms + (monotonic_ms - since_ms + 1) // 2

@@ -74,8 +74,8 @@ class StreamSigners:
     def add(
         self, participant: str, word: StreamSigner, signature: Signature, appended_ms: int
     ) -> str:
-        """Counts a word in the log of ``participant``, in its order; answers why it does not count,
-        or nothing.
+        """Count a word in the log of ``participant``, in its order. Return why it does not count,
+        or an empty text.
         """
         if word.participant != participant:
             return "a stream of somebody else"
@@ -124,7 +124,7 @@ class StreamSigners:
         return sorted(self._terms.get(stream, {}))
 
     def streams(self, owner: str, pipeline: str) -> list[str]:
-        """The streams of a pipeline with statements of its owner."""
+        """Return the streams of a pipeline with statements of its owner."""
         return sorted(
             each.stream for each in self._terms if (each.owner, each.pipeline) == (owner, pipeline)
         )

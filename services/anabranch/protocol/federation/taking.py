@@ -34,7 +34,7 @@ class Taking:
         """Movements whose end was written, and when: until the ledger has it."""
 
     def offered(self, offer: Offer, now_ms: int) -> list[Command]:
-        """A buyer's offer, whose signature was checked. It is answered with others that come
+        """Return a buyer's offer, whose signature was checked. It is answered with others that come
         within a while.
         """
         if not self._offers:
@@ -55,7 +55,7 @@ class Taking:
         return commands
 
     def forget(self, movement: str) -> None:
-        """The ledger has its end."""
+        """Forget a movement whose end is in the ledger."""
         self._ended.pop(movement, None)
 
     # ---------------------------------------------------------------- ACCEPT_LOAD
@@ -191,7 +191,7 @@ class Taking:
         return ReturnRequest(came.contract_id, came.movement_id, self._standing.participant)
 
     def _end(self, came: Term, why: Why, now_ms: int) -> list[Command]:
-        """Writes the end, again and again until the ledger has it."""
+        """Return the commands that write the end, repeated until the ledger has it."""
         last_ms = self._ended.get(came.movement_id)
         if last_ms is not None and now_ms - last_ms < self._standing.rules.repeat_ms:
             return []

@@ -27,14 +27,14 @@ from anabranch.protocol.federation.pricing import Bound, Split, ask, bid, gains_
 
 
 def bound_of(contract: Contract) -> Bound:
-    """The prices that a contract allows."""
+    """Return the prices that a contract allows."""
     return Bound(contract.floor, contract.fixed_price)
 
 
 def choose(
     tasks: Iterable[tuple[str, int]], level: int, cost: Cost, bound: Bound
 ) -> tuple[OfferedTask, ...]:
-    """The tasks to offer under a contract, each with its reserve price (FT1).
+    """Return the tasks to offer under a contract, each with its reserve price (FT1).
 
     Args:
         tasks: Name and units of those that may move.
@@ -68,7 +68,7 @@ def accept(
     split: Split,
     margin_permille: int,
 ) -> tuple[AcceptedTask, ...]:
-    """The tasks of an offer that are taken, each with its price (FT2).
+    """Return the tasks of an offer that are taken, each with its price (FT2).
 
     Args:
         tasks: In the order of the offer.

@@ -64,7 +64,9 @@ class Workload:
         """All inputs stable up to, and the moment of it: of what is not made."""
 
     def arrived(self, stream: str, upto: int, rows: Mapping[int, int], at_ms: int = 0) -> None:
-        """An input is stable up to ``upto``. ``rows``: of its buckets since the last call."""
+        """Note that an input is stable up to ``upto``. ``rows``: rows of its buckets since the last
+        call.
+        """
         before = self._arrived[stream]
         self._arrived[stream] = upto
         self._await(at_ms)
@@ -76,7 +78,7 @@ class Workload:
         self._forget(self._rows)
 
     def made(self, node: str, upto: int) -> None:
-        """The stage is closed up to ``upto``, the last of it on ``node`` (FV2)."""
+        """Note that the stage is closed up to ``upto``, the last of it on ``node`` (FV2)."""
         before, self._made = self._made, max(upto, self._made or 0)
         while self._waits and self._waits[0][0] <= self._made:
             self._waits.popleft()
@@ -97,7 +99,9 @@ class Workload:
         self._waits.append((upto, at_ms))
 
     def waits_since(self) -> int | None:
-        """The moment since which the oldest bucket waits that is not made (FV5); None: all is."""
+        """Return the time since which the oldest unmade bucket waits, in ms (FV5); None if all are
+        made.
+        """
         return self._waits[0][1] if self._waits else None
 
     def _forget(self, known: Mapping[int, object]) -> None:
