@@ -344,7 +344,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "wrong_event_time_header",
-        "delivery.rendering:Renderer.render",
+        "delivery.rendering:Renderer._headers",
         "(EVENT_TIME_HEADER, t)",
         '(EVENT_TIME_HEADER, t + b"0")',
         "4.1",
