@@ -49,6 +49,7 @@ class LedgerWriter:
         }
         if which in self._sent:
             return False
+        # Before the send: an entry with an unknown outcome waits for its repetition, too.
         self._sent[which] = now_ms
         crash_point("agent.entry_due")
         at = TopicPartition(self._topics.contract(entry.contract_id), 0)

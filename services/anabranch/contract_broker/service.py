@@ -216,6 +216,7 @@ class ContractBroker:
         self._sent = {
             which: sent_ms for which, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
         }
+        # Before the write: a settlement with an unknown outcome waits for its repetition, too.
         self._sent[contract.contract_id, period] = now_ms
         if self._write(Settled(contract.contract_id, key.participant, period, due_nano), key):
             crash_point("broker.settlement_written")

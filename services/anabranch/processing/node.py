@@ -258,6 +258,7 @@ class Node:
             EngineEnded: Spark's Java process has ended. From the second time on the text names the
                 replicas that were running each time.
         """
+        # The engine first: its end also explains the errors of all replicas.
         if self._engine is not None:
             try:
                 self._engine.check()
@@ -371,6 +372,7 @@ class Node:
 
     def stop(self) -> None:
         """Let running batches end, then stop Spark. Idempotent."""
+        # All are asked before any is waited for, so that their batches end side by side.
         for each in self._hosted.values():
             each.request_stop()
         deadline_ms = self._context.clock.monotonic_ms() + int(_STOP_S * 1_000)

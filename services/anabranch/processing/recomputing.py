@@ -121,6 +121,7 @@ class Recomputing:
                 return
             self._thread = None
             self._replies.done()
+        # A reply that the topic did not take stays queued: the next round sends it again.
         while self._answers and self._control.write([self._answers[0]]):
             del self._answers[0]
         if self._answers or not may_begin:

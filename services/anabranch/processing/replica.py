@@ -464,6 +464,8 @@ class ReplicaRunner:
         if self._steps.recovery.comparison is not None:
             for found in self._steps.recovery.comparison.check(record):
                 self._steps.recovery.tell(found)
+        # Without ``lock``: an append waits for the broker, and followers, heartbeats and timers
+        # must not wait with it.
         try:
             with self.log_lock:
                 for piece in pieces(record):
@@ -537,6 +539,7 @@ class ReplicaRunner:
         """
         with self.lock:
             query = self._started().stable_query
+            # Before the sync: batches that the query commits meanwhile may not be in it.
             position = self._started().position(query)
         self._disk.sync(query)
         if store(query):
@@ -646,7 +649,7 @@ class ReplicaRunner:
             pending = self._boundary.log_state.pending(self._name)
         with self.lock:
             entry, replica = self._queries[query], self._started()
-            if not entry.chain.can_inherit(pending):
+            if not entry.chain.can_inherit(pending):  # a branch's first record must name them all
                 self._abandon()
                 return
             name = replica.forks()

@@ -819,6 +819,8 @@ class StageReplica:
             return
         self._ended = True
         self._context.stopping.set()
+        # The queries before the last heartbeat, which says that this process has ended: others may
+        # take over at once.
         for running in list(self._running.values()):
             running.stop()
         if self._standing_by is not None:

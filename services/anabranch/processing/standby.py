@@ -211,6 +211,7 @@ class Standby:
         """Copy the newest checkpoint within reach once more, and stop reading control topics: this
         process becomes the primary. ``lead`` follows.
         """
+        # One copy at a time: two would choose the same name for their directories.
         if self._copying is not None:
             self._copying.join()
         self.copy()

@@ -153,7 +153,9 @@ class SparkEngine:
         """Let ``driver`` plan the query that Spark knows as ``query``, and ``sink`` write its
         results, from now on.
         """
-        self._plans.errors.pop(query, None)
+        self._plans.errors.pop(
+            query, None
+        )  # an error of an earlier run explains nothing of this one
         self._served[query] = _Served(driver, session, sink, {})
 
     def forget(self, query: str) -> None:
@@ -366,6 +368,7 @@ class SparkQuery:
             return
         deadline_ms = self._clock.monotonic_ms() + _STOP_MS
         try:
+            # A batch that is cut off runs again at the next start: let it end, within _STOP_MS.
             while self._runs_a_batch() and self._clock.monotonic_ms() < deadline_ms:
                 self._clock.sleep_ms(_LOOK_MS)
             self._stream.stop()

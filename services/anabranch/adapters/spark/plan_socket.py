@@ -43,6 +43,7 @@ class _Handler(socketserver.StreamRequestHandler):
             query = request["query"]
             try:
                 answer = self.server.answer(query, request["input"], request["start"], self)
+                # The watermark before the answer: Spark reads it once the last source has answered.
                 if answer is not None:
                     set_watermark = set_watermark or self.server.watermark_of(query)
                     set_watermark(answer["bucket"])

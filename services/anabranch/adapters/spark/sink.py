@@ -362,6 +362,8 @@ class StageSink:
         made = sum(part.rows for part in parts) - rejected
         self._expected.remember(start.rows, sum(part.weight for part in parts))
         self._crash_point("processing.blocks_written")
+        # The record after the blocks that it names, and before Spark's commit: a crash in between
+        # runs the same plan again, and its record continues the same one.
         self._query.driver.finish(self._query.name, batch, parts)
         self._crash_point(
             "processing.boundary_appended"
