@@ -198,7 +198,7 @@ def _check_parts(parts: tuple[Part, ...]) -> None:
 
 
 def check_part(part: Part) -> None:
-    """Check one part in the same way.
+    """Reject a part with a number out of range.
 
     Raises:
         RemoteProtocolError: as ``check``.

@@ -24,7 +24,7 @@ from typing import Final
 
 
 class Step(Enum):
-    """What is done for one batch. A crash between any two is made good by reading it again."""
+    """Step of appending one batch. After a crash between any two the batch is read again."""
 
     AWAIT_BLOCKS = auto()
     """All its blocks are in their topic."""

@@ -100,8 +100,8 @@ transaction time-out) and what a recovery reads back.
 """
 
 DELIVERY_BYTES_MAX: Final = 64 * MIB
-"""Of the rows that one transaction of delivery writes, by the mean of those that come next:
-bounds memory where records are large.
+"""Maximum size of the rows that one transaction of delivery writes, in bytes, by the mean of the
+next ones: bounds memory where records are large.
 """
 
 RECOVERY_IDS_MAX: Final = 5_000_000
@@ -130,25 +130,25 @@ def rows_bound(parts: Sequence[Part]) -> int:
 
 
 def begin_of(progress: DeliveryProgress) -> RecordId:
-    """The first record of the run that ``progress`` records."""
+    """Return the first record of the run that ``progress`` records."""
     return RecordId(progress.first_bucket, progress.first_position)
 
 
 def end_of(progress: DeliveryProgress) -> RecordId:
-    """The record after the last of the run that ``progress`` records."""
+    """Return the record after the last of the run that ``progress`` records."""
     return RecordId(progress.last_bucket + 1, progress.next_position)
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What earlier shards left of a partition."""
+    """State of a partition after earlier shards."""
 
     written: RecordId
     """Ids before it stand there, or did, wherever."""
     position: int
-    """What they wrote of the others stands there or after."""
+    """Offset from which the records of the other runs may stand."""
     runs: tuple[tuple[int, RecordId], ...]
-    """Where runs of theirs stand at the earliest, and the id after each."""
+    """Runs of earlier shards: the lowest offset of each, and the id after its last record."""
 
     def bound(self, start: int) -> RecordId:
         """Ids before it count as written (DE13) where retention has removed what stood before
@@ -159,18 +159,18 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """What a shard has from earlier ones."""
+    """Inheritance of a shard from earlier ones."""
 
     partitions: Mapping[int, Left]
-    """Of each that it has."""
+    """State of each of the shard's partitions."""
     rejected: Mapping[int, int]
-    """By partition of the topic of rejected results: what they and this one wrote, and may be of
-    these partitions, stands there or after.
+    """Offsets by partition of the topic of rejected results: records of earlier shards and of this
+    one that may belong to these partitions stand there or after.
     """
 
     @property
     def begin(self) -> RecordId:
-        """Where the shard begins."""
+        """Return the id at which the shard begins."""
         return min(left.written for left in self.partitions.values())
 
 
@@ -184,8 +184,8 @@ def has_run(progress: DeliveryProgress | None) -> bool:
 def shard_begins_after(
     output: str, beginning: DeliveryProgress | None, partitions: int, shard: Shard
 ) -> int | None:
-    """The bucket after which ``shard`` begins that has delivered nothing (DE12); None: it is for
-    this one to decide.
+    """Return the bucket after which ``shard`` begins that has delivered nothing (DE12); None if it
+    is for this one to decide.
 
     Args:
         output: Its name, for messages.
@@ -210,7 +210,7 @@ def shard_begins_after(
 def check_progress(
     output: str, progress: DeliveryProgress, partitions: int, shard: Shard
 ) -> dict[int, int]:
-    """The positions of its partitions, none of other shards.
+    """Return the positions of its partitions, none of other shards.
 
     Raises:
         ConfigurationError: it is not that of ``shard``, or of a topic with so many ``partitions``.
@@ -234,7 +234,7 @@ def check_progress(
 
 
 def had_another_number(output: str, shards: int, what: str) -> ConfigurationError:
-    """``what`` is there, which is not so with the number that the file says."""
+    """Return the error where ``what`` exists, which does not with the file's number of shards."""
     return ConfigurationError(
         f"{another_number(f'output {output}', shards)}: {what}: {ALL_NUMBERS}; or deliver to a new"
         " topic, under a new output name"
@@ -242,8 +242,8 @@ def had_another_number(output: str, shards: int, what: str) -> ConfigurationErro
 
 
 def check_end(output: str, partition: int, position: int, end: int) -> None:
-    """Raises ConfigurationError where a partition of its topic ends before a ``position`` that
-    progress names.
+    """Check that a partition of the output's topic does not end before a ``position`` that progress
+    names, and raise ConfigurationError otherwise.
     """
     if position > end:
         raise ConfigurationError(
@@ -254,7 +254,7 @@ def check_end(output: str, partition: int, position: int, end: int) -> None:
 
 
 def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
-    """The bucket after which a corrected topic begins; 0: nothing is left out, or may be.
+    """Return the bucket after which a corrected topic begins; 0 if nothing is left out, or may be.
 
     Args:
         gone: The last bucket of which nobody has all blocks.
@@ -274,8 +274,8 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one transaction covers: the records from ``first`` up to, not including, ``next``.
-    Buckets without a slice are empty.
+    """Range of one transaction: the records from ``first`` up to, not including, ``next``. Buckets
+    without a slice are empty.
     """
 
     first: RecordId
@@ -297,7 +297,7 @@ class Form(Enum):
 
 
 class Lack(Enum):
-    """What follows where no replica has the blocks of the next run (DE9)."""
+    """Consequence where no replica has the blocks of the next run (DE9)."""
 
     REPLACED = "another process delivers, and has delivered what was in them"
     DAMAGED = "they are there, but not as the boundary log says"
@@ -359,9 +359,9 @@ class CorrectedDelivery:
         self._form = Form.RECORDS
         self._inherited: Inherited | None = None
         self._bounds: dict[int, RecordId] = {}
-        """By partition, where ids count as written that are not to be found (DE13)."""
+        """Id by partition up to which ids count as written although they cannot be found (DE13)."""
         self._cut: dict[int, int] = {}
-        """Of partitions above whose position retention has removed records, that position."""
+        """Position of each partition above which retention has removed records."""
         self._cursor = self._confirmed = BEGINNING
         self._read_from = [
             start if shard.has(place) else self._ends[place]
@@ -390,7 +390,7 @@ class CorrectedDelivery:
         )  # the topic may be new, or made anew by a person
 
     def inherit(self, inherited: Inherited, starts: Sequence[int]) -> None:
-        """What earlier shards have left may be ahead. ``starts``: as at first.
+        """Take what earlier shards have left, which may be ahead. ``starts`` is as at first.
 
         Raises:
             ConfigurationError: the topic was cut or made anew.
@@ -454,10 +454,9 @@ class CorrectedDelivery:
         return Lack.LEFT_OUT if begins_after >= self._cursor.bucket else Lack.AWAITED
 
     def beginning(self, of_all: DeliveryProgress | None = None) -> Run | None:
-        """What is recorded before anything is delivered, so that it is known where the output
-        begins (DE9); None: that is recorded, or it begins at the beginning. Of an output with
-        shards the first of them records it, wherever that is, and no other (DE12). Of one that is
-        inherited it is known.
+        """Return the run to record before anything is delivered, so that the beginning of the
+        output is known (DE9); None if it is recorded, or if the output begins at the beginning. Of
+        an output with shards the first shard alone records it (DE12); an inherited one knows it.
 
         ``of_all``: what is recorded of all shards.
         """
@@ -471,12 +470,12 @@ class CorrectedDelivery:
 
     @property
     def read_from(self) -> tuple[int, ...]:
-        """Where to read back from, by partition."""
+        """Return the offset to read back from, by partition."""
         return tuple(self._read_from)
 
     def rejected_from(self, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
-        """Where to read the topic of rejected results back from, by partition; its end: nothing of
-        it. ``starts``, ``ends``: its offsets.
+        """Return the offset to read the topic of rejected results back from, by partition; its end
+        if nothing is read. ``starts`` and ``ends`` are its offsets.
         """
         looks = {} if self._inherited is None else dict(self._inherited.rejected)
         looks[self._shard.index] = self._read_from[REJECTED]
@@ -486,7 +485,7 @@ class CorrectedDelivery:
         ]
 
     def found(self, ident: RecordId) -> bool:
-        """An id was read back from the topic; whether it is new.
+        """Take an id that was read back from the topic. Return whether it is new.
 
         Raises:
             ConfigurationError: there are more than memory should hold.
@@ -507,8 +506,8 @@ class CorrectedDelivery:
         return True
 
     def recovered(self, upto: int) -> int:
-        """Reading back is over; every bucket up to ``upto`` is stable, read from the log
-        after fencing. Returns ids rejected by DE7.
+        """Finish reading back: every bucket up to ``upto`` is stable, read from the log after
+        fencing. Return the number of ids rejected by DE7.
         """
         foreign = [bucket for bucket in self._found if bucket > upto]
         rejected = sum(len(self._found.pop(bucket)) for bucket in foreign)
@@ -532,7 +531,7 @@ class CorrectedDelivery:
         return ident < self._bounds.get(partition, BEGINNING)
 
     def plan(self, upto: int, sizes: Iterable[tuple[int, int]], rows_max: int) -> Run | None:
-        """The next run (DE6); None when nothing is stable that was not gone through.
+        """Return the next run (DE6); None if nothing is stable that was not gone through.
 
         Args:
             upto: Every bucket up to this one is stable.

@@ -60,8 +60,8 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, InputPosition
 
 LEFT_TO_FIRST_MS: Final = 3_000
-"""So long the other shards leave it to the first one to end a stream, and each to its last attempt:
-each that tries fences whoever tries at the same time.
+"""Time for which the other shards leave it to the first one to end a stream, and each to its last
+attempt, in ms: an attempt fences whoever tries at the same time.
 """
 
 ENDED_WITHIN_MS: Final = 30_000
@@ -69,7 +69,9 @@ ENDED_WITHIN_MS: Final = 30_000
 
 
 class Attempts:
-    """When a shard of the next generation tries to end a stream (HO7). Not thread-safe."""
+    """Times at which a shard of the next generation tries to end a stream (HO7). Not
+    thread-safe.
+    """
 
     def __init__(self, shard: Shard, now_ms: int) -> None:
         """``now_ms``, here and below: a monotonic clock."""
@@ -90,22 +92,22 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class EndedStream:
-    """What the log of a stream says that has ended."""
+    """Final state of a stream that has ended, by its log."""
 
     shard: Shard
     positions: tuple[InputPosition, ...]
     closed: int
     """Before its end."""
     past: int
-    """It had got beyond this bucket (rule 13)."""
+    """Bucket that the stream was known to be past (rule 13)."""
     rest_upto: int
     """The last bucket of which this stream, or one before it, may have rows."""
     written_ms: int
-    """When it ended, by the clock of who ended it."""
+    """Time of its end, by the clock of the process that ended it, in ms."""
 
 
 def ended(shard: Shard, replica: str, log_state: LogState) -> EndedStream:
-    """Of ``log_state``, which has ended."""
+    """Return the final state of the stream of ``log_state``, which has ended."""
     last = log_state.last(replica)
     assert last is not None, "it has ended"  # noqa: S101 - the caller has looked
     upto = max(log_state.rest_upto, log_state.filled_upto, last.past)
@@ -122,8 +124,8 @@ def end(
     heirs: int,
     now_ms: int,
 ) -> BoundaryRecord:
-    """The record that ends the stream of ``log_state`` (HO2). ``begins``: where a stream without
-    recorded positions would have begun. ``now_ms``: the wall clock.
+    """Return the record that ends the stream of ``log_state`` (HO2). ``begins``: where a stream
+    without recorded positions would have begun. ``now_ms``: the wall clock.
     """
     read = read_to(log_state.last(replica))
     return BoundaryRecord(
@@ -178,9 +180,9 @@ class SourceStream:
 
     source: str
     numbers: tuple[int, ...]
-    """Of shards, by generation; 0: the file names its streams no more."""
+    """Number of shards by generation; 0 if the file does not name its streams any more."""
     generation: int
-    """Of the stream."""
+    """Generation of the stream."""
 
     def tell(self, log_state: LogState) -> None:
         """``log_state``, which is to follow the stream, knows what the file says."""
@@ -189,8 +191,8 @@ class SourceStream:
         log_state.lacks_rest = self.generation > 1 and not self.numbers[self.generation - 2]
 
     def check(self, log_state: LogState) -> None:
-        """Raises ConfigurationError where the stream has ended with other heirs than the file names
-        (HO5).
+        """Check that the stream has not ended with other heirs than the file names, and raise
+        ConfigurationError otherwise (HO5).
         """
         heirs = log_state.heirs
         if heirs in (0, log_state.heirs_known):
@@ -204,8 +206,8 @@ class SourceStream:
 
 
 def strangers_of(source: str, numbers: Sequence[int]) -> list[str]:
-    """The streams that ``source`` would have with other numbers of shards, or with one more, and
-    has not. Nobody asks for those of a number that nobody needs.
+    """Return the streams that ``source`` would have with other numbers of shards, or with a further
+    one, and does not have.
     """
     found = [
         stream
@@ -217,13 +219,13 @@ def strangers_of(source: str, numbers: Sequence[int]) -> list[str]:
 
 
 def written(numbers: Sequence[int]) -> str:
-    """As the pipeline file has it."""
+    """Return the numbers as the pipeline file has them."""
     return str(numbers[0]) if len(numbers) == 1 else str(list(numbers))
 
 
 def heir_begins(shard: Shard, before: Sequence[EndedStream], now_ms: int) -> SourceProgress:
-    """Where ``shard`` begins after the streams of the generation ``before`` (HO1, HO3): as far as
-    the one that had got least far. ``now_ms``: the wall clock.
+    """Return where ``shard`` begins after the streams of the generation ``before`` (HO1, HO3): at
+    the one that had come least far. ``now_ms`` is the wall clock.
     """
     least = min(before, key=lambda each: each.closed)
     return SourceProgress(
@@ -241,7 +243,7 @@ def heir_begins(shard: Shard, before: Sequence[EndedStream], now_ms: int) -> Sou
 
 
 def rest_upto(before: Sequence[EndedStream]) -> int:
-    """The last bucket of which the streams ``before`` may have rows (HO6)."""
+    """Return the last bucket of which the streams ``before`` may have rows (HO6)."""
     return max((each.rest_upto for each in before), default=0)
 
 

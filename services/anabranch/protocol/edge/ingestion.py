@@ -92,20 +92,20 @@ from anabranch.protocol.log.buckets import bound_ms, bucket_of, closed_by
 from anabranch.protocol.log.records import InputPosition
 
 PENDING_PARTS_HOLD: Final = 800_000
-"""From so many open parts on a source reads only what holds its boundary back, until half of them
-are closed. The rest of PENDING_PARTS_MAX is for what is read on the way there: a record beyond that
-limit would end the source.
+"""Number of open parts from which a source reads only what holds its boundary back, until half of
+them are closed. The rest of PENDING_PARTS_MAX is for what is read on the way there: a record beyond
+that limit would end the source.
 """
 
 PENDING_PARTS_NARROW: Final = 850_000
-"""From so many open parts on a source reads only the lowest of the partitions that hold its
+"""Number of open parts from which a source reads only the lowest of the partitions that hold its
 boundary back: only that one's records move the boundary.
 """
 
 PENDING_PARTS_STOP: Final = 930_000
-"""From so many open parts on a source reads nothing. Its lowest partition alone has filled what
-readers hold (PENDING_PARTS_MAX): its out-of-orderness keeps more buckets open than that. The rest
-is for the two rounds that are read before their parts are seen in the log.
+"""Number of open parts from which a source reads nothing. Its lowest partition alone has filled
+what readers hold (PENDING_PARTS_MAX): its out-of-orderness keeps more buckets open than that. The
+rest is for the two rounds that are read before their parts are seen in the log.
 """
 
 BLOCKS_KEPT_MAX: Final = 4_000_000
@@ -182,7 +182,7 @@ def open_parts_expected(bucket_ms: int, out_of_orderness_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceRules:
-    """What the pipeline file says about a source's time. All in ms; None means never, and
+    """Rules of the pipeline file about a source's time. All are in ms; None means never, and
     unlimited for ``max_ahead_ms``.
     """
 
@@ -198,7 +198,7 @@ class SourceRules:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFacts:
-    """What was read of one partition.
+    """Facts about the records that were read from one partition.
 
     ``event_time_max_ms`` is the largest event time of its records and heartbeats that are not
     ahead, late ones included; None if none had one.
@@ -236,8 +236,8 @@ class EventTimeLimits:
         return self.late_upto_ms + 1
 
     def beat_above_ms(self, newest_ms: int = 0) -> int:
-        """A heartbeat is ahead above it. ``newest_ms``: the largest event time of the records that
-        are read together with it; 0: none.
+        """Return the event time above which a heartbeat is ahead, in ms. ``newest_ms`` is the
+        largest event time of the records that are read together with it; 0 if there are none.
 
         One heartbeat closes its partition up to what it says. Where no clock bounds that
         (``max_ahead_ms`` None) the times of the source itself do.
@@ -258,7 +258,7 @@ class SourceProgress:
     closed: int = 0
     """Last bucket that the source has closed."""
     past: int = 0
-    """It had got beyond this bucket (IN11)."""
+    """Bucket that the source was known to be past (IN11)."""
     away_ms: int = 0
     """Since the record was written."""
     found_after: int | None = None
@@ -289,7 +289,7 @@ class _Partition:
     found_after: int = 0
 
     def observed(self, now_ms: int) -> tuple[int, int] | None:
-        """The observed silence, if it reaches up to now."""
+        """Return the observed silence, if it reaches up to now."""
         if (
             self.quiet_since_ms is None
             or self.quiet_until_ms is None
@@ -378,7 +378,7 @@ class SourceMachine:
         return max(self._closed, bucket_of(self._pace.upto_ms, self._rules.bucket_ms) - 1)
 
     def add(self, at: InputPartition, offset_first: int, now_ms: int) -> None:
-        """A further input partition: from now on it holds the boundary back like the others."""
+        """Add an input partition: from now on it holds the boundary back like the others."""
         self._add(at, offset_first, self._closed, now_ms)
 
     def _add(self, at: InputPartition, offset_first: int, found_after: int, now_ms: int) -> None:
@@ -399,11 +399,11 @@ class SourceMachine:
         )
 
     def offsets(self) -> dict[InputPartition, int]:
-        """Where reading goes on, per partition."""
+        """Return the next offset to read, per partition."""
         return {at: partition.offset_next for at, partition in self._partitions.items()}
 
     def positions(self) -> tuple[InputPosition, ...]:
-        """For the boundary record that names everything read so far."""
+        """Return the positions for the boundary record that names everything read so far."""
         read = [
             InputPosition(
                 at[0],
@@ -424,8 +424,8 @@ class SourceMachine:
         )
 
     def limits(self, wall_ms: int) -> EventTimeLimits:
-        """What makes a record late or ahead, at wall-clock time ``wall_ms``. Holds until
-        ``advance`` is called.
+        """Return the limits by which a record is late or ahead at wall-clock time ``wall_ms``. They
+        hold until ``advance`` is called.
         """
         ahead = (
             EVENT_TIME_MS_MAX
@@ -445,8 +445,8 @@ class SourceMachine:
         return EventTimeLimits(upto_ms, ahead, never_late, stated_ms, newest_ms)
 
     def to_read(self, open_parts: int, blocks_kept: int = 0) -> frozenset[InputPartition]:
-        """The partitions to read from now on, where ``open_parts`` of this source's parts are open.
-        Right after ``advance``.
+        """Return the partitions to read from now on, where ``open_parts`` of this source's parts
+        are open. Right after ``advance``.
 
         ``blocks_kept``: so many of its blocks are not deleted since readers are behind
             (``blocks_left``). None is read where they are too many (IN10).
@@ -477,7 +477,7 @@ class SourceMachine:
         return read
 
     def holding(self) -> frozenset[InputPartition]:
-        """The partitions that hold the boundary back where it is."""
+        """Return the partitions that hold the boundary back where it is."""
         out_of_orderness_ms, bucket_ms = self._rules.out_of_orderness_ms, self._rules.bucket_ms
         counted = (
             (at, partition.event_time_max_ms)
@@ -491,12 +491,12 @@ class SourceMachine:
         )
 
     def _lowest(self) -> frozenset[InputPartition]:
-        """The partition that holds the boundary back and is least far."""
+        """Return the partition that holds the boundary back and is least far."""
         holding = sorted(self.holding(), key=lambda at: self._partitions[at].event_time_max_ms)
         return frozenset(holding[:1])
 
     def read(self, facts: Iterable[ChunkFacts], now_ms: int) -> None:
-        """Records were read, and will all be named by the next boundary record (IN12). A chunk
+        """Take records that were read, which the next boundary record will all name (IN12). A chunk
         without any event time moves only the position.
 
         Raises:
@@ -546,7 +546,7 @@ class SourceMachine:
             partition.offset_next, self._has_skipped = offset, True
 
     def named(self) -> None:
-        """The boundary record that names what was read is on its way."""
+        """Note that the boundary record that names what was read is on its way."""
         self._is_unnamed = self._has_skipped = False
 
     def moves_unread(self, now_ms: int) -> bool:
@@ -562,14 +562,16 @@ class SourceMachine:
         return self._has_skipped or (self.closed, self.past, self._left_out()) != before
 
     def _left_out(self) -> list[InputPartition]:
-        """What this shard reports to the others as left out; nothing where there are none."""
+        """Return the partitions that this shard reports to the others as left out; none if there
+        are no others.
+        """
         if self._rules.shards == 1:
             return []
         return [at for at, p in self._partitions.items() if p.left_out or p.was_idle]
 
     def _speech(self, now_ms: int) -> None:
-        """The source speaks. If it was silent as a whole, the partitions that do not speak
-        yet get their full time from here (IN3).
+        """Note that the source has records. If it was idle as a whole, the partitions that are
+        still idle get their full time from here (IN3).
         """
         idle_ms = self._rules.partition_idle_ms
         if idle_ms is not None and now_ms - self._spoke_ms >= idle_ms:
@@ -598,7 +600,7 @@ class SourceMachine:
     def looked(
         self, at: InputPartition, *, empty: bool | None, begun_ms: int, done_ms: int
     ) -> None:
-        """A fresh look at the end of a partition.
+        """Take the result of a fresh request for the end of a partition.
 
         Args:
             at: The partition.
@@ -695,8 +697,8 @@ class SourceMachine:
         return (since_ms, until_ms) if since_ms <= until_ms else None
 
     def _advance_in_silence(self, since_ms: int, until_ms: int) -> None:
-        """The low mark goes on by the observed time, ``source_idle_ms`` behind it: what was
-        under way when the silence began may come so late.
+        """Advance the low mark by the observed time, ``source_idle_ms`` behind it: records that
+        were under way when the silence began may come that late.
         """
         if self._rules.source_idle_ms is None:
             return
@@ -732,7 +734,7 @@ class SourceMachine:
         )
 
     def _stated(self) -> int:
-        """The largest event time of the source; 0: it has stated none."""
+        """Return the largest event time of the source; 0 if it has stated none."""
         return max(self._event_time_max(), *self._others.event_times_ms, 0)
 
     def event_time_ends_ms(self, now_ms: int) -> int | None:
@@ -744,7 +746,7 @@ class SourceMachine:
         return (self._event_time_max() or None) if is_idle else None
 
     def waiting_for(self, now_ms: int) -> InputPartition | None:
-        """The partition that everything waits for: it holds the boundary back and has been
+        """Return the partition that everything waits for: it holds the boundary back and has been
         silent for a while. None: nothing waits.
         """
         event_time_max_ms = self._event_time_max()

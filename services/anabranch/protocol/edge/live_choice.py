@@ -62,14 +62,14 @@ class Offer:
     first: int
     last: int
     first_closed: int
-    """What the replica's newest branch closed with its first record."""
+    """Bucket that the replica's newest branch closed with its first record."""
 
 
 class Hold:
-    """Of one output. ``now_ms`` is monotonic."""
+    """State of one output. ``now_ms`` is monotonic."""
 
     def __init__(self, waits: Waits, policy: Policy) -> None:
-        """``waits`` and ``policy`` of the stage that makes the output."""
+        """Begin with the ``waits`` and ``policy`` of the stage that makes the output."""
         saved_ms = waits.first_ms - waits.next_ms if policy is Policy.PROCESS else 0
         self._long_ms = max(LIVE_HOLD_MS, saved_ms)
         self._offered = BucketTimers()
@@ -110,15 +110,15 @@ class Hold:
 
 
 class LiveChoice:
-    """Of one output. ``now_ms`` is monotonic."""
+    """State of one output. ``now_ms`` is monotonic."""
 
     def __init__(self, waits: Waits, policy: Policy) -> None:
-        """``waits`` and ``policy`` of the stage that makes the output."""
+        """Begin with the ``waits`` and ``policy`` of the stage that makes the output."""
         self._chosen: str | None = None
         self._hold = Hold(waits, policy)
         self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
         self.hold_ms = 0
-        """In so many ms the delayed bucket is to be shown; 0: none is delayed."""
+        """Time until the delayed bucket is shown, in ms; 0 if none is delayed."""
 
     def available(
         self,
@@ -128,7 +128,7 @@ class LiveChoice:
         silent: Collection[str],
         now_ms: int,
     ) -> Available:
-        """What the boundary log has beyond ``now``.
+        """Return what the boundary log has beyond ``now``.
 
         Args:
             now: How far the topic is.
@@ -152,11 +152,13 @@ class LiveChoice:
         )
 
     def new(self, log_state: LogState, bucket: int) -> TentativeBucket | None:
-        """A bucket that is shown for the first time; None: it cannot be read."""
+        """Return a bucket that is shown for the first time; None if it cannot be read."""
         return None if self._chosen is None else self._readable(log_state, self._chosen, bucket)
 
     def again(self, log_state: LogState, bucket: int) -> TentativeBucket | None:
-        """A shown bucket, from the replica of today, else from any; None: nobody has it."""
+        """Return a shown bucket, from the replica of today, else from any; None if nobody has
+        it.
+        """
         order = sorted(log_state.writers, key=lambda replica: replica != self._chosen)
         found = (self._readable(log_state, replica, bucket) for replica in order)
         return next((each for each in found if each is not None), None)
@@ -202,7 +204,7 @@ class LiveChoice:
             first = page[-1] + 1 if len(page) == DELIVERY_BUCKETS_MAX else last + 1
 
     def _shown_sizes(self, log_state: LogState, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """What is shown and not stable, the newest first. For an undo only."""
+        """Yield the sizes of what is shown and not stable, the newest first. For an undo only."""
         filled = {
             bucket
             for replica in log_state.writers

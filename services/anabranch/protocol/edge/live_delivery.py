@@ -79,9 +79,9 @@ must end well below the transaction time-out, or it would never end.
 """
 
 REC_DONE_WAIT_MS: Final = 120_000
-"""So long the end of a failure waits for branches of replicas that live, once all that was shown is
-corrected. They mostly end when their replicas have made the same corrections once more, one after
-the other.
+"""Time for which the end of a failure waits for branches of live replicas, once all that was shown
+is corrected, in ms. Most end when their replicas have made the same corrections once more, one
+after the other.
 """
 
 Sizes = Iterable[tuple[int, int]]
@@ -89,7 +89,7 @@ Sizes = Iterable[tuple[int, int]]
 
 
 class Kind(Enum):
-    """What a record of the live topic is: the value of its header."""
+    """Kind of a record of the live topic: the value of its header."""
 
     INSERTION = "insertion"
     TENTATIVE = "tentative"
@@ -99,7 +99,7 @@ class Kind(Enum):
 
 
 class Failure(Enum):
-    """Where in a failure the topic stands."""
+    """Phase of a failure, as the topic shows it."""
 
     NONE = "none"
     SHOWN = "tentative buckets are shown"
@@ -107,7 +107,7 @@ class Failure(Enum):
 
 
 class Action(Enum):
-    """What the next transaction holds, beside its boundary."""
+    """Content of the next transaction, besides its boundary."""
 
     NOTHING = "nothing"
     INSERT = "insertions"
@@ -120,7 +120,7 @@ class Action(Enum):
 def live_begins_after(
     recorded: int, forgotten: int, begun: int | None, *, has_delivered: bool
 ) -> int:
-    """The bucket after which a live topic begins to which nothing was written yet.
+    """Return the bucket after which a live topic begins to which nothing was written yet.
 
     Args:
         recorded: The last bucket that the corrected topic has whole, or leaves out.
@@ -159,7 +159,7 @@ TABLE: Final = (
 
 
 def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) -> Row:
-    """The row of ``TABLE`` that fits: exactly one does. ``corrected``: a failure is shown
+    """Return the row of ``TABLE`` that fits: exactly one does. ``corrected``: a failure is shown
     that is over.
     """
     return next(
@@ -180,9 +180,11 @@ class LiveProgress:
 
     output: str
     partitions: int
-    """Of the topic: a record's key decides its partition, so their number must not change."""
+    """Number of the topic's partitions: a record's key decides its partition, so the number must
+    not change.
+    """
     sequence: int
-    """Of the transaction (LD7); 0: only the place to begin at was recorded."""
+    """Number of the transaction (LD7); 0 if only the place to begin at was recorded."""
     stable: int
     """Every bucket up to this one was delivered as stable, or was before the topic began."""
     shown: int = 0
@@ -199,7 +201,7 @@ class LiveProgress:
 
     @property
     def failure(self) -> Failure:
-        """Where in a failure the topic stands."""
+        """Phase of a failure, as the topic shows it."""
         if self.shown == 0:
             return Failure.NONE
         return Failure.UNDONE if self.undone else Failure.SHOWN
@@ -235,7 +237,7 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """What the boundary log has for the live topic."""
+    """Content of the boundary log for the live topic."""
 
     upto: int
     """Every bucket up to this one is stable."""
@@ -244,19 +246,19 @@ class Available:
     tentative_upto: int = 0
     """The chosen replica offers tentative buckets up to this one; 0: nobody is chosen."""
     tentative: Sizes = ()
-    """Of the chosen replica: above ``upto`` and what was shown, up to ``tentative_upto``,
-    ascending.
+    """Sizes of the chosen replica's tentative buckets: above ``upto`` and what was shown, up to
+    ``tentative_upto``, ascending.
     """
     shown: Sizes = ()
     """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
     settled: bool = True
     """No branch of the stage runs (``branching``)."""
     now_ms: int = 0
-    """When this was read, by a clock that does not go back."""
+    """Time at which this was read, by a clock that does not go back, in ms."""
 
 
 def branching(log_state: LogState, silent: Collection[str]) -> list[str]:
-    """The replicas whose branch runs. ``silent``: those that count as dead."""
+    """Return the replicas whose branch runs. ``silent``: those that count as dead."""
     return [
         replica
         for replica in log_state.writers
@@ -291,7 +293,7 @@ class LiveDelivery:
         """Since when all that is shown is corrected (LD5); None: it is not, or nothing is shown."""
 
     def plan(self, there: Available) -> LiveRun | None:
-        """The next transaction; None: nothing to say."""
+        """Return the next transaction; None if nothing to say."""
         now = self.progress
         if not 0 < now.shown <= now.stable:  # a stable bucket that is new begins no wait anew
             self._corrected_ms = None

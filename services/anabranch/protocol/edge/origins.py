@@ -81,7 +81,7 @@ class NewestIds:
 
     def __init__(self) -> None:
         self._newest: dict[str, RecordId] = {}
-        """By origin, the one that was read last at the end."""
+        """Id that was read last at the end, by origin."""
 
     def is_new(self, origin: str, ident: RecordId) -> bool:
         """Take the next record of the partition; return whether it was not there before."""

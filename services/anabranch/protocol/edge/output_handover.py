@@ -65,9 +65,9 @@ class EndedShards:
     """A number of shards that an output had."""
 
     ends: tuple[DeliveryProgress, ...]
-    """By shard."""
+    """Final progress of each shard."""
     beginning: DeliveryProgress | None = None
-    """What is recorded of where they all began (DE12)."""
+    """Record of where they all began (DE12)."""
 
 
 def end(
@@ -117,7 +117,7 @@ def inherited(
     before: Sequence[EndedShards],
     own: DeliveryProgress | None = None,
 ) -> Inherited | None:
-    """What ``shard`` inherits (OH3, OH4); None: nothing was ever delivered.
+    """Return what ``shard`` inherits (OH3, OH4); None if nothing was ever delivered.
 
     Args:
         output: Its name, for messages.
@@ -172,8 +172,8 @@ def _lost(output: str) -> ConfigurationError:
 
 
 def _after(before: Left | None, last: DeliveryProgress, position: int) -> Left:
-    """What is left of a partition by a shard that ended with ``last``. ``before``: what it had
-    inherited itself, and not passed.
+    """Return the state of a partition after a shard that ended with ``last``. ``before`` is what
+    that shard had inherited itself, and not passed.
     """
     run = (position, end_of(last))
     if before is None:

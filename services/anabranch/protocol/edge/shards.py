@@ -41,14 +41,14 @@ class Shard:
 
 
 def members(name: str, shards: int, generation: int = 1) -> list[str]:
-    """The processes of a source or output, by shard."""
+    """Return the processes of a source or output, by shard."""
     if generation > 1:
         return [f"{name}{_DOT}{generation}-{index}" for index in range(shards)]
     return [name] if shards == 1 else [f"{name}{_DOT}{index}" for index in range(shards)]
 
 
 def strangers(name: str, shards: int, generation: int = 1) -> list[str]:
-    """The processes that it would have with other numbers of shards, and has not."""
+    """Return the processes that it would have with other numbers of shards, and has not."""
     own = members(name, shards, generation)
     every = [name, *members(name, SHARDS_MAX)]
     if generation > 1:
@@ -63,5 +63,5 @@ def another_number(whose: str, shards: int) -> str:
 
 
 def whole_of(member: str) -> str:
-    """The source or output of one of its processes (MB2)."""
+    """Return the source or output of one of its processes (MB2)."""
     return member.partition(_DOT)[0]

@@ -48,8 +48,8 @@ from anabranch.protocol.log.records import InputPosition
 
 
 def misdealt(shard: Shard, positions: Iterable[InputPosition]) -> InputPosition | None:
-    """Of what the log of ``shard`` says was read, a partition that is another shard's: the log was
-    written when the source had another number of shards. None: there is none.
+    """Return a position in the log of ``shard`` whose partition is another shard's; None if there
+    is none. Such a log was written when the source had another number of shards.
     """
     return next((each for each in positions if not shard.has(each.partition)), None)
 
@@ -69,9 +69,9 @@ class OtherShards:
         self._partitions: dict[tuple[str, int], _Heard] = {}
 
     def hear(self, positions: Iterable[InputPosition], now_ms: int) -> bool:
-        """The newest record of another shard has read so far. Whether one of its partitions speaks
-        by it. Its first record has what it had read before; that counts as of now unless the
-        partition was left out then.
+        """Take the positions in the newest record of another shard. Return whether one of its
+        partitions has new records. Its first record has what it had read before; that counts as of
+        now unless the partition was left out then.
         """
         spoke = False
         for each in positions:
@@ -87,7 +87,7 @@ class OtherShards:
 
     @property
     def spoke_ms(self) -> int | None:
-        """When one of the partitions spoke last; None: none has."""
+        """Return the time of the last record of any partition, in ms; None if there was none."""
         spoken = [each.spoke_ms for each in self._partitions.values() if each.spoke_ms is not None]
         return max(spoken, default=None)
 
@@ -116,8 +116,8 @@ PACE_LEAST_MS: Final = 1_000
 """Over less nothing is measured: one chunk of a backlog holds any span of time."""
 
 PACE_CATCH_UP_MS: Final = 1_000
-"""By so much a source goes on while nothing is read: records that came are late by differing
-amounts, and no other may follow for a minute. Records further in front are not waited for in
+"""Time by which a source advances while nothing is read, in ms: received records are late by
+differing amounts, and no other may follow for a minute. Records further ahead are not waited for in
 silence.
 """
 
@@ -154,7 +154,7 @@ class SourcePace:
 
     @staticmethod
     def _would_be(now_ms: int, moves: Sequence[tuple[int, int]]) -> int:
-        """Where the boundary would be (SP2)."""
+        """Return the boundary after the moves (SP2)."""
         by_clock_ms = max(event_time_ms + now_ms - at_ms for at_ms, event_time_ms in moves)
         (begun_ms, first_ms), (ended_ms, last_ms) = moves[0], moves[-1]
         if ended_ms - begun_ms < PACE_LEAST_MS:

@@ -63,25 +63,25 @@ class LiveRecord:
 
     kind: Kind
     id: RecordId | None = None
-    """Of an insertion or tentative record its own; of an undo that of the last record that
-    stands; None: there is none.
+    """Id of an insertion or tentative record; of an undo, the id of the last record that stands;
+    None if there is none.
     """
     branch: tuple[int, int] | None = None
-    """Of a tentative record: (epoch, counter) of the branch that made it."""
+    """Branch that made a tentative record, as (epoch, counter)."""
     missing: tuple[str, ...] = ()
-    """Of a tentative record: streams without which it was made."""
+    """Streams without which a tentative record was made."""
     event_time_ms: int | None = None
     key: bytes | None = None
     value: bytes | None = None
     stable: int = _NO_BUCKET
-    """Of a control record: every bucket up to this one is stable."""
+    """Bucket up to which every bucket is stable, by a control record."""
     shown: int = _NO_BUCKET
-    """Of a boundary: tentative buckets are shown up to this one; 0: there is no failure."""
+    """Bucket up to which tentative buckets are shown, by a boundary; 0 if there is no failure."""
     stable_ms: int = 0
     """The end of ``stable`` in event time."""
     shown_ms: int = 0
     sequence: int = 0
-    """Of a boundary: the number of its transaction."""
+    """Number of a boundary's transaction."""
     origin: str = ""
     """Producer that wrote it (``protocol.edge.origins``)."""
 
@@ -145,12 +145,12 @@ class _Answer:
         return changed
 
     def stable(self) -> Iterator[LiveRecord]:
-        """The stable records, in the order of their ids."""
+        """Return the stable records, in the order of their ids."""
         for bucket in sorted(self._stable):
             yield from sorted(self._stable[bucket], key=_position)
 
     def tentative(self) -> Iterator[LiveRecord]:
-        """The records that may still change, in the order of their ids."""
+        """Return the records that may still change, in the order of their ids."""
         buckets = sorted({bucket for place in self._partitions for bucket in place.tentative})
         for bucket in buckets:
             found = [
@@ -159,7 +159,7 @@ class _Answer:
             yield from sorted(found, key=_position)
 
     def by_key(self) -> dict[bytes | None, LiveRecord]:
-        """The answer by key: the newest record of each (LV4)."""
+        """Return the answer by key: the newest record of each (LV4)."""
         return {**self._by_key, **{record.key: record for record in self.tentative()}}
 
     def _next(self) -> int | None:
@@ -214,16 +214,16 @@ class LiveView:
         """
         self._count, self._kept = partitions, buckets_kept
         self._answers: dict[str, _Answer] = {}
-        """By origin: the answer that is shown, and those of newer origins."""
+        """Answers by origin: the one that is shown, and those of newer origins."""
         self._read: list[str | None] = [None] * partitions
-        """By partition, the origin of its newest record."""
+        """Origin of the newest record, by partition."""
         self._past: dict[str, None] = {}
         """Origins that a newer one follows in some partition, ORIGINS_MAX at most."""
         self._shown = _Answer(partitions, buckets_kept)
 
     @property
     def sequence(self) -> int:
-        """Of the last transaction that was applied; 0: none yet."""
+        """Return the number of the last applied transaction; 0 if there is none yet."""
         return self._shown.boundary.sequence
 
     @property
@@ -287,20 +287,20 @@ class LiveView:
         return changed
 
     def stable(self) -> Iterator[LiveRecord]:
-        """The stable records, in the order of their ids."""
+        """Return the stable records, in the order of their ids."""
         return self._shown.stable()
 
     def tentative(self) -> Iterator[LiveRecord]:
-        """The records that may still change, in the order of their ids."""
+        """Return the records that may still change, in the order of their ids."""
         return self._shown.tentative()
 
     def records(self) -> Iterator[LiveRecord]:
-        """The answer: stable records, then tentative ones."""
+        """Return the answer: stable records, then tentative ones."""
         yield from self.stable()
         yield from self.tentative()
 
     def by_key(self) -> dict[bytes | None, LiveRecord]:
-        """The answer by key: the newest record of each (LV4)."""
+        """Return the answer by key: the newest record of each (LV4)."""
         return self._shown.by_key()
 
     def _begin(self, partition: int, origin: str) -> None:
@@ -343,25 +343,25 @@ class Version:
     event_time_ms: int
     value: bytes
     branch: tuple[int, int] | None = None
-    """Of a tentative version; None: it is stable."""
+    """Branch of a tentative version; None if it is stable."""
     missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of a key."""
+    """State of a key."""
 
     stable: Version | None = None
     tentative: Version | None = None
 
     @property
     def visible(self) -> Version | None:
-        """What stands in the topic (UV1)."""
+        """Return the version that is in the topic (UV1)."""
         return self.tentative if self.tentative is not None else self.stable
 
     @property
     def size_bytes(self) -> int:
-        """Of its values."""
+        """Return the total size of its values, in bytes."""
         return sum(len(v.value) for v in (self.stable, self.tentative) if v is not None)
 
 
@@ -395,7 +395,7 @@ class UpsertView:
         return len(self._keys)
 
     def state(self, key: bytes) -> State:
-        """What is known of ``key``."""
+        """Return the state of ``key``."""
         return self._keys.get(key, State())
 
     def restore(self, key: bytes, state: State) -> None:
@@ -426,8 +426,8 @@ class UpsertView:
     def transaction(
         self, *, undo: bool, insertions: Rows, stable_upto: int, tentative: Rows
     ) -> list[Write]:
-        """What one live transaction writes, with stable delivered up to ``stable_upto`` after
-        it. Nothing changes here yet (UV4).
+        """Return the writes of one live transaction, after which stable results are delivered up to
+        ``stable_upto``. Nothing changes here yet (UV4).
         """
         after: dict[bytes, State] = {}
         for bucket, keys in self._touched.items():
