@@ -30,7 +30,7 @@ class CurrentRow(BatchSafeProcessor):
         state: tuple[Any, ...] | None,
         timers: Timers,  # noqa: ARG002 - nothing waits
     ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """A change of the customer, or an order."""
+        """Take a change of the customer, or an order."""
         if row.number is None:
             return (None if row.op == "d" else (row.name, row.city)), []
         name, city = state or (None, None)

@@ -174,7 +174,7 @@ class FileReplica:
             if conditions.ha == "upstream_backup"
             else None,
             conditions.fenced,
-            tell=conditions.tell,
+            report_difference=conditions.tell,
         )
         self._attempts = 0
         self.checkpoint = folder

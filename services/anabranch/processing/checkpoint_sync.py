@@ -39,7 +39,7 @@ class CheckpointSync:
         self._thread: Thread | None = None
         self._error: BaseException | None = None
 
-    def look(self, runner: ReplicaRunner) -> None:
+    def sync_if_due(self, runner: ReplicaRunner) -> None:
         """Start a sync if one is due and the previous one has ended.
 
         Raises:
@@ -59,8 +59,8 @@ class CheckpointSync:
         self._thread = self._context.threads.begin("sync", partial(self._sync, runner))
 
     def _sync(self, runner: ReplicaRunner) -> None:
-        """Sync the checkpoint, as the body of the background thread. ``look`` raises an unexpected
-        error.
+        """Sync the checkpoint, as the body of the background thread. ``sync_if_due`` raises an
+        unexpected error.
         """
         try:
             runner.sync(self._store)
@@ -70,7 +70,7 @@ class CheckpointSync:
                 "checkpoint_not_stored", stage=self._context.settings.name, error=why
             )
             self._status.detail["not_stored"] = why
-        except BaseException as error:  # noqa: BLE001 - raised by ``look``: it ends this replica, not its node
+        except BaseException as error:  # noqa: BLE001 - raised by ``sync_if_due``: it ends this replica, not its node
             self._error = error
         else:
             self._status.detail.pop("not_stored", None)

@@ -82,7 +82,7 @@ class InputFollower:
         if self.error is not None:
             raise self.error
 
-    def look_after(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Raise the error that ended the thread, or an error if the thread is stuck. Call it every
         second: of a longer gap only ``OBSERVED_STEP_MS`` count.
 

@@ -67,7 +67,7 @@ class HostedReplica:
         ),
         threads: Threads = OWN_THREADS,
     ) -> None:
-        """Prepare the slot. The first ``look`` starts the replica.
+        """Prepare the slot. The first ``supervise`` starts the replica.
 
         Args:
             label: ``STAGE.REPLICA``.
@@ -100,7 +100,7 @@ class HostedReplica:
         """
         self.restarts = 0
 
-    def look(self) -> None:
+    def supervise(self) -> None:
         """Start the replica if it is due, and handle its end if its thread has ended.
 
         Raises:

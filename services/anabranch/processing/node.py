@@ -267,7 +267,7 @@ class Node:
             self._report_engine(self._engine.waiting_for)
         self._follow_moves()
         for each in list(self._hosted.values()):
-            each.look()
+            each.supervise()
         self._report()
         self._context.stopping.wait(_ROUND_S)
 

@@ -83,7 +83,7 @@ class Recovery:
     """Function (bucket) that returns whether blocks of later input buckets were recomputed to other
     offsets.
     """
-    tell: Callable[[PartnerWrong], None] = lambda _found: None
+    report_difference: Callable[[PartnerWrong], None] = lambda _found: None
     """Function that reports a bucket whose partner result differs."""
     points: CleanPoints | None = None
     """Clean points of the stage's log, as far as it was read before; None if it was not."""

@@ -83,7 +83,7 @@ class RecomputingReplica:
 
 class Recomputing:
     """Server of recompute requests, one at a time, in a thread of its own. The replica's thread
-    calls ``heard`` and ``step``.
+    calls ``receive`` and ``step``.
     """
 
     def __init__(self, context: ServiceContext, own_replica: RecomputingReplica) -> None:
@@ -106,7 +106,7 @@ class Recomputing:
         """Whether a range is being recomputed."""
         return self._thread is not None
 
-    def heard(self, entry: ControlRecord) -> None:
+    def receive(self, entry: ControlRecord) -> None:
         """Process a record of a control topic."""
         if isinstance(entry, (Ask, AskReply)):
             self._replies.heard(entry, self._context.clock.monotonic_ms())

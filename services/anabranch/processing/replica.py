@@ -463,7 +463,7 @@ class ReplicaRunner:
             record = named(record, self._given_up_results(start.before.bucket + 1, record.closed))
         if self._steps.recovery.comparison is not None:
             for found in self._steps.recovery.comparison.check(record):
-                self._steps.recovery.tell(found)
+                self._steps.recovery.report_difference(found)
         # Without ``lock``: an append waits for the broker, and followers, heartbeats and timers
         # must not wait with it.
         try:

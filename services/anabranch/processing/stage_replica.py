@@ -464,7 +464,7 @@ class StageReplica:
             gone=self._inputs.last_gone,
             complete=self._inputs.complete,
             comparison=self._comparison(),
-            tell=self._report_partner_difference,
+            report_difference=self._report_partner_difference,
             fenced=self._fences.fenced,
             recomputed=self._inputs.recomputed,
             points=None if self._log_reader_so_far is None else self._log_reader_so_far.points,
@@ -604,7 +604,7 @@ class StageReplica:
         """
         self._fences.hear(entry)
         if self._recomputing is not None:
-            self._recomputing.heard(entry)
+            self._recomputing.receive(entry)
 
     def _input_schema(self, name: str) -> pa.Schema | None:
         """Return the columns of input ``name``. Those of another stage's stream are in its log:
@@ -673,7 +673,7 @@ class StageReplica:
         error that ended the stable query or a follower.
         """
         for follower in self._followers.values():
-            follower.look_after(self._context.clock.monotonic_ms())
+            follower.check(self._context.clock.monotonic_ms())
         if self._runner is None and self._standing_by is not None and self._prepared is not None:
             self._run_standby(self._standing_by, self._prepared)
         if self._runner is None or self._neighbours is None:
@@ -764,7 +764,7 @@ class StageReplica:
                 (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
                 runner.synced_bucket,
             )
-        self._sync.look(runner)
+        self._sync.sync_if_due(runner)
         monotonic_ms = self._context.clock.monotonic_ms()
         if monotonic_ms - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
             self._epoch_checked_ms = monotonic_ms

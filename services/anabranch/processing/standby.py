@@ -110,7 +110,7 @@ class Standby:
         self.points = CleanPoints(peers, self._writer)
         """Clean points of the stage, collected from the part of its log that was read."""
         self._control = ControlReader(log, stage_control_topics(pipeline, stage))
-        self._beats = HeartbeatSender(
+        self._heartbeats = HeartbeatSender(
             log,
             names.control(REPLICA_SERVICE, f"{stage}.{process}"),
             clock,
@@ -229,7 +229,7 @@ class Standby:
         """Send a heartbeat. The other processes read it, and this one reads it back: only then does
         it trust what it does not receive from the primary (SB3).
         """
-        self._beats.send(
+        self._heartbeats.send(
             Heartbeat(
                 STANDBY_SERVICE,
                 self._stage,
@@ -264,7 +264,7 @@ class Standby:
 
     def close(self) -> None:
         """Close the readers and the heartbeat sender. Idempotent."""
-        for closable in (self.boundary, self._control, self._beats):
+        for closable in (self.boundary, self._control, self._heartbeats):
             closable.close()
 
     def _copy_in_thread(self) -> None:

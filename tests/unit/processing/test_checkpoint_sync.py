@@ -62,18 +62,18 @@ def test_one_at_a_time_and_not_too_often(jump_ms: int) -> None:
     sync = made(clock, ServiceStatus(), stored)
     clock.advance(CHECKPOINT_SYNC_EVERY_MS - 1)
     clock.jump(jump_ms)
-    sync.look(runner)
+    sync.sync_if_due(runner)
     assert runner.begun == 0
     clock.advance(1)
-    sync.look(runner)
+    sync.sync_if_due(runner)
     clock.advance(CHECKPOINT_SYNC_EVERY_MS)
-    sync.look(runner)
+    sync.sync_if_due(runner)
     wait_until(lambda: runner.begun, 60, "the first")
     runner.may_end.set()
     wait_until(lambda: stored == ["a timeline"], 60, "the first")
 
     def goes_on() -> bool:
-        sync.look(runner)
+        sync.sync_if_due(runner)
         return len(stored) == 2
 
     wait_until(goes_on, 60, "the second")
@@ -88,13 +88,13 @@ def test_a_store_that_denies_is_shown_until_it_is_mended() -> None:
     runner.may_end.set()
     runner.dies_of = Unavailable("the store is full")
     clock.advance(CHECKPOINT_SYNC_EVERY_MS)
-    sync.look(runner)
+    sync.sync_if_due(runner)
     wait_until(lambda: status.detail.get("not_stored") == "the store is full", 60, "what is wrong")
     runner.dies_of = None
     clock.advance(CHECKPOINT_SYNC_EVERY_MS)
 
     def goes_on() -> bool:
-        sync.look(runner)
+        sync.sync_if_due(runner)
         return bool(stored)
 
     wait_until(goes_on, 60, "the next try")
@@ -111,11 +111,11 @@ def test_what_a_sync_dies_of_ends_the_replica_and_not_the_process(*, is_replaced
     runner.dies_of = FileNotFoundError("gone")
     runner.replaced_by = Fenced("a newer one") if is_replaced else None
     clock.advance(CHECKPOINT_SYNC_EVERY_MS)
-    sync.look(runner)
+    sync.sync_if_due(runner)
 
     def ended_by() -> Exception | None:
         try:
-            sync.look(runner)
+            sync.sync_if_due(runner)
         except (Fenced, FileNotFoundError) as error:
             return error
         return None

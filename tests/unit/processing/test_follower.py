@@ -197,16 +197,16 @@ def test_a_call_that_never_returns_ends_the_stage_and_is_named() -> None:
     follower.start()
     wait_until(lambda: follower._rounds, 10, "its first round")
     now_ms = 5_000
-    follower.look_after(now_ms)
-    follower.look_after(now_ms := now_ms + 10 * STUCK_MS)  # this process slept, too
+    follower.check(now_ms)
+    follower.check(now_ms := now_ms + 10 * STUCK_MS)  # this process slept, too
     for _ in range(STUCK_MS // 1_000 - 2):
-        follower.look_after(now_ms := now_ms + 1_000)
+        follower.check(now_ms := now_ms + 1_000)
     follower.reader.offset_next = 8  # type: ignore[misc]
-    follower.look_after(now_ms := now_ms + 1_000)
+    follower.check(now_ms := now_ms + 1_000)
     for _ in range(STUCK_MS // 1_000 - 1):
-        follower.look_after(now_ms := now_ms + 1_000)
+        follower.check(now_ms := now_ms + 1_000)
     with pytest.raises(Unavailable, match=r"the log of a is not read: .* does not return"):
-        follower.look_after(now_ms + 1_000)
+        follower.check(now_ms + 1_000)
     returns.set()
     follower.close()
 

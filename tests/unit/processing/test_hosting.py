@@ -79,7 +79,7 @@ class Bench:
         )
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        wait_until(lambda: (self.hosted.look(), condition())[1], 20, what)  # type: ignore[func-returns-value]
+        wait_until(lambda: (self.hosted.supervise(), condition())[1], 20, what)  # type: ignore[func-returns-value]
 
     def runs(self) -> None:
         self.until(lambda: self.hosted.state == "running" and self.hosted.error is None, "it runs")
@@ -94,7 +94,7 @@ class Bench:
         begun, count = self.clock.monotonic_ms(), len(self.made)
         while len(self.made) == count:
             self.clock.sleep_ms(100)
-            self.hosted.look()
+            self.hosted.supervise()
         return self.clock.monotonic_ms() - begun
 
     def end(self) -> None:
@@ -118,9 +118,9 @@ def test_it_runs_until_it_is_told_to_stop(bench: Bench) -> None:
         0,
     )
     bench.end()
-    bench.hosted.look()
+    bench.hosted.supervise()
     assert (bench.hosted.state, bench.made[0].stopped, len(bench.made)) == ("stopped", 1, 1)
-    bench.hosted.look()
+    bench.hosted.supervise()
     assert len(bench.made) == 1
 
 
@@ -213,7 +213,7 @@ def test_pc5_one_whose_place_is_elsewhere_ends_for_good_and_nothing_else_does(
     bench.after_end = AfterEnd.GONE
     bench.die(error)
     bench.clock.sleep_ms(10 * RESTART_MAX_MS)
-    bench.hosted.look()
+    bench.hosted.supervise()
     assert (bench.hosted.state, bench.hosted.is_over, len(bench.made)) == ("stopped", True, 1)
     assert bench.fenced == [isinstance(error, Fenced)]
 

@@ -300,7 +300,7 @@ def stateful() -> World:
 
 def with_request(world: World, ask: Ask | None = None, replica: str = "0") -> Recomputing:
     recomputing = Recomputing(world.context, world.made(replica))
-    recomputing.heard(world.ask() if ask is None else ask)
+    recomputing.receive(world.ask() if ask is None else ask)
     return recomputing
 
 
@@ -322,7 +322,7 @@ def test_while_it_works_it_says_so_again(world: World) -> None:
     work = Mock(is_alive=lambda: True)
     threads = Mock(begin=lambda _name, _work: work)
     recomputing = Recomputing(replace(world.context, threads=threads), world.made())
-    recomputing.heard(world.ask())
+    recomputing.receive(world.ask())
     for _ in range(4 * ASK_TAKEN_EVERY_MS // 1_000):
         recomputing.step(may_begin=True)
         world.clock.sleep_ms(1_000)
@@ -345,7 +345,7 @@ def test_nothing_is_made_when_nothing_is_gone(world: World) -> None:
 def test_a_second_reader_finds_it_there(world: World) -> None:
     world.delete(STAGE, "0", 5)
     recomputing = with_request(world)
-    recomputing.heard(replace(world.ask(), reader="processing.next.0"))
+    recomputing.receive(replace(world.ask(), reader="processing.next.0"))
     world.settle(recomputing)
     assert world.settle(recomputing)[-1] == (
         AskOutcome.RECOMPUTED,

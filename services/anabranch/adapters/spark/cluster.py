@@ -101,7 +101,7 @@ class ExecutorMonitor:
             connection.setblocking(False)
             self._connections.append(connection)
 
-    def look(self) -> str | None:
+    def poll(self) -> str | None:
         """Return what the node waits for, for people; None if nothing.
 
         Raises:

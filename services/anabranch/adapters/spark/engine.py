@@ -136,7 +136,7 @@ class SparkEngine:
             )
         if self._executor_monitor is not None:
             with contextlib.suppress(Py4JError):  # Java has just ended: the next check raises
-                self.waiting_for = self._executor_monitor.look()
+                self.waiting_for = self._executor_monitor.poll()
 
     def close(self) -> None:
         """See the port."""

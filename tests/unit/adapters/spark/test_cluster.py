@@ -167,23 +167,23 @@ def test_a_node_says_that_it_has_no_executor_and_ends_if_its_master_has_gone(
     clock, executors = VirtualClock(), [1]
     had = cluster.ExecutorMonitor(masters.address, "2g", clock, lambda: executors[0])
     masters.take()
-    assert had.look() is None
+    assert had.poll() is None
     executors[0] = 0
     clock.advance(EXECUTORS_AWAY_MS)
-    waits = had.look() or ""
+    waits = had.poll() or ""
     assert masters.address in waits
     assert "start a worker that has a core and 2g of memory" in waits
-    assert had.look() == waits, "Spark is not asked every time"
+    assert had.poll() == waits, "Spark is not asked every time"
     executors[0] = 1
     clock.advance(1_000)
-    assert had.look() is None
+    assert had.poll() is None
     masters.taken[1].close()  # started again: it still takes connections
     clock.advance(EXECUTORS_AWAY_MS)
-    assert had.look() is None, "whoever has executors needs no master"
+    assert had.poll() is None, "whoever has executors needs no master"
     executors[0] = 0
     clock.advance(EXECUTORS_AWAY_MS)
     with pytest.raises(EngineEnded, match="has gone, and with it the node's executors") as found:
-        wait_until(had.look, 30, "the end of the connection is seen")
+        wait_until(had.poll, 30, "the end of the connection is seen")
     assert found.value.during == ()
     had.close()
     had.close()
@@ -192,10 +192,10 @@ def test_a_node_says_that_it_has_no_executor_and_ends_if_its_master_has_gone(
 def test_a_master_that_has_gone_before_it_could_be_watched_has_gone() -> None:
     clock = VirtualClock()
     had = cluster.ExecutorMonitor("spark://127.0.0.1:1", "1g", clock, lambda: 0)
-    assert had.look() is None
+    assert had.poll() is None
     clock.advance(EXECUTORS_AWAY_MS)
     with pytest.raises(EngineEnded):
-        had.look()
+        had.poll()
 
 
 def _operator(checkpoint: Path, operator: int, metadata: str, stores: dict[str, Any]) -> Path:
