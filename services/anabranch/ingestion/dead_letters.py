@@ -62,14 +62,17 @@ class _DeadLetter(NamedTuple):
         return (
             len(self.value or b"")
             + len(self.key or b"")
-            + sum(len(name.encode()) + len(text or b"") for name, text in self.headers)
+            + sum(len(_sent_name(name)) + len(text or b"") for name, text in self.headers)
         )
 
     def sent_headers(self) -> Iterator[tuple[str, bytes | None]]:
-        """Return the producer's headers, renamed where they use the reserved prefix."""
+        """Return the producer's headers, duplicates and nulls included. They are renamed where they
+        use the reserved prefix, or have names that are not UTF-8, which the client cannot send.
+        """
         for name, text in self.headers:
             is_reserved = name.lower().startswith(_RESERVED_PREFIX)
-            yield (_SENDER_PREFIX + name if is_reserved else name), text
+            sent = _sent_name(name).decode()
+            yield (_SENDER_PREFIX + sent if is_reserved else sent), text
 
     @property
     def reason(self) -> list[tuple[str, bytes | None]]:
@@ -96,6 +99,14 @@ class _DeadLetter(NamedTuple):
             headers=self.headers if only.size_bytes <= DEAD_LETTER_CUT_MORE_BYTES else (),
             cut_from_bytes=self.size_bytes,
         )
+
+
+def _sent_name(name: str) -> bytes:
+    """Return the name of a header in UTF-8. A byte that is not, which a reader gives as a
+    surrogate, is written in hexadecimal, with a backslash and an x before it.
+    """
+    raw = name.encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "backslashreplace").encode()
 
 
 class DeadLetters:

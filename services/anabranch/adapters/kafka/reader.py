@@ -25,6 +25,7 @@ from anabranch.adapters.kafka.errors import (
     says_missing,
     translated,
 )
+from anabranch.adapters.kafka.header_names import first_name, readable_headers
 from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS, KafkaSettings, Options
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
@@ -402,9 +403,7 @@ class KafkaLogReader:
         )
 
     def _headers_of(self, at: TopicPartition, messages: list[Message]) -> list[Headers | None]:
-        """Return the headers of each message. None: it has none, or one whose name is not UTF-8,
-        which the client cannot return.
-        """
+        """Return the headers of each message; None: it has none."""
         found: list[Headers | None] = []
         each = map(Message.headers, messages)
         unreadable = 0
@@ -412,19 +411,20 @@ class KafkaLogReader:
             try:
                 found.extend(each)  # headers before an error stay in the list
             except SystemError as error:
-                # Never ask the client for such a message's headers again: it would return a list
-                # with unset entries, which crash the interpreter.
-                if not isinstance(error.__cause__, UnicodeDecodeError):
+                name = first_name(error)
+                if name is None:
                     raise
-                found.append(None)
+                # The second call returns the list that the first one made, with unset names.
+                made = messages[len(found)].headers()
+                found.append(readable_headers(made or (), name))
                 unreadable += 1
         if unreadable:
             where = (
                 f"{at.topic}[{at.partition}] at {messages[0].offset()} to {messages[-1].offset()}"
             )
             LOGGER.warning(
-                "%d records of %s have headers whose names are not UTF-8: they are read without"
-                " headers",
+                "%d records of %s have headers whose names are not UTF-8: these are written as"
+                " \\xNN",
                 unreadable,
                 where,
             )
