@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from anabranch.codec.iso_times import clock_offsets, milliseconds
 from anabranch.codec.logical_types import zone_of
+from anabranch.codec.time_units import wrong_unit
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import EVENT_TIME_MS_MAX
 
@@ -108,9 +110,16 @@ def _from_numbers(column: Any, unit: str) -> Timed:
     return Timed(event_time, None if all_usable else ~usable)
 
 
-def unusable(value: object, name: str, *, has_zone: bool = False) -> RecordRejected:
-    """Return the reason why ``value``, read from ``name``, cannot be an event time. ``has_zone``:
-    whether texts may leave out their zone.
+def unusable(
+    value: object, name: str, *, has_zone: bool = False, unit: str | None = None
+) -> RecordRejected:
+    """Return the reason why ``value``, read from ``name``, cannot be an event time.
+
+    Args:
+        value: What a record has.
+        name: What messages call it.
+        has_zone: Whether texts may leave out their zone.
+        unit: Unit of numbers; None: of these nothing is known.
     """
     if value is None:
         return RecordRejected(
@@ -137,9 +146,14 @@ def unusable(value: object, name: str, *, has_zone: bool = False) -> RecordRejec
             " {field: ..., zone: Europe/Berlin}",
         )
     shown = value.isoformat() if isinstance(value, datetime) else repr(value)
+    hint = ""
+    if unit is not None and isinstance(value, int | float) and math.isfinite(value):
+        divisor, factor = _PER_MS[unit]
+        hint = wrong_unit(int(value) * factor // divisor, unit)
     return RecordRejected(
         RejectionReason.OUT_OF_RANGE,
-        f"{name} is {shown}: not between 1 ms after 1970 and the end of the year 9999",
+        f"{name} is {shown}: not between 1 ms after 1970 and the end of the year 9999"
+        f"{'; ' if hint else ''}{hint}",
     )
 
 

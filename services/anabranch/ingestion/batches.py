@@ -325,6 +325,7 @@ def _without_event_time(
                 event_times.column_at(table, rule.field)[row].as_py(),
                 f"field {rule.field}",
                 has_zone=rule.zone is not None,
+                unit=rule.number_unit,
             )
         else:
             chunk, index = batch.locate(number)

@@ -33,6 +33,7 @@ from anabranch.codec.blocks import schema_text
 from anabranch.codec.change_events import ChangeDecoder
 from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.formats import FORMATS
+from anabranch.codec.time_units import wrong_unit
 from anabranch.codec.writer_schema import shown_key
 from anabranch.ingestion.awaited_input import AwaitedInput
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
@@ -253,6 +254,8 @@ class IngestionService:
         self._blocks_kept = 0
         self._closed = 0
         self._epoch = 0
+        self._wrong_unit = ""
+        """What is wrong with the unit of the event times; empty: nothing was found."""
         self._awaited = ""
         """Reason why the source waits for its input; empty while it does not wait."""
         self._try_next_ms = 0
@@ -574,6 +577,7 @@ class IngestionService:
         for number, why in judged.rejected:
             chunk, index = batch.locate(number)
             self._dead_letters.add(batch.chunks[chunk], index, why)
+        self._note_unit(judged)
         now_ms = context.clock.monotonic_ms()
         self._machine.read(judged.facts, now_ms)
         self._machine.advance(now_ms)
@@ -808,6 +812,17 @@ class IngestionService:
         self._counts["reassigned"] += judged.reassigned
         self._counts["heartbeats"] += len(batch.heartbeats)
 
+    def _note_unit(self, judged: Judged) -> None:
+        """Note, once, that the event times of a source are as if of another unit."""
+        newest_ms = max((fact.event_time_max_ms or 0 for fact in judged.facts), default=0)
+        if self._wrong_unit or not newest_ms or self._source.event_time.field is None:
+            return
+        self._wrong_unit = wrong_unit(newest_ms, self._source.event_time.number_unit)
+        if self._wrong_unit:
+            self._context.logger.warning(
+                "the unit of the event time may be wrong", why=self._wrong_unit
+            )
+
     def _report(self) -> None:
         """Update the status and send a heartbeat."""
         clock, status = self._context.clock, self.status
@@ -829,6 +844,7 @@ class IngestionService:
             "event_time_ends_ms": self._machine.event_time_ends_ms(clock.monotonic_ms()),
             "pushed_back": self._machine.is_pushed_back,
             "too_much_open": self._machine.is_stopped,
+            "wrong_unit": self._wrong_unit,
         }
         self._send_heartbeat(status.state)
 

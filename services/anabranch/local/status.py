@@ -161,6 +161,7 @@ def slowest_in_words(hops: list[Hop]) -> str:
 _STALLS: Final = {
     "not_stored": "input is kept: {}",
     "pushed_back": "nothing is read: readers of this source are too far behind",
+    "wrong_unit": "{}",
     "too_much_open": "nothing is read: out_of_orderness keeps too many buckets open",
 }
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.adapters.spark.query import StageQuery, build_query
 from anabranch.adapters.spark.session import start_session
@@ -25,6 +26,8 @@ from anabranch.adapters.system.progress import Progress, printed, unwatched
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder, Key
+from anabranch.codec.time_units import wrong_unit
+from anabranch.operating.trial import source_rows
 from anabranch.pipeline.file import load
 from anabranch.pipeline.offer_columns import not_as_stated, offered_inputs
 from anabranch.pipeline.source_columns import source_schema
@@ -172,6 +175,26 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
     return found
 
 
+def wrong_units(pipeline: Pipeline) -> list[str]:
+    """Return a sentence for each file of sample records, ``tests/CASE/SOURCE.jsonl``, whose event
+    times are as if of another unit, or cannot be read.
+    """
+    found = []
+    for name, source in pipeline.sources.items():
+        for path in sorted(pipeline.path.parent.glob(f"tests/*/{name}.jsonl")):
+            try:
+                times = source_rows(pipeline, name, path)[EVENT_TIME]
+            except ConfigurationError as error:
+                found.append(f"source {name}: {error}")
+                continue
+            if source.event_time.field is None or not len(times):
+                continue
+            newest_ms = pc.max(times.cast(pa.int64())).as_py()
+            if why := wrong_unit(newest_ms, source.event_time.number_unit):
+                found.append(f"source {name}: {path}: {why}")
+    return found
+
+
 def main(arguments: list[str]) -> int:
     """Run the command, and return its exit code."""
     if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-"):
@@ -183,7 +206,12 @@ def main(arguments: list[str]) -> int:
         facts += (
             []
             if pipeline.host
-            else [*describe(pipeline), *too_short(pipeline), *too_open(pipeline)]
+            else [
+                *describe(pipeline),
+                *too_short(pipeline),
+                *too_open(pipeline),
+                *wrong_units(pipeline),
+            ]
         )
     except ConfigurationError as error:
         errors, facts = [str(error)], []

@@ -128,7 +128,12 @@ def source_rows(pipeline: Pipeline, source: str, path: Path | None) -> pa.Table:
         timed = times_of(column, rule.unit, rule.zone)
         if timed.bad is not None:
             row = int(timed.bad.argmax())
-            why = unusable(column[row].as_py(), f"field {rule.field}", has_zone=bool(rule.zone))
+            why = unusable(
+                column[row].as_py(),
+                f"field {rule.field}",
+                has_zone=bool(rule.zone),
+                unit=rule.number_unit,
+            )
             raise ConfigurationError(f"{path}: record {row + 1}: {why}")
         times = pa.array(timed.event_time_ms, _TIME)
         if SOURCE_TIME in table.column_names:

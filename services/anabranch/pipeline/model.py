@@ -64,6 +64,11 @@ class EventTime(_Model):
     """Whether the timestamp of the Kafka record is the producer's; only without a field."""
 
     @property
+    def number_unit(self) -> str | None:
+        """Unit that the file names, or could; None: the field's type tells, or there is none."""
+        return None if self.field is None or self.is_text else self.unit
+
+    @property
     def is_arrival(self) -> bool:
         """Whether it is the time at which the broker received the record."""
         return self.field is None and not self.of_producer

@@ -149,3 +149,10 @@ def test_a_part_of_a_nested_column() -> None:
 def test_reasons_of_texts(value: str, has_zone: bool, reason: str, words: str) -> None:
     why = event_times.unusable(value, "field t", has_zone=has_zone)
     assert (why.reason, words in str(why)) == (reason, True)
+
+
+def test_a_number_of_another_unit_says_which() -> None:
+    why = event_times.unusable(MAY * 1_000, "field t", unit="s")
+    assert str(why).endswith("; with unit: us they would be about 2026-05-01T14:00Z")
+    assert str(event_times.unusable(-1, "field t", unit="s")).endswith("the year 9999")
+    assert str(event_times.unusable(math.inf, "field t", unit="s")).endswith("the year 9999")

@@ -87,6 +87,22 @@ def test_bad_records_become_dead_letters_and_their_neighbours_rows() -> None:
     assert process.status.detail["rejected"] == 3
 
 
+def test_event_times_as_if_of_another_unit_are_noted_once() -> None:
+    world = World(1)
+    world.produce(0, report(1_777_644_000, 1))  # seconds, read as milliseconds
+    process = world.process()
+    world.run(process)
+    world.produce(0, report(1_777_644_000_000, 2))
+    world.run(process)
+    why = str(process.status.detail["wrong_unit"])
+    assert why.endswith("with unit: s they would be about 2026-05-01T14:00Z")
+    other = World(1)
+    other.produce(0, report(1_777_644_000_000, 1))
+    process = other.process()
+    other.run(process)
+    assert process.status.detail["wrong_unit"] == ""
+
+
 def test_late_records_may_be_reassigned() -> None:
     world = World(1, late="reassign", bounded=True)
     process = world.process()

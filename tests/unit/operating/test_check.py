@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.codec.blocks import EVENT_TIME
 from anabranch.operating import check
+from anabranch.operating.new_pipeline import write
 from anabranch.pipeline.file import load
 from harness.missing_java import hide_java
 
@@ -82,6 +83,21 @@ def test_a_sink_that_delivery_could_not_write_is_found(
     pipeline = load(written(tmp_path, corrected, live))
     assert check.sink_mistakes(pipeline, {"a": SCHEMA}) == mistakes
     assert check.sink_mistakes(pipeline, {}) == [], "a stage that cannot run was told already"
+
+
+def test_samples_whose_times_are_of_another_unit_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "new", "sensors")
+    file = tmp_path / "new" / "pipeline.yaml"
+    assert check.wrong_units(load(file)) == []
+    file.write_text(file.read_text().replace("unit: ms", "unit: us"))
+    (found,) = check.wrong_units(load(file))
+    assert "source readings: " in found
+    assert "readings.jsonl: event times are about 1970-01-" in found
+    assert "with unit: ms they would be about" in found
+    file.write_text(file.read_text().replace("unit: us", "unit: s"))
+    (found,) = check.wrong_units(load(file))
+    assert "not between 1 ms after 1970" in found
+    assert "with unit: ms they would be about" in found
 
 
 def test_without_java_it_ends_with_2_and_a_sentence(
