@@ -20,6 +20,7 @@ from anabranch.pipeline import bindings, file, model, output_section, source_sec
 from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.file import load
 from anabranch.process.settings import argument_parser
+from anabranch.protocol.limits import MIB
 
 ROOT = Path(__file__).parents[2]
 SERVICES = (
@@ -232,7 +233,10 @@ PIPELINE_TABLES: dict[str, tuple[tuple[str, ...], type[pydantic.BaseModel]]] = {
 def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
     """Return the names of a model's fields in the file."""
     own = {
-        name.removesuffix("_ms").removesuffix("_records").removeprefix("named_")
+        name.removesuffix("_ms")
+        .removesuffix("_bytes")
+        .removesuffix("_records")
+        .removeprefix("named_")
         for name in fields.model_fields
     } - {"path", "name", "stage_shards", "shards_before"}
     if "share" in own:
@@ -246,7 +250,10 @@ def test_every_key_of_the_pipeline_file_is_documented_and_no_other() -> None:
     for rows, (known, fields) in zip(found, PIPELINE_TABLES.values(), strict=True):
         assert set(rows) == set(known) == keys_of(fields)
         if "format" in rows:
-            assert rows["format"][0] == ", ".join(f"`{name}`" for name in FORMATS)
+            formats = [
+                name for name, each in FORMATS.items() if "key" not in rows or each.is_written
+            ]
+            assert rows["format"][0] == ", ".join(f"`{name}`" for name in formats)
 
 
 def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_path: Path) -> None:
@@ -276,7 +283,9 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
             actual = getattr(value, key, getattr(value, f"{key}_ms", None))
             if isinstance(value, model.Stage) and key == "shards":
                 actual = len(pipeline.input_streams(value.name))
-            if (written := re.fullmatch(r"`(\w+)`", default)) is not None:
+            if (of_bytes := getattr(value, f"{key}_bytes", None)) is not None:
+                assert default == f"`{of_bytes // MIB}m`", key
+            elif (written := re.fullmatch(r"`(\w+)`", default)) is not None:
                 text = (
                     format_ms(actual)
                     if hasattr(value, f"{key}_ms") and actual is not None

@@ -21,6 +21,7 @@ from anabranch.codec.change_schema import OP, SOURCE_TIME, change_schema
 from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.field_types import Field
 from anabranch.codec.formats import FORMATS
+from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import RecordRejected, RejectionReason
 
@@ -42,13 +43,14 @@ class PayloadDecoder:
         record: RecordSchema,
         format_: str,
         schema_of: SchemaOf | None = None,
+        bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         """See ``Decoder``. Fields that the record has not are ignored."""
         self._schema = record.arrow_schema()
-        self._plain = Decoder(record, format_, "ignore", schema_of)
+        self._plain = Decoder(record, format_, "ignore", schema_of, bytes_max)
         payload = Field("payload", "record", inner=record.fields)
         self._wrapping = replace(record, fields=(payload,), older=())
-        self._format = format_
+        self._format, self._bytes_max = format_, bytes_max
         form = FORMATS[format_]
         # Converters that have a registry put the schema there.
         self._may_wrap = form.has_extra_fields and form.schema_kind is None
@@ -63,7 +65,7 @@ class PayloadDecoder:
         if not places:
             return self._plain.decode(values, schema_ids)
         if self._wrapped is None:
-            self._wrapped = Decoder(self._wrapping, self._format)
+            self._wrapped = Decoder(self._wrapping, self._format, bytes_max=self._bytes_max)
         inside = self._wrapped.decode([values[place] for place in places])
         table = self._unwrapped(inside.table)
         rejected = [(places[index], why) for index, why in inside.rejected]
@@ -101,6 +103,7 @@ class ChangeDecoder:
         record: RecordSchema,
         format_: str,
         schema_of: SchemaOf | None = None,
+        bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         """``record`` is the envelope or the row; see ``Decoder``.
 
@@ -108,7 +111,7 @@ class ChangeDecoder:
             ConfigurationError: As ``change_schema`` and ``Decoder``.
         """
         schema = change_schema(record)
-        self._decoder = PayloadDecoder(schema.envelope, format_, schema_of)
+        self._decoder = PayloadDecoder(schema.envelope, format_, schema_of, bytes_max)
         self._schema = schema.rows.arrow_schema()
         if schema.has_time:
             self._schema = self._schema.append(pa.field(SOURCE_TIME, pa.int64()))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from anabranch.codec.formats import FORMATS, Register
 from anabranch.codec.framing import SchemaOf, framed
-from anabranch.codec.guards import Rejected, admit
+from anabranch.codec.guards import RECORD_BYTES_MAX, Rejected, admit
 from anabranch.codec.json_records import ExtraFields
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.codec.subject_names import record_name
@@ -44,6 +44,7 @@ class Decoder:
         format: How it is written, one of ``FORMATS``.
         extra_fields: What becomes of fields that the record has not, if the format can have them.
         schema_of: Asks the schema registry; None: there is none.
+        bytes_max: Size of the largest value.
 
     Raises:
         ConfigurationError: at creation, if an older version of the record cannot be read as the
@@ -56,7 +57,9 @@ class Decoder:
         format: str,  # noqa: A002  (the word of the pipeline file)
         extra_fields: ExtraFields = "ignore",
         schema_of: SchemaOf | None = None,
+        bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
+        self._bytes_max = bytes_max
         self._inner = FORMATS[format].decoder(record, extra_fields, schema_of)
         self._takes_schema_ids = FORMATS[format].schema_kind is not None
 
@@ -74,7 +77,7 @@ class Decoder:
             AnabranchError: as ``schema_of``, for want of an answer. Nothing else, whatever the
                 values are.
         """
-        admitted, places, not_admitted, size_bytes = admit(values)
+        admitted, places, not_admitted, size_bytes = admit(values, self._bytes_max)
         if schema_ids is not None and self._takes_schema_ids:
             places = list(range(len(values))) if places is None else places
             admitted, wrong = framed(admitted, [schema_ids[place] for place in places])

@@ -15,8 +15,8 @@ from anabranch.protocol.errors import RecordRejected, RejectionReason
 from anabranch.protocol.limits import MIB
 
 RECORD_BYTES_MAX: Final = 1 * MIB
-"""A user's record: larger ones are dead letters before they are decoded, so that one record
-cannot exhaust a decoder's memory.
+"""A user's record, where the file says nothing else: larger ones are dead letters before they are
+decoded, so that one record cannot exhaust a decoder's memory.
 """
 
 Rejected = list[tuple[int, RecordRejected]]
@@ -33,34 +33,34 @@ class Admission(NamedTuple):
     """Total size of the values, the rejected ones included, in bytes."""
 
 
-def rejection(value: bytes | None) -> RecordRejected | None:
+def rejection(value: bytes | None, bytes_max: int = RECORD_BYTES_MAX) -> RecordRejected | None:
     """Why ``value`` is not decoded at all; None: it may be."""
     if value is None:
         return RecordRejected(RejectionReason.NULL_VALUE, "the record has no value")
     if not value:
         return RecordRejected(RejectionReason.EMPTY_VALUE, "the record's value is empty")
-    if len(value) > RECORD_BYTES_MAX:
+    if len(value) > bytes_max:
         return RecordRejected(
             RejectionReason.TOO_LARGE,
-            f"the record has {len(value)} bytes; at most {RECORD_BYTES_MAX} are allowed",
+            f"the record has {len(value)} bytes; at most {bytes_max} are allowed (max_record)",
         )
     return None
 
 
-def admit(values: Sequence[bytes | None]) -> Admission:
+def admit(values: Sequence[bytes | None], bytes_max: int = RECORD_BYTES_MAX) -> Admission:
     """Return the values that may be decoded, and the others with the reason."""
     try:
         lengths = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
     except TypeError:
         lengths = np.fromiter((len(value or b"") for value in values), np.int64, len(values))
     size_bytes = int(lengths.sum())
-    if not len(lengths) or (lengths.min() > 0 and lengths.max() <= RECORD_BYTES_MAX):
+    if not len(lengths) or (lengths.min() > 0 and lengths.max() <= bytes_max):
         return Admission(list(values), None, [], size_bytes)  # type: ignore[arg-type]
     admitted: list[bytes] = []
     rows: list[int] = []
     rejected: Rejected = []
     for index, value in enumerate(values):
-        error = rejection(value)
+        error = rejection(value, bytes_max)
         if error is None:
             admitted.append(value)  # type: ignore[arg-type]
             rows.append(index)

@@ -257,6 +257,7 @@ class LiveTopic:
             topic,
             sink.partitions or self._pipeline.partitions,
             BROKERS_OWN,
+            sink.topic_config,
         )
         ours = [topic_settings("live_progress", self._progress_topic, 1, BROKERS_OWN)]
         count, settings = output_topics.prepare(admin, self._output.name, sink, made, ours)

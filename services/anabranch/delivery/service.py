@@ -387,7 +387,7 @@ class DeliveryService:
         """Create missing topics and check all; return the output topic's number of partitions."""
         sink, processes = self._output.corrected, self._output.processes()
         wanted = self._output.partitions_wanted(self._pipeline.partitions)
-        topic = topic_settings("output", self._topic, wanted, BROKERS_OWN)
+        topic = topic_settings("output", self._topic, wanted, BROKERS_OWN, sink.topic_config)
         earlier = self._output.earlier_processes() if self._name == processes[0] else []
         progress = map(
             self._pipeline.topic_names.progress,

@@ -185,6 +185,7 @@ def fingerprint(source: Source, bucket_ms: int) -> str:
         source.format,
         *([[repr(column) for column in source.columns]] if source.columns else []),
         *([source.cdc] if source.cdc else []),
+        source.max_record_bytes,
         source.event_time.model_dump(mode="json"),
         source.late,
         source.extra_fields,
@@ -211,11 +212,11 @@ class IngestionService:
         self._awaited_input = AwaitedInput(context.log, self._pipeline, source, stream)
         self._lookups = SchemaLookups()
         schema_of = partial(self._lookup, registry)
-        asks = schema_of(source.format)
+        asks, largest = schema_of(source.format), source.max_record_bytes
         self._decoder = (
-            Decoder(source.record, source.format, source.extra_fields, asks)
+            Decoder(source.record, source.format, source.extra_fields, asks, largest)
             if source.cdc is None
-            else ChangeDecoder(source.record, source.format, asks)
+            else ChangeDecoder(source.record, source.format, asks, largest)
         )
         self._columns = KafkaColumns(source, schema_of)
         self._records_max = SOURCE_BATCH_RECORDS

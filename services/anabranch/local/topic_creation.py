@@ -45,10 +45,16 @@ def topics_of(
     copies = replication if replication is not None else 1 if embedded else BROKERS_OWN
 
     def add(
-        kind: str, owner: Owner, name: str, partitions: int | None = None, *, pinned: bool = True
+        kind: str,
+        owner: Owner,
+        name: str,
+        partitions: int | None = None,
+        *,
+        pinned: bool = True,
+        config: Mapping[str, str] | None = None,
     ) -> None:
-        kept = _KEPT_FOR_EVER if embedded else {}
-        settings = topic_settings(kind, name, partitions, copies, kept)
+        own = {**(_KEPT_FOR_EVER if embedded else {}), **(config or {})}
+        settings = topic_settings(kind, name, partitions, copies, own)
         found.setdefault(name, Topic(kind, owner, settings, pinned))
 
     for source in pipeline.sources.values():
@@ -59,6 +65,7 @@ def topics_of(
                 topic,
                 max(pipeline.partitions, source.shards),
                 pinned=False,
+                config=source.topic_config,
             )
     for source in pipeline.sources.values():
         add("dead_letters", "output", source.dead_letter, pinned=False)
@@ -72,6 +79,7 @@ def topics_of(
             output.corrected.topic,
             output.partitions_wanted(pipeline.partitions),
             pinned=output.corrected.partitions is not None,
+            config=output.corrected.topic_config,
         )
         add("rejected", "output", output.rejected, output.shards, pinned=False)
         if output.live is not None:
@@ -83,6 +91,7 @@ def topics_of(
                 output.live.topic,
                 wanted or pipeline.partitions,
                 pinned=wanted is not None,
+                config=output.live.topic_config,
             )
     return list(found.values())
 

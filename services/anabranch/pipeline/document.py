@@ -5,6 +5,7 @@ for the user, with its line number.
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from anabranch.pipeline.durations import format_ms, parse_ms
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
+
+_SIZE: Final = re.compile(r"([1-9][0-9]{0,5})([km])")
+_UNIT_BYTES: Final = {"k": 1_024, "m": 1_024 * 1_024}
 
 Place = tuple[str | int, ...]
 """Path of keys and indexes that leads to a value."""
@@ -154,6 +158,21 @@ class Document:
             )
             self.mistake(at, f"{value!r} is out of range; use {bound}")
         return milliseconds
+
+    def size(self, value: object, at: Place, high_bytes: int) -> int:
+        """Return ``value``, such as ``512k`` or ``8m``, as a number of bytes; ``high_bytes`` after
+        a mistake.
+        """
+        match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+        found = int(match[1]) * _UNIT_BYTES[match[2]] if match else 0
+        if not 0 < found <= high_bytes:
+            self.mistake(
+                at,
+                f"{shown(value)} is no size up to {high_bytes // _UNIT_BYTES['m']}m; write for"
+                " example 512k or 8m",
+            )
+            return high_bytes
+        return found
 
     def texts(self, value: object, at: Place, what: str) -> list[tuple[str, Place]]:
         """Return distinct texts, at least one, each with its place. A single text counts as a list

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from anabranch.codec.change_schema import change_schema
 from anabranch.codec.field_types import Field
+from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.codec.subject_names import Strategy
 from anabranch.pipeline.topic_names import TopicNames
@@ -24,6 +25,7 @@ from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.edge.shards import Shard, members, whole_of
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
+from anabranch.protocol.limits import KEY_AND_HEADERS_BYTES, RECORD_BYTES_ON_BROKER_MAX
 from anabranch.protocol.stage.recovery import HaMode
 from anabranch.protocol.stage.shares import Share
 
@@ -170,12 +172,19 @@ class Source(_Sharded):
     """Treatment of fields that the record does not have, in formats that allow them: ignore them,
     or make the record a dead letter.
     """
+    max_record_bytes: int = RECORD_BYTES_MAX
+    """Size of the largest value, in bytes; larger ones are dead letters."""
     dead_letter: str
     """Topic of the dead letters."""
     start: Literal["earliest", "latest"] | int = "earliest"
     """Position of the first read of a source that has no progress yet. A number: the first record
     with this timestamp, in ms since 1970, or a later one.
     """
+
+    @property
+    def topic_config(self) -> dict[str, str]:
+        """Settings of an input topic that is created, beside those of its kind."""
+        return {"max.message.bytes": str(self.max_record_bytes + KEY_AND_HEADERS_BYTES)}
 
     @property
     def rows(self) -> RecordSchema:
@@ -393,6 +402,23 @@ class Sink(_Model):
     """Naming of the subjects of its schemas in the schema registry."""
     partitions: int | None = None
     """Number of partitions; None: as the topic has, or the pipeline's number when it is created."""
+    max_record_bytes: int | None = None
+    """Size of the largest value, in bytes, for which a topic that is created has room; None: as
+    topics of its kind have.
+    """
+
+    @property
+    def topic_config(self) -> dict[str, str]:
+        """Settings of the topic when it is created, beside those of its kind."""
+        if self.max_record_bytes is None:
+            return {}
+        wanted = self.values_per_record * self.max_record_bytes + KEY_AND_HEADERS_BYTES
+        return {"max.message.bytes": str(min(wanted, RECORD_BYTES_ON_BROKER_MAX))}
+
+    @property
+    def values_per_record(self) -> int:
+        """Number of values that one record may have."""
+        return 1
 
 
 class LiveSink(Sink):
@@ -402,6 +428,11 @@ class LiveSink(Sink):
     """Whether the topic is compacted and holds the newest value per key, instead of the sequence of
     all results, tentative and corrected.
     """
+
+    @property
+    def values_per_record(self) -> int:
+        """Number of values that one record may have: of a view, the last stable one, too."""
+        return 2 if self.upsert else 1
 
 
 class Output(_Sharded):

@@ -8,12 +8,21 @@ from anabranch.codec.formats import FORMATS
 from anabranch.codec.subject_names import STRATEGIES, Strategy
 from anabranch.pipeline.document import MISSING, Document, Place, guess, words
 from anabranch.pipeline.model import LiveSink, Output, Sink
+from anabranch.pipeline.record_sizes import record_max
 from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol import limits
 
 _OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards")
-_SINK_KEYS: Final = ("topic", "format", "key", "key_format", "subject", "partitions")
+_SINK_KEYS: Final = (
+    "topic",
+    "format",
+    "key",
+    "key_format",
+    "subject",
+    "partitions",
+    "max_record",
+)
 _LIVE_KEYS: Final = (*_SINK_KEYS, "upsert")
 
 
@@ -113,6 +122,7 @@ def _sink(
             if partitions is None
             else document.integer(partitions, (*at, "partitions"), 1, limits.PARTITIONS_MAX)
         ),
+        max_record_bytes=record_max(document, raw, at),
     )
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from anabranch.codec.change_schema import SOURCE_TIME, change_schema, is_envelope
 from anabranch.codec.formats import FORMATS
+from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
 from anabranch.pipeline.event_time import read_event_time
 from anabranch.pipeline.kafka_columns import read_columns
 from anabranch.pipeline.model import EventTime, IdleTimeout, Source
 from anabranch.pipeline.named_records import read_record
+from anabranch.pipeline.record_sizes import record_max
 from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.source_formats import read_format
 from anabranch.pipeline.topic_uses import TopicUses
@@ -36,6 +38,7 @@ _SOURCE_KEYS: Final = (
     "max_ahead",
     "late",
     "extra_fields",
+    "max_record",
     "dead_letter",
 )
 
@@ -54,9 +57,6 @@ def read_source(
     for topic, place in topics:
         uses.topic(topic, place)
     record = read_record(document, raw.get("record", MISSING), (*at, "record"))
-    idle = document.mapping(
-        raw.get("idle_timeout", {}), (*at, "idle_timeout"), ("partition", "source")
-    )
     bounded = document.boolean(raw.get("bounded", False), (*at, "bounded"))
     format_ = read_format(
         document, raw.get("format", "json"), (*at, "format"), has_registry=has_registry
@@ -82,12 +82,6 @@ def read_source(
     out_of_orderness_ms = document.duration(
         raw.get("out_of_orderness", "0ms"), (*at, "out_of_orderness")
     )
-    partition_ms = document.duration(
-        idle.get("partition", "5s"), (*at, "idle_timeout", "partition"), 1, word="never"
-    )
-    source_ms = document.duration(
-        idle.get("source", "never"), (*at, "idle_timeout", "source"), 1, word="never"
-    )
     start = _start(document, raw.get("start", "earliest"), (*at, "start"))
     max_ahead_ms = document.duration(
         raw.get("max_ahead", "1m"), (*at, "max_ahead"), 1, word="unlimited"
@@ -106,11 +100,12 @@ def read_source(
         columns=tuple(columns),
         event_time=event_time,
         out_of_orderness_ms=out_of_orderness_ms or 0,
-        idle_timeout=IdleTimeout(partition_ms=partition_ms, source_ms=source_ms),
+        idle_timeout=_idle_timeout(document, raw.get("idle_timeout", {}), (*at, "idle_timeout")),
         bounded=bounded,
         max_ahead_ms=max_ahead_ms,
         late=cast("Literal['dead_letter', 'reassign']", late),
         extra_fields=extra_fields,
+        max_record_bytes=record_max(document, raw, at) or RECORD_BYTES_MAX,
         dead_letter=dead_letter,
         start=start,
         shards=shards,
@@ -144,6 +139,16 @@ def _change_data(
             at, f"event_time is missing: the envelope {record.name} has no field source.ts_ms"
         )
     return "debezium", found.rows
+
+
+def _idle_timeout(document: Document, value: object, at: Place) -> IdleTimeout:
+    idle = document.mapping(value, at, ("partition", "source"))
+    return IdleTimeout(
+        partition_ms=document.duration(
+            idle.get("partition", "5s"), (*at, "partition"), 1, word="never"
+        ),
+        source_ms=document.duration(idle.get("source", "never"), (*at, "source"), 1, word="never"),
+    )
 
 
 def _extra_fields(document: Document, raw: dict[str, Any], at: Place, format_: str) -> str:

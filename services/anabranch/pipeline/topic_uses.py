@@ -12,6 +12,13 @@ from anabranch.pipeline.topic_names import TopicNames
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
+def collides(topic: str, other: str) -> bool:
+    """Return whether Kafka refuses one of two topics where the other is: their metrics would have
+    one name.
+    """
+    return topic != other and topic.replace(".", "_") == other.replace(".", "_")
+
+
 class TopicUses:
     """Uses of the topics of one file, noted while the file is read."""
 
@@ -32,6 +39,13 @@ class TopicUses:
                 at,
                 f"{text!r} is not a topic name; use at most 249 letters, digits, '.', '_' and '-'",
             )
+        for other, place in self._places.items():
+            if collides(text, other):
+                self._document.mistake(
+                    at,
+                    f"Kafka refuses topic {text} beside {other} ({key_text(place)}): it tells"
+                    " topics apart with '.' and '_' alike; give one another name",
+                )
         first = self._places.get(text)
         if first is not None and (alone or first[-1] != "dead_letter"):
             self._document.mistake(
@@ -77,4 +91,10 @@ class TopicUses:
             if topic in internal or topic.startswith(f"{name}.control."):
                 self._document.mistake(
                     at, f"topic {topic} is an internal topic of this pipeline; give it another name"
+                )
+            elif beside := next((each for each in internal if collides(topic, each)), None):
+                self._document.mistake(
+                    at,
+                    f"Kafka refuses topic {topic} beside {beside}, an internal topic of this"
+                    " pipeline: it tells topics apart with '.' and '_' alike; give it another name",
                 )

@@ -108,6 +108,11 @@ BUCKET_MAX: Final = EVENT_TIME_MS_MAX
 nonsense, and might not fit 64 bits as times.
 """
 
+KEY_AND_HEADERS_BYTES: Final = 1 * MIB
+"""Key and headers of a user's record, for which a topic that is created has room beside the
+largest value.
+"""
+
 MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 """A broker's own default of ``max.message.bytes``, where a topic's settings do not name it."""
 

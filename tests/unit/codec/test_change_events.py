@@ -177,6 +177,8 @@ def test_keys_have_a_payload_too() -> None:
     found = PayloadDecoder(record, "json").decode([wrapped, b'{"id":2}', wrapped])
     assert found.table.to_pylist() == [{"id": 1}, {"id": 2}, {"id": 1}]
     assert found.size_bytes == 2 * len(wrapped) + 8
+    decoder = PayloadDecoder(record, "json")
+    assert [decoder.decode([wrapped]).rows for _ in range(2)] == [None, None]
 
 
 def test_schema_ids_go_with_their_values() -> None:

@@ -30,4 +30,7 @@ def test_one_kind_of_trouble_alone_is_seen() -> None:
     assert [index for index, _ in admit([b"a", b""])[2]] == [1]
     assert [index for index, _ in admit([b"x" * (RECORD_BYTES_MAX + 1)])[2]] == [0]
     assert [index for index, _ in admit([None])[2]] == [0]
+    assert admit([b"x" * (RECORD_BYTES_MAX + 1)], RECORD_BYTES_MAX + 1).rejected == []
+    ((_, why),) = admit([b"xxx"], 2).rejected
+    assert str(why) == "the record has 3 bytes; at most 2 are allowed (max_record)"
     assert rejection(b"a") is None
