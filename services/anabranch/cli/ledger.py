@@ -10,6 +10,7 @@ import typer
 from anabranch.cli.federation_options import AsJson, federation_of
 from anabranch.cli.options import DeploymentFile, Kafka, StateDir
 from anabranch.cli.tables import print_whole, table
+from anabranch.protocol.errors import AnabranchError
 
 
 def ledger(
@@ -78,4 +79,8 @@ def ledger(
         if ignored := sum(found["ignored"].values()):
             typer.echo(f"{ignored} records changed nothing (--json says why)")
     if found["sum_nano"]:
-        raise typer.Exit(1)
+        raise AnabranchError(
+            f"the balances sum up to {amount_in_words(found['sum_nano'])} instead of 0: an amount"
+            " was counted for one side only, which no record can cause; pay nothing by this ledger,"
+            " and report it with the output of `anabranch ledger --json`"
+        )

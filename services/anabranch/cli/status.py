@@ -70,13 +70,12 @@ def status(
     rows = rows_of(directory)
     if as_json:
         typer.echo(json.dumps(rows or [], indent=1))
-    elif rows is None:
-        typer.echo(state_file.nothing_runs(directory), err=True)
-    else:
+    elif rows is not None:
         print_whole(_status_table(rows))
         if reported := _slowest_hop(directory, rows):
             typer.echo(reported)
     if rows is None:
+        typer.echo(state_file.nothing_runs(directory), err=True)
         raise typer.Exit(1)
 
 

@@ -7,6 +7,7 @@ duration, and a bar if its steps are counted.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from typing import Final, Self
@@ -25,6 +26,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from anabranch.adapters.system.progress import step_of, with_lines
+from anabranch.protocol.errors import AnabranchError
 
 _REFRESH_HZ: Final = 4
 _BAR_WIDTH: Final = 24
@@ -122,7 +124,21 @@ def run_shown(command: Sequence[str], doing: str) -> int:
     On a terminal a display of ``doing`` is beneath the lines, with a bar for the steps that the
     process prints (``adapters.system.progress``). Elsewhere its output and its errors remain
     separate streams.
+
+    Raises:
+        AnabranchError: a signal ended the process, so it could not say why.
     """
+    code = _run_shown(command, doing)
+    if code < 0:
+        raise AnabranchError(
+            f"{doing}: the process was ended by {signal.Signals(-code).name}; after SIGKILL look at"
+            " the machine's log for want of memory"
+        )
+    return code
+
+
+def _run_shown(command: Sequence[str], doing: str) -> int:
+    """Run ``command``, show its lines, and return its exit code; negative: the signal's number."""
     console = Console(soft_wrap=True)
     if not console.is_terminal:
         with subprocess.Popen(

@@ -8,7 +8,9 @@ them: a browser requests the content of one dead letter at a time.
 from __future__ import annotations
 
 import base64
+import codecs
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.dashboard.page import TEXT_MAX
@@ -23,9 +25,19 @@ if TYPE_CHECKING:
 SAMPLES_MAX: Final = 10
 """Maximum number of dead letters of one source on the page."""
 CONTENT_BYTES_MAX: Final = 2_048
+"""Number of bytes of a dead letter's value that the page can show."""
 _EVERY_S: Final = 2.0
 _WAIT_MS: Final = 500
 _TRIES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Value of one dead letter, as far as the page shows it."""
+
+    beginning: bytes
+    size_bytes: int
+    """Size of the whole value."""
 
 
 class DeadLetterFollower:
@@ -41,23 +53,26 @@ class DeadLetterFollower:
         self._feed = feed
         self._seen: dict[TopicPartition, int] = {}
         """End of each partition when it was last read."""
-        self._contents: dict[str, dict[str, bytes | None]] = {}
-        """Beginnings of the values, by source and place."""
+        self._contents: dict[str, dict[str, Content | None]] = {}
+        """Values, by source and place."""
 
     def content(self, source: str, place: str) -> dict[str, str] | None:
-        """Return the beginning of a dead letter's value, as text or base64, and its kept size.
+        """Return the beginning of a dead letter's value, as text or base64, and the size of the
+        whole value, in bytes.
 
         None: the dead letter is not among the newest ones, or has no value. ``place`` is
         ``PARTITION/OFFSET``.
         """
-        value = self._contents.get(source, {}).get(place)
-        if value is None:
+        found = self._contents.get(source, {}).get(place)
+        if found is None:
             return None
-        cut = value[:CONTENT_BYTES_MAX]
+        size = {"size": str(found.size_bytes)}
         try:
-            return {"text": cut.decode("utf-8"), "size": str(len(value))}
+            # A character that is cut at the end does not make it binary.
+            is_whole = found.size_bytes == len(found.beginning)
+            return {"text": codecs.utf_8_decode(found.beginning, "strict", is_whole)[0]} | size
         except UnicodeDecodeError:
-            return {"base64": base64.b64encode(cut).decode("ascii"), "size": str(len(value))}
+            return {"base64": base64.b64encode(found.beginning).decode("ascii")} | size
 
     def work(self) -> None:
         """Poll one broker every few seconds, until its address changes or the page ends.
@@ -100,7 +115,7 @@ class DeadLetterFollower:
             return
         reader.assign(wanted)
         samples: list[dict[str, Any]] = []
-        contents: dict[str, bytes | None] = {}
+        contents: dict[str, Content | None] = {}
         for _ in range(_TRIES):
             for chunk in reader.fetch(SAMPLES_MAX * len(wanted), _WAIT_MS):
                 for sample, value in _samples(chunk):
@@ -114,8 +129,8 @@ class DeadLetterFollower:
             page.show_rejected(source, samples)
 
 
-def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], bytes | None]]:
-    """Return (row of the page, beginning of the value) for each dead letter of ``chunk``."""
+def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], Content | None]]:
+    """Return (row of the page, its value) for each dead letter of ``chunk``."""
     found = []
     for index, offset in enumerate(chunk.offsets):
         headers = dict(chunk.headers[index])
@@ -132,8 +147,8 @@ def _samples(chunk: Chunk) -> list[tuple[dict[str, Any], bytes | None]]:
                     f" offset {_text(headers.get('anabranch-offset'))}",
                     "bytes": None if value is None else len(value),
                 },
-                # A record may have megabytes. One byte more than is shown tells that it was cut.
-                None if value is None else bytes(value[: CONTENT_BYTES_MAX + 1]),
+                # A record may have megabytes.
+                None if value is None else Content(bytes(value[:CONTENT_BYTES_MAX]), len(value)),
             )
         )
     return found

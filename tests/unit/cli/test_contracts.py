@@ -23,7 +23,7 @@ from anabranch.federation.plan_file import PLANS_EXAMPLE
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.protocol.federation.content_ledger import ContentMetered
-from anabranch.protocol.federation.ledger import Metered, Settled
+from anabranch.protocol.federation.ledger import Ledger, Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Why
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.statements import Statement
@@ -245,6 +245,17 @@ def test_the_market_and_the_ledger_show_what_moved_and_who_owes_what(office: Off
     output = office.do("north", "ledger")
     assert "ended before its time" in output
     assert "1 records changed nothing" in output
+
+
+def test_balances_that_do_not_sum_up_are_an_error_that_says_so(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.agreed()
+    monkeypatch.setattr(Ledger, "balances", lambda _: {"north": -5_000_000_000, "south": 0})
+    with pytest.raises(AnabranchError, match=r"sum up to -5 instead of 0.*report it"):
+        office.do("north", "ledger")
+    with pytest.raises(AnabranchError, match="pay nothing"):
+        office.do("north", "ledger", "--json")
 
 
 def test_without_a_federation_the_commands_say_what_to_write(office: Office) -> None:

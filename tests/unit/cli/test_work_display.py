@@ -8,6 +8,7 @@ from rich.console import Console
 
 from anabranch.cli import work_display
 from anabranch.cli.work_display import WorkDisplay, run_shown
+from anabranch.protocol.errors import AnabranchError
 
 BAR = "\u2501"
 
@@ -172,3 +173,9 @@ def test_where_nothing_is_to_be_shown_nothing_is(capsys: pytest.CaptureFixture[s
         display.now("sent 1 records")
         assert not display._progress.live.is_started
     assert capsys.readouterr().out == ""
+
+
+def test_a_process_that_a_signal_ended_is_an_error_that_names_it() -> None:
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(AnabranchError, match="starting Spark: the process was ended by SIGKILL"):
+        run_shown([sys.executable, "-c", script], "starting Spark")

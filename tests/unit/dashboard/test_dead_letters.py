@@ -82,6 +82,19 @@ def test_large_ones_and_long_words_are_cut(world: World) -> None:
     content = world.letters.content("reports_0", "0/0")
     assert content is not None
     assert len(content["text"]) == CONTENT_BYTES_MAX
+    assert content["size"] == "1000000"
+
+
+def test_a_character_that_is_cut_does_not_make_a_text_binary(world: World) -> None:
+    world.write(("é" * CONTENT_BYTES_MAX).encode()[1:], b"x" + "é".encode() * CONTENT_BYTES_MAX)
+    world.write(b"x" * 9 + b"\xc3")
+    world.look()
+    found = [world.letters.content("reports_0", f"0/{offset}") for offset in range(3)]
+    sizes = (2 * CONTENT_BYTES_MAX - 1, 2 * CONTENT_BYTES_MAX + 1, 10)
+    assert [each and int(each["size"]) for each in found] == [*sizes]
+    assert found[1] is not None
+    assert found[1]["text"] == "x" + "é" * (CONTENT_BYTES_MAX // 2 - 1)
+    assert all(each is not None and "base64" in each for each in (found[0], found[2]))
 
 
 def test_what_is_no_text_is_base64_and_nothing_is_nothing(world: World) -> None:
