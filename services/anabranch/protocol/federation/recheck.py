@@ -24,6 +24,7 @@ from anabranch.protocol.federation.audit import Contents
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.boundary_log import LogState, contents
 from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.batch_size import first_rows_max
 from anabranch.protocol.stage.planner import (
     Plan,
     PlanTraits,
@@ -54,7 +55,7 @@ class Recheck:
         self.after = max(0, wanted[0] - before - 1)
         self._log_states = log_states
         self._traits = traits
-        self._rows_max = rows_max
+        self._rows_max = first_rows_max(rows_max, traits)
         self._made: dict[int, list[Part]] = {}
         self._closed = 0
 

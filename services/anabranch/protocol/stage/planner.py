@@ -175,6 +175,10 @@ class PlanTraits:
     """It is not batch-safe, and it is stateful, and an empty bucket needs a batch of its own,
     too.
     """
+    compares_rows: bool = False
+    """Whether a batch compares its rows with one another, as joins do: its duration grows with the
+    square of its rows of one key.
+    """
 
     @property
     def batch(self) -> str:
@@ -204,6 +208,7 @@ def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
         reasons=tuple(reasons),
         errors=tuple(errors),
         has_timers=has_timers,
+        compares_rows=bool(facts.join_types),
     )
 
 

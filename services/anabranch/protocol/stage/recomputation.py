@@ -77,6 +77,7 @@ from anabranch.protocol.log.timeline import (
     Timeline,
     batches_of,
 )
+from anabranch.protocol.stage.batch_size import first_rows_max
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition, TakenBucket, next_plan
 
 ASKS_MAX: Final = 64
@@ -317,7 +318,7 @@ class Recomputation:
         self._wanted = {bucket: parts for bucket, _, parts in wanted}
         self._log_states = log_states
         self._traits = traits
-        self._rows_max = rows_max
+        self._rows_max = first_rows_max(rows_max, traits)
         self._made: dict[int, list[Part]] = {}
         self.first, self.last = min(self._wanted), max(self._wanted)
         self._closed = 0

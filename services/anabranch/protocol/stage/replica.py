@@ -68,6 +68,8 @@ Invariants:
     RE11 where there is a cap of rows a second, a query rests after a batch for as long as its rows
         take by the cap. It takes the rows of a second at once, or one bucket that has more. What
         waits stays in its input, and counts as late like any other.
+    RE12 batches of a plan that compares rows, the stable query's and the branch's, have the size
+        that their durations allow (``protocol.stage.batch_size``).
 """
 
 from __future__ import annotations
@@ -84,6 +86,7 @@ from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.stateful_plan import NO_STATE, StageState
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Look, Policy
+from anabranch.protocol.stage.batch_size import BatchSize
 from anabranch.protocol.stage.planner import (
     Plan,
     PlanTraits,
@@ -187,7 +190,6 @@ class StageRules:
 class _Bounds:
     """Of batches and waits, as they follow from the rules of the stage."""
 
-    rows_max: int
     caught_up_buckets: int
     correction_buckets: int
     """A batch beside the branch may take so many, whatever rows they have (RE9)."""
@@ -202,7 +204,6 @@ class _Bounds:
         batches = rules.batches
         first_ms = rules.availability.waits.first_ms
         return cls(
-            rows_max=batches.batch_rows_max(),
             caught_up_buckets=max(1, CAUGHT_UP_MS // batches.width_ms),
             correction_buckets=max(1, first_ms // batches.width_ms),
             settled_ms=min(HOP_MS, first_ms // 2),
@@ -220,6 +221,8 @@ class _Query:
     paced_until_ms: int = 0
     is_capped: bool = False
     """It rests longer than its pace wants."""
+    batch: tuple[Plan, int] | None = None
+    """Its last batch, and the time in ms at which it began; None: the query has asked since."""
 
 
 @dataclass(slots=True)
@@ -291,6 +294,7 @@ class Replica:
         self._branch: _Branch | None = None
         self._abandoned: _Abandoned | None = None
         self._pacing = BatchPacing(rules.batches, rules.traits)
+        self._batch_size = BatchSize(rules.batches.batch_rows_max(), rules.traits)
         self._catch_up: tuple[int, int] | None = None
         """When this process woke last, or last left an input unread, or 0, and the bucket that the
         stable query must reach after that (RE10).
@@ -374,6 +378,10 @@ class Replica:
             return _NOTHING
         asks = self._queries.setdefault(query, _Query(position))
         asks.position = position
+        if asks.batch is not None:
+            (before, began_ms), asks.batch = asks.batch, None
+            if before.after == position:
+                self._batch_size.took(before.rows, situation.now_ms - began_ms)
         sighted_ms = self._availability.sighted_ms
         if (
             self._catch_up is None or self._catch_up[0] != sighted_ms
@@ -397,6 +405,7 @@ class Replica:
         if decision.plan is not None:
             rest_ms, asks.is_capped = self._pacing.rest(decision.plan.rows)
             asks.paced_until_ms = situation.now_ms + rest_ms
+            asks.batch = decision.plan, situation.now_ms
             if branch is not None and is_branch:
                 branch.end = decision.plan.after.bucket
         return decision
@@ -520,7 +529,7 @@ class Replica:
         """RE9. What the stable query takes next, whether or not it may."""
         given_up = self.beginning.given_up
         last = given_up if position.bucket < given_up else None
-        most = self._bounds.rows_max
+        most = self._batch_size.rows_max
         rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._bounds.correction_buckets
@@ -604,7 +613,7 @@ class Replica:
             _complete(situation), min(there.values()), extended=branch.is_extended
         )
         return next_tentative_plan(
-            position, log_states, chosen, due, self._traits, rows_max=self._bounds.rows_max
+            position, log_states, chosen, due, self._traits, rows_max=self._batch_size.rows_max
         )
 
     def _waits_for_correction(

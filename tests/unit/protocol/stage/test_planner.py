@@ -126,6 +126,8 @@ def test_pl3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_c
     assert [judge(given).has_timers for given in timed] == [True, True, True]
     for kind in ("RightOuter", "FullOuter", "LeftSemi", "Another"):
         assert judge(facts("Join", join_types=frozenset({"Inner", kind}))).has_timers, kind
+    assert judge(facts("Join", join_types=frozenset({"Inner"}))).compares_rows
+    assert not judge(facts("Aggregate")).compares_rows
     untimed = [
         facts("MapInArrow"),
         facts("Aggregate", aggregates=frozenset({"First"})),
