@@ -31,6 +31,7 @@ from confluent_kafka.admin import (
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import from_avro
@@ -39,10 +40,11 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.local import probe
 from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.model import EventTime, KafkaColumn, Pipeline
+from anabranch.pipeline.topic_uses import collides
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
-from anabranch.protocol.errors import Fenced
+from anabranch.protocol.errors import AnabranchError, Fenced
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.given_up import Times
@@ -336,6 +338,36 @@ def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> Non
         (True, b"too_large")
     ] * 2
     source.close()
+
+
+def test_a_larger_record_is_read_where_the_file_allows_it(
+    log: KafkaEventLog, topic_prefix: str
+) -> None:
+    """The topic that is created has room for it, beside its key and headers."""
+    of = pipeline(topic_prefix, bounded=True, max_record_bytes=4 * 1024 * 1024)
+    create_topics(log, of, 1, config=of.sources["reports"].topic_config)
+    source = Source(log, of)
+    large = report(1_001, 2, road="x" * (4 * 1024 * 1024 - 1_000))
+    header = ("h", b"x" * 900_000)
+    source.produce(0, report(1_000, 1), large, headers=[header])
+    source.produce(0, large + b" " * 1_000, report(1_002, 3))
+    source.run(source.process(), 11)
+    assert source.view.cars() == [1, 2, 3]
+    ((value, headers),) = source.dead()
+    assert (value, headers["anabranch-reason"]) == (large + b" " * 1_000, b"too_large")
+    source.close()
+
+
+def test_kafka_refuses_topics_whose_names_differ_by_dots_alone(
+    log: KafkaEventLog, topic_prefix: str
+) -> None:
+    """What ``anabranch check`` finds is true."""
+    admin = log.admin()
+    admin.create([TopicSettings(f"{topic_prefix}.orders.v1", 1)])
+    with pytest.raises(AnabranchError, match="collides"):
+        admin.create([TopicSettings(f"{topic_prefix}.orders_v1", 1)])
+    admin.close()
+    assert collides(f"{topic_prefix}.orders.v1", f"{topic_prefix}.orders_v1")
 
 
 def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(
