@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from anabranch.adapters.connect import schema_registry
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -22,6 +23,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from harness import outputs, sources
 from harness.apicurio import ApicurioRegistry
+from harness.confluent_serializers import sender
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
@@ -109,6 +111,46 @@ def test_what_a_producer_registers_is_read_and_what_is_not_there_is_a_dead_lette
         for headers in chunk.headers
     ]
     assert b"schema id 987654" in dead
+
+
+@pytest.mark.parametrize("form", ["avro", "json_schema", "protobuf"])
+def test_formats_whose_schemas_refer_to_others(server: ApicurioRegistry, form: str) -> None:
+    clock, entropy = VirtualClock(), SeededEntropy(1)
+    log = LocalEventLog(clock)
+    name = form.replace("_", "-")
+    of = sources.pipeline(name, format=form, bounded=True).model_copy(
+        update={"schema_registry": server.url}
+    )
+    sources.create_topics(log, of)
+    at = TopicPartition(f"{name}.reports", 0)
+    send = sender(form, server.url, at.topic, in_header=False)
+    writer = log.writer()
+    for car in (1, 2):
+        value, _ = send(time=1_000, car=car, speed=61.25, road="I-95", lane=2, seen=True)
+        writer.send(at, value, key=b"key")
+    writer.flush()
+    view = sources.StreamView(log, of, clock)
+    process = sources.service(log, of, clock, entropy, schema_registry)
+    process.start()
+    while view.closed() < 10:
+        process.step()
+    process.stop()
+    assert view.cars() == [1, 2]
+    assert sources.everything(log, f"{name}.reports.rejected") == []
+
+
+def test_a_protobuf_schema_that_is_kept_as_text_is_compiled(
+    server: ApicurioRegistry, client: SchemaRegistryClient
+) -> None:
+    text = 'syntax = "proto3";\npackage acme;\nmessage Road {\n  string name = 1;\n}\n'
+    client.register_schema("roads/road.proto", Schema(text, "PROTOBUF"))
+    using = 'syntax = "proto3";\nimport "roads/road.proto";\nmessage Use {\n  acme.Road r = 1;\n}\n'
+    references = [SchemaReference("roads/road.proto", "roads/road.proto", 1)]
+    known = client.register_schema("use-value", Schema(using, "PROTOBUF", references=references))
+    found = ConfluentRegistry(server.url).schema(known, "PROTOBUF")
+    road, use = (FileDescriptorProto.FromString(part.content) for part in found.parts)
+    assert (road.name, use.dependency) == ("roads/road.proto", ["roads/road.proto"])
+    assert use.message_type[0].field[0].type_name == ".acme.Road"
 
 
 def test_a_consumer_reads_what_delivery_has_written(
