@@ -1,4 +1,6 @@
-"""What is read at all: bytes that claim more than they have, or mean nothing, are not."""
+"""Tests of the guard before decoding: bytes that claim more than they have, or mean nothing, are
+rejected.
+"""
 
 from __future__ import annotations
 

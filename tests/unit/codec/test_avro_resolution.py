@@ -1,4 +1,6 @@
-"""What a record was written with, what it is read as, and what comes of it."""
+"""Tests of schema resolution: what a record was written with, what it is read as, and the
+result.
+"""
 
 from __future__ import annotations
 

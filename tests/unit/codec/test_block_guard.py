@@ -1,4 +1,6 @@
-"""What no block may have, each made with the library's own writer or by changing its bytes."""
+"""Tests of what no block may have, each made with the library's own writer or by changing its
+bytes.
+"""
 
 from __future__ import annotations
 

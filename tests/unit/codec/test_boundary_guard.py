@@ -1,4 +1,4 @@
-"""What no writer of a boundary log may say."""
+"""Tests of what no writer of a boundary log may write."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def decimals(draw: st.DrawFn) -> tuple[Any, st.SearchStrategy[Any]]:
 
 @st.composite
 def types(draw: st.DrawFn, name: str, depth: int = 0) -> tuple[Any, st.SearchStrategy[Any]]:
-    """A type in Avro's notation, and its values as ``to_pylist`` gives them."""
+    """Draw a type in Avro's notation, and its values as ``to_pylist`` gives them."""
     nested = ["record", "array", "map"] if depth < 3 else []
     kind = draw(st.sampled_from([*KINDS, *LOGICAL, "decimal", *nested]))
     avro: Any = kind
@@ -202,8 +202,8 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def plainly(value: bytes, *, ignoring: bool = False) -> dict[str, Any] | None:
-    """What JSON_RECORD makes of ``value``, by the standard library and the rules as they are
-    written down; None: nothing.
+    """Return what JSON_RECORD makes of ``value`` by the standard library and the written rules;
+    None if it is rejected.
     """
     types = {field.name: field for field in JSON_RECORD.fields}
 

@@ -1,4 +1,4 @@
-"""What participants say to each other, as bytes."""
+"""Tests of the participants' statements as bytes."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def without(name: str) -> bytes:
 
 
 def raw(name: str, value: str) -> bytes:
-    """A record in which one value is written as ``value`` stands."""
+    """Return a record in which one value is written as ``value``."""
     return json.dumps({**GOOD, name: "@@"}).replace('"@@"', value).encode()
 
 

@@ -30,7 +30,7 @@ def written(*documents: tuple[str, Any]) -> WriterSchema:
 
 
 def read(kind: Any, schema: Any, sent: Any, *referred: tuple[str, Any]) -> Any:
-    """The value of field ``a``, or (reason, text) of a rejection."""
+    """Return the value of field ``a``, or (reason, text) of a rejection."""
     avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
     whole = {"type": "object", "properties": {"a": schema}}
     found = written(*referred, ("", whole))

@@ -153,7 +153,7 @@ def test_what_is_not_is_rejected_and_its_place_named(field: str, value: Any, rea
 
 
 def avro(record: RecordSchema, **values: Any) -> bytes:
-    """A value written as the plain types below the logical ones."""
+    """Return a value written as the plain types below the logical ones."""
     plain = [
         {**f, "type": f["type"]["type"]}
         if isinstance(f["type"], dict) and f["type"]["type"] not in ("array", "map")

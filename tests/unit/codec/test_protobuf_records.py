@@ -69,7 +69,9 @@ def value(schema: WriterSchema = SCHEMA, /, name: str = "acme.All", **values: An
 
 
 def read(kind: Any, sent: bytes, name: str, **more: Any) -> Any:
-    """The value of the field ``name``, read as ``kind``; or (reason, text) of a rejection."""
+    """Return the value of the field ``name``, read as ``kind``; or (reason, text) of a
+    rejection.
+    """
     table, rejected = decoder(field(name, kind, **more)).decode([sent])
     if rejected:
         return rejected[0][1].reason.value, str(rejected[0][1])

@@ -41,7 +41,7 @@ def _small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(*sizes: int | None, first: int = 0) -> pa.Table:
-    """A row for each of ``sizes``, the length of its text; None: the text is null."""
+    """Return a row for each of ``sizes``, the length of its text; None: the text is null."""
     return pa.Table.from_pylist(
         [
             {

@@ -129,7 +129,7 @@ def test_nothing_against_something_is_a_difference(log: Log) -> None:
 
 
 def test_the_replica_is_named_whose_rows_the_stream_has() -> None:
-    """Of three it need not be one of the two that are compared."""
+    """It need not be one of the two of three that are compared."""
     log = Log(("0", "1", "2"))
     for writer in "012":
         log.begin(writer)
@@ -219,9 +219,7 @@ def test_different_code_of_one_version_is_reported_where_rows_differ_and_outvote
 
 
 def test_after_a_change_at_different_places_replicas_are_not_compared(log: Log) -> None:
-    """What they remember of the buckets in between was made by different plans, for as long
-    as their states last.
-    """
+    """Their state of the buckets in between comes from different plans, for as long as it lasts."""
     log.close("0", 5, {5: 3})
     log.close("1", 2, {})
     log.begin("1", "newer")
@@ -317,7 +315,7 @@ def test_who_copies_a_peer_is_compared_with_it_again() -> None:
 
 
 def test_who_copies_a_peer_that_has_written_nothing_by_its_new_plan_is_not_compared() -> None:
-    """What the peer closed after the checkpoint it made by the plan before."""
+    """The peer's results after the checkpoint come from its former plan."""
     log = Log(("0", "1", "2"))
     for writer in "012":
         log.begin(writer)
@@ -494,7 +492,7 @@ def test_cn4_a_history_goes_on_after_a_snapshot(log: Log) -> None:
 
 
 def after_another_plan(log: Log) -> str:
-    """What the whole log says."""
+    """Return the verdict on the whole log."""
     log.close("1", 5, {5: 2})
     return log.audit.history("1")
 

@@ -1,4 +1,4 @@
-"""Who counts as alive, and as which process; time as it is observed; what counts as silence."""
+"""Tests of which process counts as alive, of observed time, and of what counts as silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is outvoted, which fences count, and that nobody is fenced twice."""
+"""Tests of which replica is outvoted, which fences count, and that none is fenced twice."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where replicas run: by rule, as the file says, and what cannot be. Restart delays grow, are
-bounded, and start over after a healthy run.
+"""Tests of where replicas run: by rule, by the file, and what is impossible. Restart delays grow,
+are bounded, and start over after a healthy run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What may be trimmed, with every doubt, and up to which offsets."""
+"""Tests of what may be trimmed, with every doubt, and up to which offsets."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_to3_offsets_never_fall() -> None:
 
 
 def cut_in_pieces(monkeypatch: pytest.MonkeyPatch) -> list[BoundaryRecord]:
-    """A batch whose blocks of buckets 5 and 6 stand alternately, as two tasks wrote them."""
+    """Return a batch whose blocks of buckets 5 and 6 alternate, as two tasks wrote them."""
     monkeypatch.setattr("anabranch.protocol.log.writer.PARTS_PER_RECORD_MAX", 2)
     parts = (part(5, 10, 11), part(6, 11, 12), part(5, 12, 13), part(6, 13, 14))
     return list(writer.pieces(replace(record(*parts), closed=6)))

@@ -59,7 +59,7 @@ class World:
         self.trimming = Trimming({"s": [Peer("delivery", name, "0") for name in NAMES]})
         self.ends: dict[Place, int] = {}
         self.published: dict[Place, int] = {}
-        """By the manager that runs."""
+        """Trim points that the running manager has published."""
         self.deleted: dict[Place, int] = {}
         self.writers = [Writer(name, epoch) for epoch, name in enumerate(WRITERS)]
         self.now_ms = 1_000_000
@@ -90,7 +90,7 @@ class World:
         writer.under_way[tentative] = (closed, tuple(parts))
 
     def append(self, number: int, *, tentative: bool) -> None:
-        """The record of what was written."""
+        """Append the record of what was written."""
         writer = self.writers[number]
         found = writer.under_way.pop(tentative, None)
         if found is None:
@@ -120,7 +120,7 @@ class World:
         assert self.log_state.accepted(writer.name, ident)
 
     def batch(self, number: int, batch: Batch) -> None:
-        """A stable batch, and the one before it if that is still under way."""
+        """Write a stable batch, and the previous one if that is still in flight."""
         self.append(number, tentative=False)
         self.write(number, batch, tentative=False)
         self.append(number, tentative=False)
@@ -143,7 +143,7 @@ class World:
             self._say(reader)
 
     def everybody_passes(self, count: int) -> None:
-        """What happens most: all read on and say so, and what can be deleted is."""
+        """Do what happens most: all read on and report it, and what can be deleted is."""
         for number in range(len(self.readers)):
             self.read(number, count)
             self.sync(number, says=True)

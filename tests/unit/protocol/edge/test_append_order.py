@@ -8,8 +8,9 @@ from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
 
 
 def wrong(done: tuple[Step, ...]) -> set[str]:
-    """What is wrong when a process ends after these steps. Its batch has a record that is part of
-    the stream, and one that is late by the boundary of the record before, which is under way.
+    """Return what is wrong when a process ends after these steps. Its batch has a record that is
+    part of the stream, and one that is late by the boundary of the previous record, which is in
+    flight.
     """
     found = set()
     is_named = Step.SEND_RECORD in done

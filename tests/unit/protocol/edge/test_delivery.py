@@ -167,7 +167,7 @@ def test_de9_without_blocks_less_is_never_delivered(
 
 
 def begun_late(after: int) -> DeliveryProgress:
-    """What records where an output begins that leaves out buckets."""
+    """Return the progress that records where an output begins that leaves out buckets."""
     machine = CorrectedDelivery("out", None, (0, 0, 0), (9, 9, 9), after=after)
     run = machine.beginning()
     assert run is not None

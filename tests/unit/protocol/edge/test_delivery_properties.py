@@ -36,16 +36,16 @@ class Topic:
     """
 
     partitions: list[list[RecordId | None]]
-    """Those of the topic, then one of rejected results for each shard."""
+    """Ids in the topic's partitions, then in one of rejected results for each shard."""
     count: int
-    """Those of the topic."""
+    """Number of the topic's own partitions."""
     progress: dict[tuple[int, int], list[DeliveryProgress]] = field(default_factory=dict)
-    """By number and shard."""
+    """Progress records by number and shard."""
     beginnings: dict[int, DeliveryProgress] = field(default_factory=dict)
-    """By number of shards, where all began."""
+    """Beginning of all shards, by number of shards."""
     ended: list[EndedShards] = field(default_factory=list)
     upto: int = 0
-    """What was stable for some process: others see it when they begin."""
+    """Last bucket that was stable for some process: others see it when they begin."""
     torn: bool = False
 
     def apply(
@@ -71,11 +71,11 @@ class Topic:
             self.progress.setdefault(place, []).append(record)
 
     def last(self, place: tuple[int, int]) -> DeliveryProgress | None:
-        """The newest progress of a shard."""
+        """Return the newest progress of a shard."""
         return self.progress[place][-1] if self.progress.get(place) else None
 
     def end(self, shards: int, heirs: int) -> None:
-        """The shards of the number that is now end."""
+        """End the shards of the current number."""
         number = len(self.ended)
         ends = (end("out", self.last((number, index)), heirs, 0) for index in range(shards))
         self.ended.append(EndedShards(tuple(ends), self.beginnings.get(number)))

@@ -42,7 +42,7 @@ def recorded(positions: tuple[tuple[int, int], ...] = POSITIONS) -> DeliveryProg
 
 
 def begun(after: int, partitions: int = 4, shards: int = 2) -> DeliveryProgress:
-    """What the first shard records of all."""
+    """Return what the first shard records for all."""
     places = (0,) * (partitions + 1)
     machine = CorrectedDelivery("out.0", None, places, places, after=after, shard=Shard(0, shards))
     run = machine.beginning()

@@ -64,7 +64,7 @@ def speak(m: SourceMachine, now_ms: int, **event_times: int) -> int:
 
 
 def watch(m: SourceMachine, since_ms: int, until_ms: int, *silent: InputPartition) -> int:
-    """Looks that find nothing in these partitions, at every chance; the last closed bucket."""
+    """Poll these partitions in vain at every chance. Return the last closed bucket."""
     for now_ms in range(since_ms, until_ms + 1, 100):
         for at in m.looks_due(now_ms):
             m.looked(at, empty=at in silent, begun_ms=now_ms, done_ms=now_ms)
@@ -609,7 +609,7 @@ class TestTooMuchOpen:
 
 
 class TestAppendPause:
-    """Of a source with buckets of 1 000 ms and an out-of-orderness of 200 ms unless said
+    """Tests of a source with buckets of 1 000 ms and an out-of-orderness of 200 ms unless said
     otherwise.
     """
 
@@ -660,11 +660,11 @@ class TestAppendPause:
 
 
 class TestNaming:
-    """What was read is named by one record, and until then the boundary stands still (IN12)."""
+    """Tests that what was read is named by one record, and until then the boundary stays (IN12)."""
 
     @staticmethod
     def silent_after(m: SourceMachine) -> int:
-        """The partition that was behind is silent until it is left out; the time then."""
+        """Let the partition that lagged stay idle until it is left out. Return the time then."""
         assert speak(m, 0, a=450, b=200) == 1
         for at_ms in range(100, 2_101, LOOK_EVERY_MS):
             m.looked(B, empty=True, begun_ms=at_ms, done_ms=at_ms)

@@ -34,7 +34,7 @@ Row = tuple[int, int]
 
 @dataclass
 class Log:
-    """What the accepted boundary records say, and what the dead-letter topic holds."""
+    """Content of the accepted boundary records, and of the dead-letter topic."""
 
     buckets: dict[int, set[Row]] = field(default_factory=dict)
     positions: tuple[InputPosition, ...] = ()
@@ -57,7 +57,7 @@ class Log:
 
 @dataclass
 class Shell:
-    """What the service does around the machine, with a crash where wanted."""
+    """Service around the machine, with a crash if wanted."""
 
     rules: SourceRules
     data: list[list[int]]

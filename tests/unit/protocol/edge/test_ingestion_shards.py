@@ -36,7 +36,7 @@ def hear(
 
 
 def watch(m: SourceMachine, since_ms: int, until_ms: int) -> int:
-    """Looks that find nothing."""
+    """Poll in vain."""
     for now_ms in range(since_ms, until_ms + 1, 100):
         for at in m.looks_due(now_ms):
             m.looked(at, empty=True, begun_ms=now_ms, done_ms=now_ms)

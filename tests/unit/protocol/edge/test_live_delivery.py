@@ -63,7 +63,7 @@ class Log:
 
 
 def text(run: LiveRun | None) -> str:
-    """A transaction as a line."""
+    """Return a transaction as a line."""
     if run is None:
         return "-"
     words = [f"undo {run.before.last}"] if run.undo else []
@@ -336,5 +336,5 @@ def test_ld5_a_stage_has_settled_when_no_branch_runs_of_a_replica_that_lives(
 def test_a_live_topic_begins_where_the_corrected_one_is(
     recorded: int, begun: int | None, has_delivered: bool, after: int
 ) -> None:
-    """Where nothing is delivered yet: where that one begins by now."""
+    """If nothing is delivered yet, the live topic begins where the corrected one begins by now."""
     assert live_begins_after(recorded, 3, begun, has_delivered=has_delivered) == after

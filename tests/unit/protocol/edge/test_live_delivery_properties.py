@@ -47,7 +47,7 @@ WIDTH_MS = 100
 
 @dataclass
 class Log:
-    """What a boundary log knows: stable buckets, and what branches closed beyond them."""
+    """Content of a boundary log: stable buckets, and what branches closed beyond them."""
 
     sizes: dict[int, int]
     upto: int = 0
@@ -64,7 +64,7 @@ class Log:
         self.tentative.update(dict.fromkeys(range(self.upto + 1, upto + 1), self.branch))
 
     def rows(self, bucket: int, branch: int) -> int:
-        """Of a tentative bucket: what was missing differs by branch."""
+        """Return the number of rows of a tentative bucket: branches lack different inputs."""
         return max(0, self.sizes.get(bucket, 0) - (bucket + branch) % 3)
 
     def available(self, now: LiveProgress) -> Available:

@@ -1,4 +1,4 @@
-"""Whose records are whose."""
+"""Tests of which output's records are whose."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def progress(
     rejected: int = 0,
     looks: tuple[tuple[int, int], ...] = (),
 ) -> DeliveryProgress:
-    """Of a run of buckets ``first`` to ``last``, which begins at offset ``at`` everywhere."""
+    """Return the progress of a run of buckets ``first`` to ``last``, which begins at offset ``at``
+    everywhere.
+    """
     positions = ((p, at if shard.has(p) else OTHERS) for p in range(PARTITIONS))
     places = (*positions, (REJECTED, rejected))
     return DeliveryProgress("out", first, last, places, 1, inherited=looks)

@@ -1,5 +1,5 @@
-"""What the shards of a source know of one another, and how far a source has got while its boundary
-stands still.
+"""Tests of what the shards of a source know of each other, and of its progress while its boundary
+does not move.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_the_lowest_time_is_that_of_those_that_are_not_left_out() -> None:
 
 
 def paced(factor: float, until_ms: int = 5_000) -> SourcePace:
-    """A source whose boundary has moved ``factor`` times as fast as the clock until
+    """Return a source whose boundary has moved ``factor`` times as fast as the clock until
     ``until_ms``; its event time began at 1 000 000.
     """
     pace = SourcePace(0, 0)

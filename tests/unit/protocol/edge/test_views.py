@@ -167,7 +167,7 @@ def test_tentative_records_of_all_partitions_come_in_the_order_of_their_ids() ->
 
 
 def of_life(life: str, sequence: int, *inserted: int) -> list[LiveRecord]:
-    """A transaction of ``life`` in one partition: a stable record in each bucket."""
+    """Return a transaction of ``life`` in one partition: a stable record in each bucket."""
     return [
         *(
             LiveRecord(Kind.INSERTION, RecordId(bucket, 0), key=b"k", value=b"v", origin=life)

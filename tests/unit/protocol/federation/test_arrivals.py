@@ -1,4 +1,4 @@
-"""What came of a stream in time."""
+"""Tests of what came of a stream in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an auditor does about a movement (AU1-AU4)."""
+"""Tests of an auditor's conduct in a movement (AU1-AU4)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def audit(*numbers: bytes) -> MovementAudit:
 
 
 def write(made: MovementAudit, ledger: Ledger, at_ms: int) -> list[AuditCommitted | Audited]:
-    """What is due is written, counts, and is read."""
+    """Write what is due, let it count, and read it."""
     due = made.entries(movement(ledger), WIDTH_MS)
     for entry in due:
         assert ledger.add(entry, at_ms) == ""

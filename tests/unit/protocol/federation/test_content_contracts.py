@@ -1,4 +1,4 @@
-"""Who pays for a stream."""
+"""Tests of which side pays for a stream."""
 
 from __future__ import annotations
 

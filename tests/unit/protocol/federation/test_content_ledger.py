@@ -1,4 +1,4 @@
-"""Who owes whom how much for a stream."""
+"""Tests of the debts for a stream."""
 
 from __future__ import annotations
 

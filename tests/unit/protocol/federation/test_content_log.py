@@ -29,7 +29,7 @@ def verify_at(given: Signature, message: bytes, at_ms: int) -> bool:
 
 
 def log(**changes: Any) -> ContentLog:
-    """Of a contract that both have signed at time 0."""
+    """Return the log of a contract that both have signed at time 0."""
     made = ContentLog("north-billing", verify_at, "auditor")
     for party in ("north", "billing"):
         assert say(made, content(**changes), party) == ""

@@ -35,7 +35,7 @@ SECOND = 900 * 10 * 1_000
 
 
 def log(**changes: Any) -> ContractLog:
-    """Of a contract that both have signed at time 0."""
+    """Return the log of a contract that both have signed at time 0."""
     made = ContractLog("north-south", verify_at, "auditor")
     for party in ("north", "south"):
         assert say(made, contract(**changes), party) == ""

@@ -1,4 +1,4 @@
-"""What load costs."""
+"""Tests of the cost of load."""
 
 from __future__ import annotations
 

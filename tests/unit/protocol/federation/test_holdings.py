@@ -1,4 +1,4 @@
-"""Where each task is."""
+"""Tests of where each task is."""
 
 from __future__ import annotations
 

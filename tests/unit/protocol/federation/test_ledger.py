@@ -1,4 +1,4 @@
-"""Who owes whom how much."""
+"""Tests of the debts under a contract for load."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from harness.markets import CONTRACT, DAY_MS, answer, contract, started, verify
 
 NAME = "north-south:1/north.a"
 VIOLATION = 5_000_000 * 1_000
-"""Of the contract, in thousandths of a micro-unit."""
+"""Price of a violation of the contract, in thousandths of a micro-unit."""
 SECOND = 900 * 10 * 1_000
-"""What a second of the movement costs: 10 units at 900."""
+"""Price of a second of the movement: 10 units at 900."""
 
 
 def ledger(begun_ms: int = 0, **changes: Any) -> Ledger:
@@ -345,8 +345,8 @@ ENTRIES: Any = st.one_of(
 
 
 def reference(log: list[tuple[LedgerEntry, int]], made: Ledger) -> int:
-    """What the buyer owes for load, millisecond by millisecond, without slots of a log state:
-    of settled periods only.
+    """Return what the buyer owes for load, millisecond by millisecond, without slots of a log
+    state: of settled periods only.
     """
     total = 0
     readings: dict[tuple[str, int], dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""What counts of what participants list, and what a reader finds by it."""
+"""Tests of which catalog entries count, and what a reader finds by them."""
 
 from __future__ import annotations
 

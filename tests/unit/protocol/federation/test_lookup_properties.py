@@ -1,4 +1,4 @@
-"""What is true of the catalogs, whatever is written into them."""
+"""Properties of the catalogs, whatever is written into them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of an offer and of an answer is believed."""
+"""Tests of which offers and answers are believed."""
 
 from __future__ import annotations
 

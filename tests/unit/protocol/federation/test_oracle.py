@@ -1,4 +1,4 @@
-"""What a side says about the plans of a query."""
+"""Tests of a side's statements about the plans of a query."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_or3_a_sender_has_failed_that_is_not_heard_or_is_late(
 
 
 def test_or3_a_stage_may_be_astray_for_as_long_as_a_switch_may_take() -> None:
-    """That is 20 s, from when it was first so."""
+    """It may be so for 20 s from the first time."""
     made, watch = switched(PROPOSED, AGREED, SWITCHED), SenderWatch()
     rounds = [(0, AWAY), (19_000, AWAY), (19_500, THERE), (20_500, AWAY), (40_500, AWAY)]
     for now_ms, stage in rounds:

@@ -16,7 +16,7 @@ MICRO = st.integers(0, 800)
 
 
 def prices(bound: Bound, units: int, kept: int, taken: int) -> list[int]:
-    """By trying each: all at which both gain."""
+    """Return all prices at which both gain, found by trying each."""
     return [
         price for price in range(bound.floor, bound.ceiling + 1) if taken < price * units < kept
     ]

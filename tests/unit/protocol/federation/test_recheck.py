@@ -29,7 +29,7 @@ def nothing_gone(_stream: str, _buckets: Iterable[TakenBucket]) -> int | None:
 
 
 def taken(of: Recheck) -> list[list[int]]:
-    """The buckets of input ``a`` in each batch."""
+    """Return the buckets of input ``a`` in each batch."""
     position, found = QueryPosition(), []
     while (plan := of.plan(position)) is not None:
         assert plan.before == position

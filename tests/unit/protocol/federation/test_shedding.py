@@ -58,7 +58,7 @@ def accepted(given: Offer, *prices: int, seller: str = "south") -> Answer:
 
 @pytest.fixture
 def away() -> Agent:
-    """Of four tasks one, north.a, is at south since 2 s, at 1000."""
+    """Return an agent of whose four tasks one, north.a, is at south since 2 s, at 1000."""
     made = busy()
     given = answer(offered(made, 1_000).number, AcceptedTask("north.a", 10, 1_000))
     assert [type(each) for each in made.answered(given, 1_100)] == [Prepare]

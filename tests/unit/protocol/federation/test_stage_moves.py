@@ -38,7 +38,7 @@ from harness.markets import answer, contract, started, verify
 TEXT = contract(unit=ROW_PER_SECOND, tasks=("north.a", "north.b"))
 NAME = "north-south:1/north.a"
 PROMISED_MS = 3_000 + 2 * 1_000
-"""What the seller has promised, and two slots."""
+"""Time that the seller has promised, and two slots, in ms."""
 
 
 def test_names() -> None:

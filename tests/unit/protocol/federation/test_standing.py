@@ -1,4 +1,4 @@
-"""What an agent goes by."""
+"""Tests of an agent's rules."""
 
 from __future__ import annotations
 

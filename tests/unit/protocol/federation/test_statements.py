@@ -1,4 +1,4 @@
-"""What is signed, byte for byte."""
+"""Tests of what is signed, byte for byte."""
 
 from __future__ import annotations
 

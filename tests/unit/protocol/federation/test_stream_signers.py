@@ -1,4 +1,4 @@
-"""Whose records of a published stream count, and when."""
+"""Tests of which participants' records of a published stream count, and when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORD = b"a record"
 
 
 def signature(participant: str, message: bytes, key_id: str = "1") -> Signature:
-    """A signature that only ``verify`` takes for one."""
+    """Return a signature that only ``verify`` accepts."""
     return Signature(participant, key_id, (message * 64)[-64:])
 
 

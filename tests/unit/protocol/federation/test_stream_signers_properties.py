@@ -1,4 +1,4 @@
-"""What is true of the signers of a stream, whatever is said of them."""
+"""Properties of the signers of a stream, whatever is stated about them."""
 
 from __future__ import annotations
 

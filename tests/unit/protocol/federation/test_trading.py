@@ -1,4 +1,4 @@
-"""What is offered, and what of it is taken."""
+"""Tests of what is offered, and what of it is taken."""
 
 from __future__ import annotations
 

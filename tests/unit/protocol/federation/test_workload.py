@@ -1,4 +1,4 @@
-"""What is measured of a stage by the logs of its input and its stream."""
+"""Tests of the measurement of a stage by the logs of its input and its stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch.protocol.federation.workload import (
 
 WIDTH_MS, METER_MS = 250, 1_000
 SLOT = 10
-"""Of buckets 40 to 43: they end at 10 000, 10 250, 10 500 and 10 750 ms."""
+"""Slot of buckets 40 to 43: they end at 10 000, 10 250, 10 500 and 10 750 ms."""
 FIRST, LAST = 40, 43
 
 

@@ -128,7 +128,7 @@ def test_rule_4_a_rewind_keeps_the_pending_parts_of_what_stays_on_the_chain() ->
 def test_rule_4_a_rewind_keeps_the_parts_of_records_that_are_not_remembered_any_more(
     *, from_snapshot: bool
 ) -> None:
-    """As those of a stage whose rows belong to a bucket that lies half an hour ahead."""
+    """The rows of such a stage belong to a bucket half an hour ahead."""
     last = CHAIN_RECORDS_MAX + 9
     log_state = state_after(
         started(),

@@ -260,7 +260,7 @@ WHOLE = state_after(*ENTRIES)
 
 
 def upto(offset: int) -> LogSnapshot:
-    """Of everything below ``offset``."""
+    """Return a snapshot of everything below ``offset``."""
     return state_after(*ENTRIES[:offset]).snapshot(offset)
 
 
@@ -329,7 +329,7 @@ def test_ls1_the_log_state_changes_by_one_record_at_a_time() -> None:
     [upto(2), replace(upto(7), as_of=8), state_after(*ENTRIES, writers="7").snapshot(5)],
 )
 def test_ls4_what_it_cannot_begin_with_is_passed_by(log_snapshot: LogSnapshot) -> None:
-    """Of too early a state, of one that is still to come, of other writers."""
+    """The snapshot is of too early a state, of a later one, or of other writers."""
     reading = Reading(3)
     reading.take_entries(3, 7)
     reading.take(7, log_snapshot)

@@ -24,7 +24,7 @@ Entries = list[tuple[int, LogEntry]]
 
 @dataclass
 class Listening:
-    """What follows from a log beside the log_state."""
+    """Conclusions from a log besides the log state."""
 
     points: CleanPoints = field(default_factory=lambda: CleanPoints(WRITERS))
     audit: StreamAudit = field(default_factory=lambda: StreamAudit("s", WRITERS))
@@ -88,7 +88,7 @@ class World:
         self.log_snapshots.seen(offset, entry, outcome)
 
     def trim_below_snapshot(self, offset_next: int, late: int) -> None:
-        """As a manager whose log state has forgotten nothing; the log snapshot comes into the
+        """Trim as a manager whose log state has forgotten nothing; the log snapshot comes into the
         log after ``late`` more entries.
         """
         histories = {w: self.heard.audit.history(w) for w in WRITERS}
@@ -113,7 +113,7 @@ class World:
 
 
 def agrees(reader: Reader, world: World) -> None:
-    """The reader knows what the whole log says."""
+    """Check that the reader knows what the whole log says."""
     assert reader.start.is_over, "a log snapshot is there that it can begin with"
     floor = max(world.trim_point, reader.log_state.forgotten)
     assert reader.log_state.forgotten <= world.trim_point

@@ -96,7 +96,7 @@ def test_ti3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
 
 
 def test_ti6_the_record_of_an_older_batch_is_known_too() -> None:
-    """By whichever timeline made it: a damaged directory goes back."""
+    """Any timeline may have made it: a damaged directory goes back."""
     first = Timeline.fresh(3)
     second = first.copied(timeline_name(8, 0), 4)
     third = second.copied(timeline_name(20, 0), 8)
@@ -155,14 +155,14 @@ class Disk:
         self.fenced: dict[str, int] = {}
         self.waits = 0
         self.before: dict[int, Callable[[], object]] = {}
-        """What somebody else does just before the n-th step."""
+        """Action of another process just before the n-th step."""
 
     def newest(self) -> Timeline | None:
         name = newest(self.timelines)
         return None if name is None else self.timelines[name]
 
     def run(self, steps: Steps, count: int = 1_000) -> Timeline | None:
-        """The first ``count`` steps; the timeline if these were all."""
+        """Run the first ``count`` steps. Return the timeline if these were all."""
         answer: Answer = None
         for _ in range(count):
             try:
@@ -222,7 +222,7 @@ class Disk:
 
 
 def began() -> tuple[Disk, Timeline]:
-    """A replica whose first process, of epoch 3, committed batch 4."""
+    """Return a replica whose first process, of epoch 3, committed batch 4."""
     disk = Disk()
     first = disk.run(failover_steps(3))
     assert first is not None

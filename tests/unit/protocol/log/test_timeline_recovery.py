@@ -1,4 +1,4 @@
-"""Where a replica starts from when its own disk is lost or damaged (TI4-TI6)."""
+"""Tests of where a replica starts when its own disk is lost or damaged (TI4-TI6)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ OLD = timeline_name(3, 0)
 
 @dataclass
 class Disk:
-    """What a failover finds."""
+    """Disk and peers that a failover finds."""
 
     newest: Timeline | None = None
     batches: dict[str, list[int]] = field(default_factory=dict)
-    """By timeline: what was committed, newest first."""
+    """Committed batches of each timeline, newest first."""
     damaged: dict[str, set[int]] = field(default_factory=dict)
     peers: dict[str, Timeline] = field(default_factory=dict)
     bases: dict[tuple[str, BatchId], int] = field(default_factory=dict)
@@ -363,7 +363,7 @@ def test_cm1_a_checkpoint_that_was_not_compared_to_its_end_is_not_gone_on_from()
 
 
 class TestG8:
-    """What a fenced process left is of no use to anybody."""
+    """Tests that no process uses what a fenced one left."""
 
     def test_the_next_process_starts_from_a_peer(self) -> None:
         disk = peer(7, clean={7: 70}, name=timeline_name(4, 0))

@@ -1,5 +1,5 @@
-"""What a writer goes by, of its own records in the log; chains of the records of one query; a
-record with too many parts, as several.
+"""Tests of a writer's conclusions from its own records in the log; of chains of the records of one
+query; of a record with too many parts, as several.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from harness.boundary_logs import part, record, started
 
 
 def after(*records: BoundaryRecord) -> WriterState:
-    """A writer that has begun and taken these, each of which counts."""
+    """Return a writer that has begun and taken these records, each of which counts."""
     writer = WriterState()
     writer.begin(0, started())
     for each in records:

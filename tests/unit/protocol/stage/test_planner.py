@@ -225,7 +225,7 @@ class Stream:
         base: int | None = None,
         missing: tuple[str, ...] = (),
     ) -> Stream:
-        """The writer's one branch closes up to ``upto``; the first time with its ``base``."""
+        """Close up to ``upto`` by the writer's one branch; the first time with its ``base``."""
         self._offset += 1
         parts = tuple(Part(b, 0, "t", 1, 0, 1, n, 0) for b, n in (rows or {}).items())
         ident, prev = BatchId("b", self._offset), self._branch_tip

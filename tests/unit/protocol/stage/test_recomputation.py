@@ -377,7 +377,7 @@ BASES = {
     BatchId(TIMELINE.name, 3): 3,
     BatchId("earlier", 2): 2,
 }
-"""Of the records of batches: the highest bucket that each had begun."""
+"""Highest bucket that each batch's record had begun."""
 
 
 def began(

@@ -1,5 +1,6 @@
-"""Where a process of a stage begins: at which batches a peer's checkpoint may be copied; where one
-without a checkpoint begins, what it gives up, and how what it makes again is compared.
+"""Tests of where a process of a stage begins: at which batches a peer's checkpoint may be copied;
+where a process without a checkpoint begins, what it gives up, and how its recomputed results are
+compared.
 """
 
 from __future__ import annotations
@@ -193,7 +194,9 @@ PART = Part(8, 0, "t", 1, 0, 1, 1, 0)
 
 
 def log_state_of(*records: BoundaryRecord, from_snapshot: bool = False) -> LogState:
-    """Of a log with an epoch of each of two replicas, in which ``records`` follow each other."""
+    """Return the state of a log with an epoch of each of two replicas, in which ``records`` follow
+    each other.
+    """
     log_state = LogState(["0", "1"])
     for offset, replica in enumerate(log_state.writers):
         log_state.apply(offset, EpochStarted(replica, "f", "t"))
@@ -334,7 +337,7 @@ def test_sh3_amnesia_gives_up_to_a_state_horizon_beyond_what_is_complete() -> No
 
 
 def test_amnesia_that_has_closed_nothing_itself_begins_at_the_beginning() -> None:
-    """What another writer has made, before the stage had another replica, is not its to lose."""
+    """Another writer's results, from before the stage had another replica, are not its to lose."""
     other = replace(FIRST, replica="1", epoch=1, missing=())
     assert begun(log_state_of(other), 2, "amnesia", complete=15) == (0, 0)
 
@@ -424,15 +427,15 @@ HORIZON, WIDTH_MS = 2, 100
 
 
 def comparison(log: StageLog, after: int = 6) -> Comparison:
-    """Of a process that begins after a bucket."""
+    """Return the comparison of a process that begins after a bucket."""
     made = Comparison("s", HORIZON, WIDTH_MS, {"partner"}.__contains__)
     made.begin(log.log_state, "0", after)
     return made
 
 
 def make_again(compared: Comparison, log: StageLog, **changed: int) -> list[PartnerWrong]:
-    """What a process makes of buckets 7 and 8 (partial), 9 and 10 (whole), and 11, in batches
-    that end anywhere.
+    """Recompute buckets 7 and 8 (partial), 9 and 10 (whole), and 11, in batches that end
+    anywhere.
     """
     digests = {7: 1, 8: 2, 9: 1_009, 10: 1_010, 11: 1_011} | {
         int(name[1:]): digest for name, digest in changed.items()

@@ -78,7 +78,7 @@ def paused(bench: Bench) -> Decision:
 
 
 def overdue(bench: Bench) -> Decision:
-    """A batch takes too long: the stable query does not ask."""
+    """Let a batch take too long: the stable query does not ask."""
     bench.close(8, 8)
     bench.look()
     bench.wait(FIRST + HOP_MS)
@@ -535,7 +535,7 @@ class TestJointPlan:
 
 
 class TestBeginning:
-    """What ``protocol.stage.recovery`` has decided."""
+    """Tests of the replica after what ``protocol.stage.recovery`` has decided."""
 
     def test_a_query_without_a_checkpoint_leaves_buckets_out(self) -> None:
         bench = Bench(settings=Settings(warm_up=True, after=4))
@@ -597,7 +597,7 @@ def far_behind(lag: int = 100, **options: object) -> Bench:
 
 
 def without_getting_nearer(bench: Bench, steps: int) -> None:
-    """A batch of the stable query and a bucket more, again and again."""
+    """Run a batch of the stable query and add a bucket, again and again."""
     for _ in range(steps * CORRECTION_STEP_MS // WIDTH_MS + 1):
         bench.wait(WIDTH_MS)
         bench.close(bench.streams["a"].closed + 1, bench.streams["a"].closed + 1)

@@ -46,7 +46,7 @@ class WatchedBench(Bench):
         self._complete: list[tuple[int, int]] = []
         """(awake time, bucket): what was complete at each look."""
         self._woke_at = 0
-        """What was complete at the first look, or at the first after a pause."""
+        """Complete bucket at the first look, or at the first after a pause."""
         self._moved_at = 0
         self._fork_at = 0
         self._batch: tuple[int, int] | None = None

@@ -417,7 +417,7 @@ def test_re7_a_branch_that_failed_is_not_tried_again_at_the_same_hole() -> None:
 
 
 def branch_dies(bench: Bench, cause: Exception) -> int:
-    """The branch dies of ``cause``; how long it takes until there is another one, up to two
+    """Let the branch fail with ``cause``. Return the time until there is another one, up to two
     minutes.
     """
     branch = bench.branch

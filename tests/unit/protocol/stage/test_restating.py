@@ -113,7 +113,7 @@ def test_rs2_buckets_until_it_has_caught_up_are_of_the_version_before() -> None:
 
 
 def test_rs2_replicas_of_a_version_that_has_replaced_another_begin_before_that() -> None:
-    """What it has made since is whole for all of them, whatever is retained by now."""
+    """Its results since then are whole for all of them, whatever is retained by now."""
     log = StageLog()
     log.begin()
     log.add(log.record(20, part(20, 1)))

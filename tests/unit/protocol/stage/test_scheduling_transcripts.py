@@ -1,4 +1,4 @@
-"""Who corrects when, as histories that a person can read."""
+"""Histories of which replica corrects when, for people to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whose turn it is to become the primary, and which checkpoint is worth a copy."""
+"""Tests of which process's turn it is to become the primary, and which checkpoint is worth
+a copy.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class Standby:
         return self.watch.due(self.now_ms, self.bucket)
 
     def due_after(self, *others: Heartbeat, limit_ms: int = 60_000) -> int:
-        """So long it takes from now until its turn; ``others`` are heard all the while."""
+        """Return the time from now until its turn; ``others`` are heard all the while."""
         begun_ms = self.now_ms
         while not self.due():
             self.step(*others)
@@ -252,7 +254,9 @@ NEAR = MOVED_BEHIND_MS // 100
 
 
 def come(runs_on: str = "there", epoch: int | None = 7, closed: int = 1_000) -> StandbyWatch:
-    """It was moved to the node ``here``; the newest epoch began on ``runs_on``."""
+    """Return the watch of a process that was moved to the node ``here``; the newest epoch began on
+    ``runs_on``.
+    """
     watch = StandbyWatch(StandbyProcess("tolls", "1", "here"), "1", ["1"], 100)
     watch.log_seen(epoch, 0, runs_on, closed)
     return watch
