@@ -1,5 +1,6 @@
-"""When may a stage go on without some of its input? Timers of buckets, the waits that a pipeline's
-``max_delay`` leaves, and what inputs of unequal depth add to them.
+"""Availability of a stage's input: decides when a stage may continue without some of it. Timers of
+buckets, the waits that a pipeline's ``max_delay`` leaves, and the additional lag of inputs with
+more stages behind them.
 
 Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts
 at the first sign that *any* input has got beyond the bucket before it (rule 13; Borealis' SUnion
@@ -68,23 +69,24 @@ from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_M
 from anabranch.protocol.log.boundary_log import LogState
 
 HOP_LONGEST_MS: Final = 1_500
-"""The most that is waited for a stage that one input of another has gone through and another has
-not, in place of HOP_MS: a stage that takes longer is late itself, and waiting for it would make all
-that comes after it late.
+"""Upper limit of the lag per stage that one input has passed through and another has not, in ms, in
+place of HOP_MS. A slower stage is late itself; waiting for it would make all stages after this one
+late.
 """
 
 LAG_SAMPLES: Final = 61
-"""Buckets over which the lag of an input is measured; its median counts, so that the thirty
-of a failure do not.
+"""Number of buckets over which the lag of an input is measured. The median counts, so that the
+thirty buckets of a failure do not move it.
 """
 
 
 class InputLags:
-    """The lags of one stage's inputs, as one replica sees them."""
+    """Measured lags of one stage's inputs, as one replica observes them."""
 
     def __init__(self, deeper: Mapping[str, int], shallow_ms: int) -> None:
-        """``deeper``: per input, its stages beyond those of the shallowest. ``shallow_ms``:
-        what a bucket of that one takes from its first sign.
+        """Start without samples. ``deeper``: per input, the number of stages it has passed through
+        beyond those of the shallowest. ``shallow_ms``: expected time of the shallowest input from
+        the first sign of a bucket until it is closed.
         """
         self._deeper = {name: hops for name, hops in deeper.items() if hops > 0}
         self._shallow_ms = shallow_ms
@@ -93,12 +95,14 @@ class InputLags:
         }
         self._expected_ms = max(self._deeper.values(), default=0) * HOP_MS
         self.beyond_expected_ms = 0
-        """By so much longer than HOP_MS per hop the stage waits for its slowest input; below
-        0: shorter.
+        """Difference between the measured lag of the slowest input and HOP_MS per hop, in ms;
+        negative if it is faster.
         """
 
     def closed(self, name: str, took_ms: int) -> None:
-        """Input ``name`` has closed a bucket ``took_ms`` after the bucket's timer started."""
+        """Add a sample: input ``name`` closed a bucket ``took_ms`` after the bucket's timer
+        started.
+        """
         lag_ms = max(0, took_ms - self._shallow_ms)
         if lag_ms > self._deeper.get(name, 0) * HOP_LONGEST_MS or name not in self._deeper:
             return
@@ -111,34 +115,34 @@ class InputLags:
 
 
 SLACK_MS: Final = 400
-"""Part of ``max_delay`` that no stage may use for waiting: scheduling, delivery, and a
-garbage collection.
+"""Part of ``max_delay`` that no stage may use for waiting, in ms: it is for scheduling, delivery,
+and a garbage collection.
 """
 
 STALL_MS: Final = 1_000
-"""A replica that has not looked at its inputs for longer was paused itself: that time is not
-a failure of its inputs.
+"""Time without a check of its inputs, in ms, after which a replica counts as paused itself: that
+time is not a failure of its inputs.
 """
 
 OWN: Final = ""
-"""The own cluster, in place of an input, where no input is on it."""
+"""Stands for the own cluster in place of an input, if no input is on it."""
 
 
 class Policy(StrEnum):
-    """What a stage does with later buckets once it has gone on without input: the variants of
-    Delay, Process, and Correct.
+    """Treatment of later buckets once a stage has continued without input: the variants of Delay,
+    Process, and Correct.
     """
 
     PROCESS = "process"
-    """Takes them after the short wait."""
+    """Processes them after the short wait."""
     DELAY = "delay"
     """Gives each of them the long wait."""
     SUSPEND = "suspend"
-    """Never goes on without input: results are stable, or late."""
+    """Never continues without input: results are stable, or late."""
 
 
 def policy_of(on_missing_input: str, *, is_seen: bool) -> Policy:
-    """What a stage does without input (AV6).
+    """Return how a stage treats missing input (AV6).
 
     Args:
         on_missing_input: What its author wants.
@@ -149,34 +153,38 @@ def policy_of(on_missing_input: str, *, is_seen: bool) -> Policy:
 
 
 class Look(Enum):
-    """What one round of following the log of an input does."""
+    """Kind of one round of following an input's log."""
 
     NOTHING = auto()
-    """There is no room for more of the input (RE8)."""
+    """Skips the round: there is no room for more of the input (RE8)."""
     READ_ON = auto()
-    """Reads what is there."""
+    """Reads the records that are available."""
     ASK_END = auto()
-    """Asks where the log ends now, and reads on: what is there until then comes bit by bit."""
+    """Requests the log's current end and reads on: the records up to there arrive over several
+    rounds.
+    """
     READ_TO_END = auto()
-    """Reads up to an end that it asks for now: a wait may be over."""
+    """Requests the log's current end and reads up to it in this round: a wait may be over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of following the log of an input, as it went."""
+    """Outcome of one round of following an input's log."""
 
     name: str
     began_ms: int
     offset_next: int
-    """Where its log was read to in the end."""
+    """Offset up to which the log has been read."""
     has_read: bool
     is_whole: bool
-    """It was read up to an end that was asked for after the round began."""
+    """Whether the log was read up to an end that was requested after the round began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long a stage waits for a bucket, counted from the start of the bucket's timer."""
+    """Waiting times of a stage for a bucket, in ms, counted from the start of the bucket's
+    timer.
+    """
 
     first_ms: int
     next_ms: int
@@ -185,7 +193,7 @@ class Waits:
 def waits_of(
     max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_ms: int = HOP_MS
 ) -> Waits:
-    """The waits of one stage.
+    """Return the waiting times of one stage.
 
     Args:
         max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
@@ -201,37 +209,37 @@ def waits_of(
 
 
 def delay_bound_ms(height: int, *, hop_ms: int = HOP_MS) -> int:
-    """The smallest ``max_delay`` that a path of ``height`` stages can hold."""
+    """Return the smallest ``max_delay``, in ms, that a path of ``height`` stages can meet."""
     return SLACK_MS + (height + 1) * hop_ms
 
 
 TIMER_STEPS_MAX: Final = 8_192
-"""Steps of the timers of buckets, beyond which older ones are joined (AV8). While one input is
-away, each bucket of the others adds one and none is read: 345 600 a day. Joined steps are a few
-thousand after years, since the older they are the fewer there are.
+"""Maximum number of timer steps before older ones are joined (AV8). While one input is missing,
+each bucket of the others adds a step and none is read: 345 600 a day. After years a few thousand
+joined steps remain, since they get sparser with age.
 """
 TIMER_ERROR_PARTS: Final = 100
-"""A joined timer counts as started later than it did, by at most this part of the time since: a
-wait takes a hundredth longer, which nobody notices of a wait that is so long.
+"""Divisor of the maximum error of a joined timer: it counts as started later than it did by at most
+this fraction of its age. A wait that is this long may take a hundredth longer unnoticed.
 """
 
 
 class BucketTimers:
-    """Times at which the timers of buckets started. Kept as steps, since whole ranges of buckets
-    start together, and those of long ago only roughly (AV8).
+    """Start times of the timers of buckets. Stored as steps, since whole ranges of buckets start
+    together; old ones are stored with less precision (AV8).
     """
 
     def __init__(self) -> None:
         self._upto: list[int] = []
-        """Timers of the buckets up to ``_upto[i]``, and above the step before, count as started at
-        ``_at[i]``. Ascending (AV2).
+        """Last bucket of each step, ascending (AV2): the timers of the buckets up to ``_upto[i]``,
+        and above the step before, count as started at ``_at[i]``.
         """
         self._at: list[int] = []
         self._highest = 0
 
     def observe(self, now_ms: int, past: int) -> None:
-        """An input is known to have got beyond bucket ``past``: the timer of the next one has
-        started (AV1). 0: nothing is known yet.
+        """Start the timer of bucket ``past + 1``: an input is known to have passed ``past`` (AV1).
+        0 means that nothing is known yet.
         """
         if past < 1 or past + 1 <= self._highest:
             return
@@ -245,8 +253,8 @@ class BucketTimers:
             self._join(now_ms)
 
     def _join(self, now_ms: int) -> None:
-        """Leave out the steps without which no timer is wrong by more than a part of its age: their
-        buckets belong to the next step then, which started later, so no wait is over early (AV1).
+        """Remove the steps whose removal changes each timer by at most a fraction of its age. Their
+        buckets then belong to the next step, which started later, so no wait ends early (AV1).
         """
         kept = [0]
         for step in range(1, len(self._at) - 1):
@@ -259,24 +267,26 @@ class BucketTimers:
         self._at = [self._at[step] for step in kept]
 
     def started(self, bucket: int) -> int | None:
-        """When the timer of ``bucket`` started; None: it has not. Of a bucket that was
-        forgotten: not before it did.
+        """Return when the timer of ``bucket`` started; None if it has not. For a forgotten bucket
+        the result may be later, never earlier.
         """
         step = bisect_left(self._upto, bucket)
         return self._at[step] if step < len(self._upto) else None
 
     def started_before(self, at_ms: int) -> int:
-        """The last bucket whose timer started at ``at_ms`` or earlier; 0: none."""
+        """Return the last bucket whose timer started at ``at_ms`` or earlier; 0 if there is
+        none.
+        """
         step = bisect_right(self._at, at_ms) - 1
         return self._upto[step] if step >= 0 else 0
 
     def shift(self, by_ms: int) -> None:
-        """Let ``by_ms`` not count for any timer that runs (AV4)."""
+        """Move the start of all running timers by ``by_ms``, which is not to count (AV4)."""
         self._at = [at + by_ms for at in self._at]
 
     def forget(self, upto: int) -> None:
-        """Buckets up to ``upto`` were read: bounds memory. The newest step stays, it knows
-        what has started.
+        """Drop the timers of buckets up to ``upto``, which were read. Bounds memory. The newest
+        step is kept: it shows which timers have started.
         """
         step = min(bisect_left(self._upto, upto + 1), len(self._upto) - 1)
         if step > 0:
@@ -284,7 +294,7 @@ class BucketTimers:
 
 
 class Availability:
-    """The timers of one stage replica over all its inputs."""
+    """Timers of one stage replica over all its inputs."""
 
     def __init__(
         self,
@@ -294,8 +304,8 @@ class Availability:
         lags: InputLags | None = None,
         elsewhere: Collection[str] = (),
     ) -> None:
-        """``lags``: of inputs whose depths differ; None: they do not. ``elsewhere``: the inputs
-        that are on other owners' clusters.
+        """Start without observations. ``lags``: lags of inputs of different depth; None if they
+        have none. ``elsewhere``: inputs on other owners' clusters.
         """
         self._waits, self.policy = waits, policy
         self._lags = InputLags({}, 0) if lags is None else lags
@@ -306,25 +316,26 @@ class Availability:
         if self.elsewhere >= self._read_to.keys():
             self._read_to[OWN] = -1
         self._silent: dict[str, int] = {}
-        """The time of the question that an input elsewhere has left without an answer."""
-        self._question_ms: dict[str, int] = {}
-        """The time of the last question to the cluster of an input elsewhere for the end of its
-        log.
+        """Time of the latest request for its log's end that the cluster of an input elsewhere left
+        unanswered.
         """
+        self._question_ms: dict[str, int] = {}
+        """Time of the last request to the cluster of an input elsewhere for the end of its log."""
         self._ends: dict[str, tuple[int, int]] = {}
-        """Of logs that are being read up to an end: the time of the question, and the end."""
+        """Requested ends of logs that are being read up to them, each with the time of the
+        request.
+        """
         self._left: dict[str, int] = dict.fromkeys(self._read_to, -1)
-        """When the log of an input was last left unread."""
+        """Time at which the log of an input was last left unread."""
         self._looked_ms: int | None = None
         self._moved_ms = 0
         self.woke_ms = 0
-        """When this process looked for the first time after it had not for long; 0: it always
-        has.
-        """
+        """Time of the first check after the last long pause of this process; 0 if it had none."""
         self._seen = 0
 
     def observe(self, now_ms: int, past: int, seen: int | None = None) -> None:
-        """Look at the inputs.
+        """Update the timers from the state of the inputs, and exclude a pause of this
+        process.
 
         Args:
             now_ms: Now.
@@ -342,7 +353,7 @@ class Availability:
 
     @property
     def waits(self) -> Waits:
-        """How long is waited now, by the lags of the inputs."""
+        """Current waiting times, adjusted by the measured lags of the inputs."""
         beyond_ms = self._lags.beyond_expected_ms
         if not beyond_ms:
             return self._waits
@@ -350,15 +361,16 @@ class Availability:
         return Waits(first_ms, min(first_ms, self._waits.next_ms + max(0, beyond_ms)))
 
     def closed(self, name: str, upto: int, now_ms: int) -> None:
-        """Input ``name`` is complete up to bucket ``upto``."""
+        """Record that input ``name`` is complete up to bucket ``upto``."""
         before, self._closed[name] = self._closed.get(name, 0), upto
         started = self._timers.started(before + 1) if 0 < before < upto else None
         if started is not None:
             self._lags.closed(name, now_ms - started)
 
     def look(self, name: str, now_ms: int, *, wanted: bool) -> Look:
-        """How the log of input ``name``, for which there is room, is read on: a process that slept
-        first looks, then judges. ``wanted``: a look may decide something (``look_wanted``).
+        """Return how to follow the log of input ``name``, for which there is room. After a pause a
+        process reads first, then judges. ``wanted``: reading to the end may decide something
+        (``look_wanted``).
         """
         end_wanted = self.end_wanted(name)
         if name in self.elsewhere:
@@ -373,9 +385,9 @@ class Availability:
     def clusters_to_ask(
         self, name: str, look: Look, *, is_opening: bool, own_wanted: bool
     ) -> list[str]:
-        """The clusters that are asked now, one after the other, where the log of input ``name`` is
-        looked at so (AV7): before that of the input the own one. Who has no answer asks no further:
-        who has lost the own cluster says nothing of others.
+        """Return the clusters to request a log's end from, in order, for this round of input
+        ``name`` (AV7): the own cluster before that of the input. If one does not answer, the next
+        is not asked: a process that has lost the own cluster must not judge others.
 
         Args:
             name: The input.
@@ -391,7 +403,7 @@ class Availability:
         return [OWN, *ends] if own_wanted else ends
 
     def followed(self, last: Round, log_states: Mapping[str, LogState], now_ms: int) -> bool:
-        """A round is over. Whether anything came of it that may make a plan.
+        """Apply the outcome of a round. Return whether it may make a plan possible.
 
         ``log_states``: of all inputs, by now.
         """
@@ -404,8 +416,8 @@ class Availability:
         return self.reached(last.name, last.offset_next) or last.is_whole or last.has_read
 
     def end_found(self, name: str, question_ms: int, end: int) -> None:
-        """The log of input ``name`` ends at the offset ``end``, as an answer to the question of
-        ``question_ms``. An earlier end counts until it is reached, if it still says enough.
+        """Record ``end`` as the end of the log of input ``name``, requested at ``question_ms``. An
+        earlier end stays in force until it is reached, if it is recent enough.
         """
         self._question_ms[name] = question_ms
         before_ms, _ = self._ends.get(name, (-1, 0))
@@ -413,7 +425,9 @@ class Availability:
             self._ends[name] = question_ms, end
 
     def reached(self, name: str, offset: int) -> bool:
-        """The log of input ``name`` was read to ``offset``. Is that the requested end?"""
+        """Record that the log of input ``name`` was read to ``offset``. Return whether that is the
+        requested end.
+        """
         question_ms, end = self._ends.get(name, (0, offset + 1))
         if offset < end:
             return False
@@ -421,16 +435,18 @@ class Availability:
         return True
 
     def read_to_end(self, name: str, question_ms: int) -> None:
-        """The log of input ``name`` was read up to an end requested at ``question_ms``."""
+        """Record that the log of input ``name`` was read up to an end requested at
+        ``question_ms``.
+        """
         self._ends.pop(name, None)
         self._read_to[name] = max(self._read_to[name], question_ms)
         if question_ms >= self._silent.get(name, -1):
             self._silent.pop(name, None)
 
     def unanswered(self, name: str, question_ms: int, now_ms: int) -> None:
-        """The cluster of input ``name`` has not answered the question of ``question_ms`` for the
-        end of its log. Elsewhere it is silent (AV7); without the own one nothing is judged. Who
-        slept meanwhile has not waited for the answer.
+        """Record that the cluster of input ``name`` has not answered the request of ``question_ms``
+        for the end of its log. Another owner's cluster is silent then (AV7); without the own one
+        nothing is judged. If this process was paused meanwhile, the missing answer proves nothing.
         """
         if name not in self.elsewhere:
             return
@@ -440,12 +456,13 @@ class Availability:
             self._silent[name] = question_ms
 
     def is_silent(self, name: str) -> bool:
-        """Whether input ``name`` is on a cluster that does not answer (AV7)."""
+        """Return whether input ``name`` is on a cluster that does not answer (AV7)."""
         return self._silent.get(name, -1) >= self.look_due_ms(name)
 
     def _asks_elsewhere(self, name: str, now_ms: int, *, wanted: bool) -> bool:
-        """Whether to ask the cluster of input ``name``, which is elsewhere, now for the end of its
-        log: not again at once while it is silent, or its log is being read up to an end.
+        """Return whether to request the end of the log of input ``name`` from another owner's
+        cluster now. Requests are spaced while the cluster is silent, or while the log is being read
+        up to an end.
         """
         silent, question_ms = self.is_silent(name), self._question_ms.get(name)
         waits = question_ms is not None and (silent or name in self._ends)
@@ -454,62 +471,66 @@ class Availability:
         return wanted or silent
 
     def left_unread(self, name: str, now_ms: int) -> None:
-        """There is no room for more of input ``name``: who cannot look is blind (AV4)."""
+        """Record that there is no room for more of input ``name``: this process is blind then
+        (AV4).
+        """
         self._left[name] = now_ms
 
     def look_due_ms(self, name: str) -> int:
-        """What the log of input ``name`` has is known when it was read to an end requested at this
-        time or later.
+        """Return the time of the earliest request for the log's end that shows the current state of
+        input ``name``.
         """
         return max(self.woke_ms, self._left[name] + 1)
 
     @property
     def sighted_ms(self) -> int:
-        """Who is not blind has known since then, at the earliest, what the inputs have."""
+        """Time since which a process that is not blind has known the state of all inputs, at the
+        earliest.
+        """
         return max(map(self.look_due_ms, self._read_to))
 
     def end_wanted(self, name: str) -> bool:
-        """Whether the log of input ``name`` was not read to an end yet that was requested since
-        this process woke, or began, or left it unread, nor is silent.
+        """Return whether the log of input ``name`` must still be read to an end requested since
+        this process woke, began, or left it unread. False while its cluster is silent.
         """
         return not self.is_silent(name) and self._read_to[name] < self.look_due_ms(name)
 
     def own_wanted(self) -> bool:
-        """Whether the own cluster gets a question of its own, and has not answered since this
-        process woke or began (AV7).
+        """Return whether the own cluster needs a request of its own, and has not answered one since
+        this process woke or began (AV7).
         """
         return OWN in self._read_to and self.end_wanted(OWN)
 
     def blind(self, now_ms: int) -> bool:
-        """Whether this process does not know what its inputs have by now (AV4): it has begun,
-        or woken, or had no room, and has not read all logs since.
+        """Return whether this process does not know the current state of its inputs (AV4): it has
+        begun, or woken, or had no room, and has not read all logs since.
         """
         looked = self._looked_ms is not None and now_ms - self._looked_ms <= STALL_MS
         return not looked or any(map(self.end_wanted, self._read_to))
 
     def over(self, bucket: int, wait_ms: int) -> bool:
-        """Whether ``bucket`` was waited for long enough (AV3)."""
+        """Return whether the wait for ``bucket`` has taken ``wait_ms`` (AV3)."""
         started = self._started(bucket)
         return started is not None and started + wait_ms <= self._known_to()
 
     def first_over(self, bucket: int) -> bool:
-        """Whether the long wait of ``bucket`` is over."""
+        """Return whether the long wait for ``bucket`` is over (AV3)."""
         return self.over(bucket, self.waits.first_ms)
 
     def overdue(self, bucket: int, now_ms: int) -> bool:
-        """Whether the time of the long wait of ``bucket`` has passed, whether anybody looked
-        since or not.
+        """Return whether the deadline of the long wait for ``bucket`` has passed, even if the
+        inputs were not read since.
         """
         started = self._started(bucket)
         return started is not None and started + self.waits.first_ms <= now_ms
 
     def moved(self, now_ms: int) -> None:
-        """The stable query went on."""
+        """Record that the stable query ran a batch."""
         self._moved_ms = now_ms
 
     def still(self) -> bool:
-        """Whether the stable query did not go on for a whole long wait (rule 14), AV3 and AV4
-        as for buckets.
+        """Return whether the stable query has not advanced for a whole long wait (rule 14), by the
+        same conditions as for buckets (AV3, AV4).
         """
         return self._moved_ms + self.waits.first_ms <= self._known_to()
 
@@ -523,8 +544,8 @@ class Availability:
         again: bool = False,
         extended: bool = False,
     ) -> bool:
-        """Whether a wait for ``bucket`` or a later one may be over, if input ``name`` were read to
-        its end now; of an OWN that gets no question of its own: never.
+        """Return whether reading the log of input ``name`` to its end now may show that a wait for
+        ``bucket`` or a later one is over. Always false for an OWN that needs no request of its own.
 
         Args:
             name: The input.
@@ -547,7 +568,7 @@ class Availability:
         return started is not None and self._decides(name, started + wait_ms, now_ms)
 
     def due_upto(self, stable_upto: int, tentative_upto: int, *, extended: bool = False) -> int:
-        """The last bucket that a branch may take, whatever its input has of it.
+        """Return the last bucket that a branch may process, even if its inputs lack it.
 
         Args:
             stable_upto: All inputs are complete up to here.
@@ -563,24 +584,27 @@ class Availability:
         )
 
     def forget(self, upto: int) -> None:
-        """Every query has read the buckets up to ``upto``."""
+        """Drop the timers of buckets up to ``upto``, which every query has read."""
         self._timers.forget(upto)
 
     def _started(self, bucket: int) -> int | None:
-        """When the timer of ``bucket`` started; None: it has not, or there is nothing of the
-        bucket (AV5).
+        """Return when the timer of ``bucket`` started; None if it has not, or if no input has
+        anything of the bucket (AV5).
         """
         return self._timers.started(bucket) if bucket <= self._seen else None
 
     def _known_to(self) -> int:
-        """All is known that the inputs had then, but of those that are silent (AV3, AV7)."""
+        """Return the time up to which the state of all inputs is known, except of silent ones (AV3,
+        AV7).
+        """
         return min(
             question_ms for name, question_ms in self._read_to.items() if not self.is_silent(name)
         )
 
     def _decides(self, name: str, due_ms: int, now_ms: int) -> bool:
-        """Whether a look at input ``name`` may show that a wait is over at ``due_ms``. The question
-        to a cluster elsewhere comes so early that its answer, or silence, is known at that time.
+        """Return whether a check of input ``name`` may show that a wait is over at ``due_ms``. A
+        request to another owner's cluster is sent early enough that its answer, or its timeout, is
+        known at that time.
         """
         if name not in self._read_to or self.is_silent(name):
             return False

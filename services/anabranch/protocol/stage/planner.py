@@ -1,5 +1,5 @@
-"""SUnion: which buckets does a stage's query take next, the same on all its inputs, and what does
-the query allow?
+"""Planner of a stage's batches (SUnion): chooses the buckets that the query processes next, the
+same on all its inputs, and derives from the query's plan how many a batch may hold.
 
 Theory of operation. A stage advances over all its inputs together, bucket by bucket. Between two
 batches the planner gets the position that the query stands at (it is in Spark's own log) and the
@@ -81,58 +81,58 @@ from anabranch.protocol.log.records import BoundaryKind, Part
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What is known of an engine's operators, joins, aggregates and expressions, by the names that
-    ``PlanFacts`` uses: an allow-list, each entry of which has a test on the real engine.
+    """Allow-list of an engine's operators, joins, aggregates and expressions, by the names that
+    ``PlanFacts`` uses. Each entry has a test on the real engine.
     """
 
     stateless: frozenset[str]
     """Operators that work row by row: a row's results depend on that row alone. Functions over
-    whole batches are here for ``stateful`` only.
+    whole batches are included only for ``stateful``.
     """
     whole_batch: frozenset[str]
-    """Stateless operators in which the user's function sees rows together whose cut depends on the
-    batch: not batch-safe.
+    """Stateless operators in which the user's function sees several rows together, grouped as the
+    batch was cut: not batch-safe.
     """
     stateful_safe: frozenset[str]
     """Stateful operators that are batch-safe under the conditions that ``judge`` checks."""
     first_row_kept: frozenset[str]
-    """Stateful operators that keep whichever row came first, for a time that starts with it."""
+    """Stateful operators that keep whichever row arrived first, for a time that starts with it."""
     safe_joins: frozenset[str]
     joins_across_empty_buckets: frozenset[str]
-    """Joins that give the same where empty buckets after their rows are in the same batch."""
+    """Joins whose results do not change if empty buckets after their rows are in the same batch."""
     order_free_aggregates: frozenset[str]
     """Aggregates whose result does not depend on the order of rows, given exact types."""
     tied_aggregates: frozenset[str]
-    """Aggregates that take one of several rows that are equally good."""
+    """Aggregates that choose one of several equally good rows."""
     generators: frozenset[str]
-    """Expressions that make rows out of one row, and of that row alone."""
+    """Expressions that make rows from one row, and from that row alone."""
     childless: frozenset[str]
-    """Expressions without children that bring nothing in that differs between replicas: columns,
+    """Expressions without children whose value does not differ between replicas: columns,
     constants, settings, functions of the user (which are trusted).
     """
     not_deterministic: frozenset[str]
-    """Expressions with children that give another result at every replica, though the engine does
-    not say so.
+    """Expressions with children whose value differs between replicas, though the engine does not
+    say so.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What the shell read from an analysed plan: names, as the engine has them. A class that is not
-    the engine's own has its whole name, with dots.
+    """Names that the shell read from an analysed plan, as the engine spells them. A class that is
+    not the engine's own has its full name, with dots.
     """
 
     operators: frozenset[str]
     expressions: frozenset[str]
     childless: frozenset[str] = frozenset()
-    """Those of the expressions that have no children. What neither a row says nor the function's
-    text comes into a plan by these, by expressions that say that they are not deterministic, and by
-    few others (``KnownNames.not_deterministic``).
+    """Expressions that have no children. Values that come neither from a row nor from the
+    function's text enter a plan through these, through expressions that declare themselves
+    non-deterministic, and through few others (``KnownNames.not_deterministic``).
     """
     generators: frozenset[str] = frozenset()
     not_deterministic: frozenset[str] = frozenset()
-    """Expressions, and functions of the user, that say so of themselves. Not aggregates: what
-    these depend on is known.
+    """Expressions, and functions of the user, that declare themselves non-deterministic. Without
+    aggregates: their dependencies are known.
     """
     aggregates: frozenset[str] = frozenset()
     inexact_sums: tuple[str, ...] = ()
@@ -149,31 +149,31 @@ class PlanFacts:
     deduplicated: tuple[str, ...] = ()
     """Columns of a dropDuplicates that is not over whole rows."""
     late_operators: tuple[tuple[str, int], ...] = ()
-    """(operator, ms) of each that gives its results by so much later than the watermark: it is
-    behind a join that keeps rows for as long.
+    """Operators behind a join that keeps rows, each with the delay of its results behind the
+    watermark, in ms: the join keeps rows for as long.
     """
     inputs_unused: tuple[str, ...] = ()
     stateful_processors: frozenset[str] = frozenset()
     """Classes of transformWithState processors."""
     batch_safe_processors: frozenset[str] = frozenset()
-    """Those of them that say that they sort rows and fire due timers between them
-    (``anabranch.stateful``).
+    """Those of ``stateful_processors`` that declare that they sort rows and fire due timers between
+    them (``anabranch.stateful``).
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTraits:
-    """What follows: for the planner, and for a person (``anabranch check``)."""
+    """Properties of a plan, for the planner and for people (``anabranch check``)."""
 
     is_stateful: bool
     is_batch_safe: bool
     reasons: tuple[str, ...] = ()
-    """Why the plan is not batch-safe."""
+    """Reasons why the plan is not batch-safe."""
     errors: tuple[str, ...] = ()
-    """Why the plan cannot be run at all."""
+    """Reasons why the plan cannot be run at all."""
     has_timers: bool = False
-    """It is not batch-safe, and it is stateful, and an empty bucket needs a batch of its own,
-    too.
+    """Whether empty buckets need batches of their own too: the plan is stateful, not batch-safe,
+    and its results depend on time that passes without rows.
     """
     compares_rows: bool = False
     """Whether a batch compares its rows with one another, as joins do: its duration grows with the
@@ -182,7 +182,7 @@ class PlanTraits:
 
     @property
     def batch(self) -> str:
-        """What one batch takes, for people."""
+        """Description for people of the buckets that one batch holds."""
         if self.is_batch_safe:
             return "several buckets per batch"
         return (
@@ -193,7 +193,7 @@ class PlanTraits:
 
 
 def judge(facts: PlanFacts, known: KnownNames) -> PlanTraits:
-    """Decide what a plan allows, of an engine of which so much is known."""
+    """Return the properties of a plan that follow from the names that are known of the engine."""
     stateful = facts.operators - known.stateless
     reasons = _order_shows(facts, known)
     errors = _cannot_run(facts, known)
@@ -318,8 +318,8 @@ def _cannot_run(facts: PlanFacts, known: KnownNames) -> list[str]:
 
 
 BATCH_BUCKETS_MAX: Final = 4_096
-"""Non-empty buckets that one batch of a stage takes: bounds the plan that Spark writes to its
-log.
+"""Maximum number of non-empty buckets in one batch of a stage: bounds the plan that Spark writes to
+its log.
 """
 
 TakenBucket = tuple[int, str, tuple[Part, ...]]
@@ -327,21 +327,23 @@ TakenBucket = tuple[int, str, tuple[Part, ...]]
 
 @dataclass(frozen=True, slots=True)
 class QueryPosition:
-    """Where a query stands after a batch. It is part of the offset of every input in Spark's
-    log.
-    """
+    """Position of a query after a batch. It is part of the offset of every input in Spark's log."""
 
     sequence: int = 0
-    """Number of plans run: makes the offset differ after a plan that moves nothing, too."""
+    """Number of plans run: makes the offset differ even after a plan without buckets."""
     bucket: int = 0
-    """Every input has been read, and the output closed, up to this bucket."""
+    """Last bucket that every input has been read to, and the output closed."""
     has_rows: bool = False
-    """A bucket with data has been read: from here on time may fire timers (PN3)."""
+    """Whether a bucket with data has been read: from then on the passing of time may fire timers
+    (PN3).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One batch: every input's non-empty buckets in (position before, ``after.bucket``]."""
+    """Buckets of one batch: every input's non-empty buckets after the position ``before`` and up to
+    ``after.bucket``.
+    """
 
     before: QueryPosition
     after: QueryPosition
@@ -349,9 +351,7 @@ class Plan:
     rows: int
     kind: BoundaryKind = BoundaryKind.STABLE
     missing: tuple[str, ...] = ()
-    """Streams without which the buckets that this plan takes are read; sorted, at most
-    MISSING_STREAMS_MAX.
-    """
+    """Streams that are missing in the buckets of this plan; sorted, at most MISSING_STREAMS_MAX."""
 
 
 def next_plan(
@@ -364,7 +364,7 @@ def next_plan(
     warm_up: bool = False,
     last: int | None = None,
 ) -> Plan | None:
-    """The next batch, or None when there is nothing to do.
+    """Return the next batch, or None if there is nothing to do.
 
     Args:
         position: Where the query stands.
@@ -399,7 +399,7 @@ def next_plan(
 
 
 def _check_whole(position: QueryPosition, log_states: Mapping[str, LogState]) -> None:
-    """PN5."""
+    """Raise if an input lacks rows that only unnamed former shards have (PN5)."""
     for name, log_state in log_states.items():
         if position.bucket < log_state.whole_after:
             raise ConfigurationError(
@@ -410,12 +410,12 @@ def _check_whole(position: QueryPosition, log_states: Mapping[str, LogState]) ->
 
 
 class EmptyBatches:
-    """The plans of a query that only warms Java up: the first batches of a process cost
-    seconds, whatever they read.
+    """Plans of a query that only warms up Java: the first batches of a process take seconds,
+    whatever they read.
     """
 
     def __init__(self, inputs: Iterable[str], traits: PlanTraits, count: int) -> None:
-        """``inputs``: names of the streams. ``count``: of batches."""
+        """Plan ``count`` empty batches over the streams ``inputs``."""
         self._log_states = {name: LogState(()) for name in inputs}
         self._traits = traits
         self._count = count
@@ -423,15 +423,17 @@ class EmptyBatches:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all have run."""
+        """Whether all planned batches have run."""
         return self._run >= self._count
 
     def again(self) -> None:
-        """One more is to run, so that what is idle for long stays warm."""
+        """Add one batch, so that a process that is idle for long stays warm."""
         self._count += 1
 
     def plan(self, position: QueryPosition) -> Plan | None:
-        """What the query that stands at ``position`` runs next; None: nothing any more."""
+        """Return the next empty batch of the query at ``position``; None if all have been
+        planned.
+        """
         return (
             None
             if position.sequence >= self._count
@@ -439,13 +441,13 @@ class EmptyBatches:
         )
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
-        """A batch has run."""
+        """Record that a batch has run."""
         del parts, closed
         self._run += 1
 
 
 def begun_after(bucket: int, log_states: Mapping[str, LogState]) -> Plan:
-    """The first plan of a query that leaves out the buckets up to ``bucket``: empty, and
+    """Return the first plan of a query that leaves out the buckets up to ``bucket``: empty, it
     closes them (``protocol.stage.recovery``).
     """
     before = QueryPosition()
@@ -463,7 +465,7 @@ def next_tentative_plan(
     rows_max: int = BATCH_ROWS_MAX,
     buckets_max: int = BATCH_BUCKETS_MAX,
 ) -> Plan | None:
-    """The next batch of a branch, or None when there is nothing to do.
+    """Return the next batch of a branch, or None if there is nothing to do.
 
     Args:
         position: Where the branch stands.
@@ -501,8 +503,8 @@ def next_tentative_plan(
 def _best(
     log_state: LogState, replica: str | None, first: int, last: int, count_max: int
 ) -> list[TakenBucket]:
-    """The first ``count_max`` buckets in ``first..last`` of which there is something, each
-    from the best there is of it (PT6).
+    """Return the first ``count_max`` buckets in ``first..last`` that have rows, each in the best
+    available version (PT6).
     """
     taken = (
         log_state.stable(first, min(last, log_state.upto), count_max)
@@ -529,7 +531,7 @@ def _best(
 def _uncovered(
     log_state: LogState, replica: str | None, first: int, last: int
 ) -> Iterator[tuple[int, int]]:
-    """The ranges of ``first..last`` that the replica's branches did not close."""
+    """Yield the ranges of ``first..last`` that the replica's branches did not close."""
     for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
         if covered.first > first:
             yield first, covered.first - 1
@@ -541,8 +543,8 @@ def _uncovered(
 def _missing(
     name: str, log_state: LogState, replica: str | None, first: int, last: int
 ) -> set[str]:
-    """What ``first..last`` of this input is without: what its tentative buckets say, or the
-    input itself (PT7).
+    """Return the streams that are missing in ``first..last`` of this input: those that its
+    tentative buckets name, or the input itself (PT7).
     """
     first = max(first, log_state.upto + 1)
     found = {name} if any(_uncovered(log_state, replica, first, last)) else set()
@@ -559,8 +561,8 @@ def _plan(
     rows_max: int,
     buckets_max: int,
 ) -> Plan:
-    """The plan over ``taken``, the first buckets up to ``last``, as far as the limits allow
-    (PN3, PN4).
+    """Return the plan over ``taken``, the first buckets up to ``last``, cut to the limits (PN3,
+    PN4).
     """
     end, has_rows = _end(position, taken, last, traits, rows_max, buckets_max)
     inputs = tuple(
@@ -579,8 +581,8 @@ def _end(
     rows_max: int,
     buckets_max: int,
 ) -> tuple[int, bool]:
-    """(the last bucket of the plan, whether data has been read by then). Each input's buckets
-    may be cut after ``buckets_max + 1``.
+    """Return the plan's last bucket, and whether data has been read by then. Each input's buckets
+    in ``taken`` may be cut after ``buckets_max + 1``.
     """
     weights: dict[int, int] = {}
     for buckets in taken.values():
@@ -608,8 +610,8 @@ def _end(
 
 
 def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
-    """PN1, checked before anything is appended: all inputs of a batch stand at the same position,
-    which is returned.
+    """Return the position at which all inputs of a batch stand (PN1). Called before anything is
+    appended.
 
     Raises:
         LocalProtocolError: they do not.
@@ -622,7 +624,8 @@ def check_joint(positions: Mapping[str, QueryPosition]) -> QueryPosition:
 
 
 def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
-    """A result belongs into a bucket that is still open: what is closed never changes (rules 4, 5).
+    """Raise unless a result belongs to a bucket that is still open: closed buckets never change
+    (rules 4, 5).
 
     Args:
         function: Name of the stage's function, for the message.
@@ -644,7 +647,8 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
 
 
 def check_watermark(after: QueryPosition, watermark_ms: int, width_ms: int) -> None:
-    """A batch must run under its own boundary, else its results are not those of its buckets.
+    """Raise unless a batch ran under its own boundary: otherwise its results do not belong to its
+    buckets.
 
     Raises:
         LocalProtocolError: it does not; nothing may be closed.
