@@ -48,7 +48,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed(
         re.compile(
             r'(?:"event": "spark"|"exit_code": 1).*Unavailable: [^"]*is not in the log after \d+'
-            r" tries",
+            r" attempts",
             re.DOTALL,
         ),
         "the broker was away for so long that a service gave up waiting to see its own record; it"

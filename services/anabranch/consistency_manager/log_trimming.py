@@ -235,9 +235,9 @@ class LogTrimming:
 
 def _obstacle(log_snapshots: LogSnapshots) -> str:
     """Return the reason why a log gets no snapshots; empty: it gets them."""
-    if log_snapshots.stranger:
+    if log_snapshots.unknown_writer:
         return (
-            f"a process writes to the log as {log_snapshots.stranger!r}, which is no replica of"
-            " this pipeline file: give all processes the same file, then restart the manager"
+            f"a process writes to the log as {log_snapshots.unknown_writer!r}, which is no replica"
+            " of this pipeline file: give all processes the same file, then restart the manager"
         )
     return log_snapshots.rejected

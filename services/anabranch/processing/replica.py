@@ -12,8 +12,8 @@ holds it only for moments and never waits for a disk or a broker meanwhile.
 ``log_lock`` guards this replica's boundary log. Its holder waits for the broker, and must: only one
 record is in flight at a time (OW2), and a second reader would consume the acknowledgement that the
 writer waits for. So it is held for the records of one batch, or for one read to the log's end. That
-ends: the writer fails after SENDINGS_MAX sends, and the process ends with it. Only threads that
-write to the log, or need to know what it holds, wait for this lock: the queries' threads, which
+ends: the writer fails after SEND_ATTEMPTS_MAX attempts, and the process ends with it. Only threads
+that write to the log, or need to know its contents, wait for this lock: the queries' threads, which
 have nothing else to do then, a thread that recomputes blocks, and the replica's own thread after a
 query failed. No heartbeat, follower or timer does.
 

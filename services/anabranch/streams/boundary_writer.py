@@ -20,7 +20,7 @@ from anabranch.protocol.log.records import (
     LogEntry,
     Recomputed,
 )
-from anabranch.protocol.log.writer import OwnEntry, OwnRecords, Sendings
+from anabranch.protocol.log.writer import OwnEntry, OwnRecords, SendRetries
 from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
 
 _FLUSH_TRIES: Final = 10
@@ -263,7 +263,7 @@ class BoundaryWriter:
 
     def _wait(self, entry: OwnEntry, settled: Callable[[], bool], *, is_acknowledged: bool) -> None:
         """Read the log until ``entry``, which was sent, is ``settled``; send it again when due."""
-        sendings = Sendings(self._at.topic, entry)
+        sendings = SendRetries(self._at.topic, entry)
         sendings.sent(self._clock.monotonic_ms(), is_acknowledged=is_acknowledged)
         while not settled():
             self._reader.poll(50)

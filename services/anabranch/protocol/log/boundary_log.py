@@ -1,17 +1,18 @@
-"""The state of a boundary log: what is every bucket of a stream made of, and by whom.
+"""State of a boundary log: the parts and the writer of every bucket of a stream.
 
 Theory of operation. All writers of a stream append to one single-partition topic, so every reader
-reads the same sequence and comes to the same answer. The log state keeps, per writer, its epoch,
-its accepted chain of records and the buckets that these close (``protocol.log.writer_state``). The
-stream's stable bucket n is the one of the writer that closed it first, whole.
+reads the same sequence and derives the same state. The log state keeps, per writer, its epoch, its
+accepted chain of records and the buckets that these close (``protocol.log.writer_state``). The
+stream's stable bucket n is that of the writer that closed it first, as a whole.
 
-Beside it the log state keeps, per writer, what its branches wrote of buckets that are not stable
-yet (``protocol.log.tentative``), and whether one of them runs: so a failure begins and ends at a
-place in the log, the same for all readers.
+In addition the log state keeps, per writer, the buckets that its branches closed and that are not
+stable yet (``protocol.log.tentative``), and whether a branch is running: so a failure begins and
+ends at a place in the log that is the same for all readers.
 
 Buckets are numbered from the beginning of time, so almost all are empty: only buckets with parts
-are stored, everything else is ranges. Whatever a record says, applying it raises nothing and costs
-what it changes; a record that does not count has a reason, which the reader counts (``Outcome``).
+are stored, everything else is ranges. Applying a record never raises, whatever the record says, and
+costs what it changes. A record that does not count yields a reason, which the reader counts
+(``Outcome``).
 
 Invariants:
     BL1 records of a writer count only while they carry the epoch of its newest ``EpochStarted``
@@ -20,44 +21,46 @@ Invariants:
         tentative.
     BL3 an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts
         of what was cut off are dropped (rule 4).
-    BL4 what a writer has closed stays as it is; later parts for it are ignored (rules 4, 5).
-    BL5 stable bucket n is taken from one writer: the first in the log that closed it. What is in it
-        never changes (rule 5).
-    BL6 a base record makes buckets up to ``base`` not this writer's, and resets its pending parts
-        (rule 6).
+    BL4 a bucket that a writer has closed never changes; later parts for it are ignored (rules 4,
+        5).
+    BL5 stable bucket n is taken from one writer: the first in the log that closed it. Its contents
+        never change (rule 5).
+    BL6 a base record excludes buckets up to ``base`` from this writer's own, and resets its pending
+        parts (rule 6).
     BL7 ``upto`` never goes back, and every bucket up to it is stable.
-    BL8 reading from a ``LogSnapshot`` on gives the same as reading from the beginning, but for
-        buckets that the log snapshot has forgotten.
+    BL8 reading from a ``LogSnapshot`` on gives the same state as reading from the beginning, except
+        for buckets that the log snapshot has forgotten.
     BL9 a tentative record changes nothing that is stable: neither ``upto``, nor the chain, nor what
         is pending on it (rules 11, 16).
     BL10 stable beats tentative: a bucket up to ``upto`` has no tentative version (rule 16).
     BL11 a tentative bucket of a writer is that of the newest of its branches that closed it; an
-        older branch counts no more (rule 16).
+        older branch no longer counts (rule 16).
     BL12 ``past_upto`` and a writer's ``tentative_upto`` never go back (rule 13).
     BL13 memory is bounded by ``limits`` for what is not stable, and by ``forget`` for what is: at
-        most PENDING_PARTS_MAX open parts of a writer, and those of one record more, since a record
-        that rewinds takes at least one other's place. Whether a record counts never depends on what
-        was forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never
-        their parts: a record that is not remembered cannot be cut off any more.
+        most PENDING_PARTS_MAX open parts of a writer, plus those of one record, since a record that
+        rewinds replaces at least one other. Whether a record counts never depends on what was
+        forgotten, so all readers agree. Only records are forgotten (CHAIN_RECORDS_MAX), never their
+        parts: a record that is not remembered can no longer be cut off.
     BL14 a stable bucket is read from other parts only where a ``Recomputed`` of a writer's newest
         epoch names as many rows of the same digest.
     BL15 a stream's version never goes back. A version counts from the first record of one of its
-        writers that has closed all that is stable; from there on writers of lower versions begin no
+        writers that has closed all stable buckets; from there on writers of lower versions begin no
         epoch, and none of their records counts. So an upgrade counts from a bucket that the log
-        names, the same for all readers, and the version before goes on until then.
-    BL16 all buckets of a stream have the width that its first epoch says, and are made from the
-        share of its inputs that this epoch says. Whoever has others begins no epoch, so it fences
-        nobody.
-    BL17 a bucket may be read from another writer than the log names only where that one's own
+        names, the same for all readers, and the previous version continues until then.
+    BL16 all buckets of a stream have the width that its first epoch states, and are made from the
+        share of its inputs that this epoch states. A process with another width or share begins no
+        epoch, so it fences no writer.
+    BL17 a bucket may be read from another writer than the log names only if that writer's own
         version has as many rows of the same digest.
-    BL18 a branch runs from its first record to its end, the writer's next epoch, or when the
-        writer's version counts no more.
-    BL19 a branch is corrected once a writer that has no branch has closed all that it has shown.
-    BL20 a stream with an accepted record that names heirs has ended: no other record of it counts.
-        All its buckets are closed, with the parts that were named before; that it has none of later
-        ones is no sign (rule 13).
+    BL18 a branch runs from its first record until its end, the writer's next epoch, or the moment
+        when the writer's version no longer counts.
+    BL19 a branch is corrected once a writer that has no branch has closed all buckets that the
+        branch had closed.
+    BL20 a stream with an accepted record that names successors has ended: no other record of it
+        counts. All its buckets are closed, with the parts that were named before; that later
+        buckets are closed does not show that the stream has passed them (rule 13).
 
-Reading parts whose blocks are garbage is the reader's business (rule 7, ``streams.block_reader``).
+Damaged blocks are detected by the reader of the parts (rule 7, ``streams.block_reader``).
 """
 
 from __future__ import annotations
@@ -90,34 +93,36 @@ from anabranch.protocol.log.writer_state import WriterState
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the log state did with one record: ``reason`` is a short code, counted by the reader."""
+    """Result of applying one record to the log state. ``reason`` is a short code that readers
+    count.
+    """
 
     accepted: bool
     reason: str
-    """Accepted: epoch, accepted (a stable record), tentative, branch_ended, recomputed, adopted (a
-    log snapshot: the log state is what it says now). Not: ``log_snapshot``, unknown_writer, fenced,
-    known, off_chain, older_branch, ended_branch, no_base, malformed, superseded (BL15), other_width
-    and other_share (BL16), ended (BL20), pending (more parts that are not stable than
-    PENDING_PARTS_MAX).
+    """Codes of accepted entries: epoch, accepted (a stable record), tentative, branch_ended,
+    recomputed, adopted (a log snapshot replaced the log state). Codes of ignored ones:
+    ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, ended_branch, no_base,
+    malformed, superseded (BL15), other_width and other_share (BL16), ended (BL20), pending (more
+    than PENDING_PARTS_MAX parts would be open).
     """
     replica: str
 
 
 @dataclass(frozen=True, slots=True)
 class TentativeBucket:
-    """What one writer's branch made of a bucket that is not stable."""
+    """One writer's tentative version of a bucket that is not stable."""
 
     bucket: int
     replica: str
     branch: BranchNumber
     parts: tuple[Part, ...]
-    """None: it is empty."""
+    """Parts of the bucket; empty if it has no rows."""
     missing: tuple[str, ...]
-    """Streams without which it was made."""
+    """Streams that were missing when the bucket was computed."""
 
 
 def contents(parts: Iterable[Part]) -> tuple[int, int]:
-    """(rows, digest) of the rows of ``parts`` together."""
+    """Return (rows, digest) of all rows of ``parts`` together."""
     rows, digest = 0, 0
     for part in parts:
         rows, digest = rows + part.rows, (digest + part.digest) % 2**64
@@ -136,30 +141,33 @@ class LogState:
         self._past = 0
         self._version = self._version_after = 0
         self.given_up = GivenUpBuckets()
-        """Never forgotten: results of any age are named by it."""
+        """Buckets that lack given-up input. Never forgotten: results of any age are marked by it.
+        """
         self.bucket_ms, self.share = 0, ""
-        """Width of the stream's buckets; 0: no writer has stated it (BL16)."""
+        """Width of the stream's buckets, in ms; 0 until a writer has stated it (BL16). ``share`` is
+        the share of the inputs that the stream is made from.
+        """
         self.stable_parts = 0
-        """Parts of stable buckets that are not forgotten."""
+        """Number of parts of stable buckets that are not forgotten."""
         self._end: BoundaryRecord | None = None
         self.heirs_known = 0
         """The reader follows so many heirs of the stream, and may go on only with them."""
         self.rest_upto = 0
-        """Rows of buckets up to this one may be in other streams of the source
-        (``EpochStarted``).
+        """Last bucket of which some rows may be in other streams of the source (``EpochStarted``).
         """
         self.lacks_rest = False
         """The reader follows none of these."""
 
     @property
     def writers(self) -> tuple[str, ...]:
-        """Who writes the stream."""
+        """Names of the replicas that write the stream."""
         return tuple(self._writers)
 
     @property
     def upto(self) -> int:
-        """Every bucket up to this one is stable; 0 at the beginning. Of a stream with heirs that
-        the reader does not follow: what it had closed before its end (BL20).
+        """Last bucket up to which every bucket is stable; 0 at the beginning. If the stream has
+        ended and the reader does not follow its successors: the last bucket closed before the end
+        (BL20).
         """
         if self._end is not None and self.heirs_known != self._end.heirs:
             return self._end.past
@@ -167,7 +175,7 @@ class LogState:
 
     @property
     def closed_upto(self) -> int:
-        """``upto`` as people want to know it: of a stream that has ended, up to where it came."""
+        """``upto`` for display: of an ended stream, the last bucket closed before its end."""
         return self._upto if self._end is None else self._end.past
 
     @property
@@ -177,8 +185,8 @@ class LogState:
 
     @property
     def whole_after(self) -> int:
-        """Of the buckets up to this one the reader may lack rows, which are in streams of the
-        source that it does not follow.
+        """Last bucket of which the reader may miss rows, because they are in streams of the source
+        that it does not follow.
         """
         return self.rest_upto if self.lacks_rest else 0
 
@@ -189,15 +197,15 @@ class LogState:
 
     @property
     def past_upto(self) -> int:
-        """Rule 13: by a boundary, stable or tentative, or by what a source says, the stream
-        is known to have got beyond this bucket.
+        """Last bucket that the stream is known to have passed (rule 13), by a stable or tentative
+        boundary, or by a source's statement.
         """
         return self._past
 
     @property
     def seen_upto(self) -> int:
-        """The last bucket that the stream has got beyond; or the next one, where a writer has
-        named a part of it. Parts further ahead say nothing.
+        """Last bucket that the stream has passed, or the next one if a writer has named a part of
+        it. Parts further ahead prove nothing.
         """
         following = self._past + 1
         return (
@@ -214,35 +222,37 @@ class LogState:
         return self._forgotten
 
     def epoch(self, replica: str) -> int | None:
-        """Offset of the writer's newest ``EpochStarted``; None: it never began."""
+        """Return the offset of the writer's newest ``EpochStarted``; None if it never began."""
         epoch = self._writers[replica].epoch
         return None if epoch < 0 else epoch
 
     def node(self, replica: str) -> str:
-        """On which the writer's newest epoch began; empty: on none, or it never began."""
+        """Return the node of the writer's newest epoch; empty if it names none, or never began."""
         return self._writers[replica].node
 
     def closed(self, replica: str) -> int:
-        """The last bucket that this writer has closed, or that its base says is not its own."""
+        """Return the last bucket that this writer has closed, or that its base excludes from its
+        own.
+        """
         return self._writers[replica].closed
 
     def fingerprint(self, replica: str) -> str:
-        """Of the plan of the writer's newest epoch; empty before the first."""
+        """Return the plan fingerprint of the writer's newest epoch; empty before the first."""
         return self._writers[replica].fingerprint
 
     @property
     def version(self) -> tuple[int, int]:
-        """(the version that counts, the last bucket before those for which it alone does);
-        (0, 0): none has caught up yet (BL15).
+        """(version that counts, last bucket before those for which only it counts); (0, 0) until a
+        version has caught up (BL15).
         """
         return self._version, self._version_after
 
     def version_of(self, replica: str) -> int:
-        """Of the stage, as the writer's newest epoch says."""
+        """Return the stage version that the writer's newest epoch states."""
         return self._writers[replica].version
 
     def origin(self, replica: str) -> Origin:
-        """Where what the writer has closed comes from."""
+        """Return the provenance of the buckets that the writer has closed."""
         return self._writers[replica].origin
 
     def schema(self) -> str:
@@ -258,37 +268,37 @@ class LogState:
         return min(stated)[-1] if stated else ""
 
     def last(self, replica: str) -> BoundaryRecord | None:
-        """The tip of the writer's accepted chain."""
+        """Return the last record of the writer's accepted chain; None if the chain is empty."""
         return self._writers[replica].last
 
     def tip(self, replica: str) -> BatchId | None:
-        """Id of the tip of the writer's accepted chain."""
+        """Return the id of the last record of the writer's accepted chain; None if it is empty."""
         path = self._writers[replica].path
         return path[-1] if path else None
 
     def accepted(self, replica: str, ident: BatchId) -> bool:
-        """Whether the record of this id is on the writer's accepted chain, or is the last one
-        of its newest branch.
+        """Return whether the record ``ident`` is on the writer's accepted chain, or is the last
+        record of its newest branch.
         """
         writer = self._writers[replica]
         return ident == writer.branches.tip or ident in writer.path
 
     def chain(self, replica: str) -> frozenset[BatchId]:
-        """The records of the writer's accepted chain, as far as it is remembered: those that
-        another one may continue (rule 4).
+        """Return the ids on the writer's accepted chain, as far as they are remembered: the records
+        that another one may continue (rule 4).
         """
         return frozenset(self._writers[replica].path)
 
     def pending(self, replica: str) -> tuple[Part, ...]:
-        """Named parts of buckets that the writer has not closed, by bucket."""
+        """Return the named parts of buckets that the writer has not closed, ordered by bucket."""
         return tuple([part for _, part in self._writers[replica].pending.items()])
 
     def pending_count(self, replica: str) -> int:
-        """How many parts ``pending`` has."""
+        """Return the number of parts in ``pending``."""
         return len(self._writers[replica].pending)
 
     def apply(self, offset: int, entry: LogEntry) -> Outcome:
-        """Take the next record of the log.
+        """Apply the next record of the log.
 
         Args:
             offset: Its offset, which is the epoch that an ``EpochStarted`` begins.
@@ -304,7 +314,7 @@ class LogState:
         if entry.epoch != writer.epoch:
             return Outcome(accepted=False, reason="fenced", replica=entry.replica)
         if isinstance(entry, Recomputed):
-            self._read_instead(entry)
+            self._replace_recomputed(entry)
             return Outcome(accepted=True, reason="recomputed", replica=entry.replica)
         if isinstance(entry, BranchEnded):
             reason = writer.branches.end(entry)
@@ -344,16 +354,18 @@ class LogState:
         return "tentative" if is_tentative else "accepted"
 
     def _begin(self, offset: int, writer: WriterState, entry: EpochStarted) -> Outcome:
-        """BL1, BL15, BL16."""
+        """Begin the writer's epoch at ``offset``, unless its width, share or version excludes it
+        (BL1, BL15, BL16).
+        """
         if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
             return Outcome(accepted=False, reason="other_width", replica=entry.replica)
         if self.bucket_ms and entry.share != self.share:
             return Outcome(accepted=False, reason="other_share", replica=entry.replica)
         if entry.version < self._version:
             return Outcome(accepted=False, reason="superseded", replica=entry.replica)
-        if (
-            entry.version != writer.version and writer.closed > self._upto
-        ):  # what another version closed behind a hole is not this one's
+        if entry.version != writer.version and writer.closed > self._upto:
+            # Buckets that the writer closed beyond a gap are of its previous version: as its own
+            # they would later become stable as results of this one.
             writer.base = writer.closed
         if not self.bucket_ms:
             self.bucket_ms, self.share = entry.bucket_ms, entry.share
@@ -362,7 +374,9 @@ class LogState:
         return Outcome(accepted=True, reason="epoch", replica=entry.replica)
 
     def _take(self, writer: WriterState, record: BoundaryRecord) -> None:
-        """Rules 4 and 5: ``record`` is the writer's new tip."""
+        """Make ``record`` the tip of the writer's chain and advance the stable buckets (rules 4,
+        5).
+        """
         self.given_up.add(record.given_up)
         self._end = record if record.heirs else None
         if not writer.take(record, self._forgotten):
@@ -372,7 +386,9 @@ class LogState:
         self._advance(record.replica)
 
     def _advance(self, replica: str) -> None:
-        """Rule 5, over ranges: give (upto, closed] to writers, the one that just closed first."""
+        """Assign the buckets in (upto, closed] to writers, first to ``replica``, which has just
+        closed some (rule 5). Works on ranges, not on single buckets.
+        """
         order = [replica, *(r for r in self._writers if r != replica)]
         before, moved = self._upto, True
         while moved:
@@ -391,8 +407,10 @@ class LogState:
             for writer in self._writers.values():
                 writer.branches.prune(self._upto)
 
-    def _read_instead(self, entry: Recomputed) -> None:
-        """BL14: from now on its parts are those of the stable buckets that they hold whole."""
+    def _replace_recomputed(self, entry: Recomputed) -> None:
+        """Replace the parts of each stable bucket that ``entry`` repeats with equal contents
+        (BL14).
+        """
         by_bucket: dict[int, list[Part]] = {}
         for part in entry.parts:
             by_bucket.setdefault(part.bucket, []).append(part)
@@ -404,16 +422,16 @@ class LogState:
                 self._recomputed[bucket] = None
 
     def recomputed_after(self, bucket: int) -> bool:
-        """Whether a bucket after this one, not forgotten, is read from other parts than at
-        first: a plan made before may name blocks that are gone.
+        """Return whether a remembered bucket after this one has replaced parts. A plan made before
+        the replacement may name blocks that are gone.
         """
         return self._recomputed.highest > bucket
 
     def stable(
         self, first: int, last: int, count_max: int | None = None
     ) -> list[tuple[int, str, tuple[Part, ...]]]:
-        """The non-empty stable buckets in ``first..last``, ascending: (bucket, the writer to read
-        it from, its parts).
+        """Return the non-empty stable buckets in ``first..last``, ascending, as (bucket, writer to
+        read it from, its parts).
 
         ``count_max``: only the first so many of them.
 
@@ -429,8 +447,8 @@ class LogState:
         return [(b, *self._stable[b]) for b in self._stable.between(first, last, count_max)]
 
     def replica_bucket(self, replica: str, bucket: int) -> tuple[Part, ...] | None:
-        """The writer's own parts of the closed ``bucket``; None while it has not closed it,
-        where it is not its own, or when forgotten.
+        """Return the writer's own parts of the closed ``bucket``; None if it has not closed it, if
+        the bucket is not its own, or if it is forgotten.
         """
         writer = self._writers[replica]
         if bucket <= max(writer.base, self._forgotten) or bucket > writer.closed:
@@ -438,8 +456,8 @@ class LogState:
         return writer.closed_parts.get(bucket) or ()
 
     def replica_filled(self, replica: str, first: int, last: int) -> list[int]:
-        """The buckets in ``first..last`` that the writer closed, that are its own and not empty,
-        ascending; less those that are forgotten.
+        """Return the remembered, non-empty buckets in ``first..last`` that the writer closed
+        itself, ascending.
         """
         writer = self._writers[replica]
         return writer.closed_parts.between(max(first, writer.base + 1), last)
@@ -447,54 +465,60 @@ class LogState:
     def alike(
         self, bucket: int, writer: str, parts: tuple[Part, ...]
     ) -> list[tuple[str, tuple[Part, ...]]]:
-        """The other writers that made the same of ``bucket`` as ``writer`` did with ``parts``,
-        each with its own (BL17).
+        """Return the other writers whose version of ``bucket`` equals ``parts``, the version of
+        ``writer``, each with its own parts (BL17).
         """
         versions = ((r, self.replica_bucket(r, bucket)) for r in self._writers if r != writer)
         return [(r, own) for r, own in versions if own and contents(own) == contents(parts)]
 
     def past(self, bucket: int) -> bool:
-        """Rule 13: is there a sign that the stream has got beyond ``bucket``?"""
+        """Return whether the stream is known to have passed ``bucket`` (rule 13)."""
         return self._past >= bucket
 
-    # -- what is not stable
+    # -- buckets that are not stable
     # ----------------------------------------------------------------------------------------------
 
     def branch(self, replica: str) -> BranchNumber | None:
-        """Number of the newest branch of the writer; None: it never had one."""
+        """Return the number of the writer's newest branch; None if it never had one."""
         return self._writers[replica].branches.number
 
     def has_branch(self, replica: str) -> bool:
-        """Whether a branch of the writer runs (BL18)."""
+        """Return whether a branch of the writer is running (BL18)."""
         writer = self._writers[replica]
         return writer.branches.runs(writer.epoch) and writer.version >= self._version
 
     def awaits_correction(self, replica: str) -> bool:
-        """Whether a branch of the writer runs, and nobody without one has made what it showed."""
+        """Return whether a branch of the writer is running whose buckets no writer without a branch
+        has closed (BL19).
+        """
         return self.has_branch(replica) and not self._writers[replica].branches.is_corrected()
 
     def ended_branch(self, replica: str) -> BranchNumber | None:
-        """The newest branch of the writer that has ended by the log; None: none has."""
+        """Return the writer's newest branch that the log shows as ended; None if it shows none."""
         return self._writers[replica].branches.ended
 
     def first_tentative_upto(self, replica: str) -> int:
-        """What the writer's newest branch closed with its first record; 0: it never had one."""
+        """Return the last bucket that the first record of the writer's newest branch closed; 0 if
+        it never had one.
+        """
         return self._writers[replica].branches.first_upto
 
     def tentative_offers(self, after: int = 0) -> dict[str, int]:
-        """Up to where which writers have tentative buckets, beyond stable ones and ``after``."""
+        """Return, per writer, its last tentative bucket, for writers that have some beyond the
+        stable ones and ``after``.
+        """
         uptos = {name: self.tentative_upto(name) for name in self._writers}
         return {name: upto for name, upto in uptos.items() if upto > max(self._upto, after)}
 
     def tentative_upto(self, replica: str) -> int:
-        """The highest bucket that any branch of this writer has closed, stable by now or not;
-        0: none.
+        """Return the highest bucket that any branch of this writer has closed, even if it is stable
+        by now; 0 if none has.
         """
         return self._writers[replica].branches.upto
 
     def tentative(self, replica: str, bucket: int) -> TentativeBucket | None:
-        """The bucket as the writer's branches made it; None: they did not close it, or it is
-        stable (BL10).
+        """Return the tentative bucket of the writer's branches; None if they did not close it, or
+        it is stable (BL10).
         """
         found = self._writers[replica].branches.bucket(bucket)
         if found is None:
@@ -507,20 +531,20 @@ class LogState:
     def tentative_filled(
         self, replica: str, first: int, last: int, count_max: int | None = None
     ) -> list[int]:
-        """The buckets in ``first..last`` that the writer's branches closed and that are not
-        empty; the first ``count_max`` of them.
+        """Return the non-empty buckets in ``first..last`` that the writer's branches closed; only
+        the first ``count_max`` of them.
         """
         return self._writers[replica].branches.filled(first, last, count_max)
 
     def tentative_ranges(self, replica: str, first: int, last: int) -> list[TentativeRange]:
-        """What the writer's branches closed of ``first..last``, as ascending ranges (without
-        their parts) of one branch each.
+        """Return the ranges of ``first..last`` that the writer's branches closed, ascending, of one
+        branch each, without parts.
         """
         return self._writers[replica].branches.ranges(first, last)
 
     def open_parts(self, bucket: int) -> tuple[str, tuple[Part, ...]]:
-        """(writer, its stable parts) of a bucket that is not stable, named by the one writer
-        that has most rows of it; ("", ()): none.
+        """Return (writer, its stable parts) of a bucket that is not stable, for the writer that has
+        named most rows of it; ("", ()) if none has.
         """
         if bucket <= self._upto:
             return "", ()
@@ -535,8 +559,8 @@ class LogState:
         )
 
     def open_buckets(self, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The buckets in ``first..last`` that are not stable and have named stable parts,
-        ascending; the first ``count_max`` of them.
+        """Return the buckets in ``first..last`` that have named stable parts but are not stable,
+        ascending; only the first ``count_max`` of them.
         """
         first = max(first, self._upto + 1)
         found: set[int] = set()
@@ -551,8 +575,8 @@ class LogState:
     # ----------------------------------------------------------------------------------------------
 
     def forget(self, upto: int) -> None:
-        """The reader has passed ``upto``: drop what describes buckets up to it. Bounds
-        memory; capped at ``self.upto``.
+        """Drop the descriptions of buckets up to ``upto``, which the reader has passed; at most up
+        to ``self.upto``. Bounds memory.
         """
         upto = min(upto, self._upto)
         if upto <= self._forgotten:
@@ -564,8 +588,8 @@ class LogState:
         self._forgotten = upto
 
     def snapshot(self, as_of: int, forgotten: int = 0) -> LogSnapshot:
-        """The state after all records below offset ``as_of``, as if buckets up to
-        ``forgotten`` were forgotten here.
+        """Return the state after all records below offset ``as_of``, without the buckets up to
+        ``forgotten``.
         """
         after = max(self._forgotten, min(forgotten, self._upto))
         replicas = tuple(
@@ -593,8 +617,8 @@ class LogState:
         )
 
     def _own(self, name: str, after: int) -> list[int]:
-        """The buckets after ``after`` that this writer closed with other parts than those
-        that the stable range names, or that have none.
+        """Return the buckets after ``after`` whose parts by this writer no stable range of the
+        snapshot repeats: the bucket is not stable, or has other stable parts.
         """
         own = self._writers[name].closed_parts
         between = own.between(after + 1, own.highest)
@@ -605,11 +629,11 @@ class LogState:
         ]
 
     def adopt(self, log_snapshot: LogSnapshot) -> None:
-        """Be what ``log_snapshot`` says, and go on from offset ``log_snapshot.as_of``. Only where
-        nothing was applied yet.
+        """Replace this empty log state with that of ``log_snapshot``; the next record to apply is
+        the one at offset ``log_snapshot.as_of``. Only before the first ``apply``.
 
-        A writer that it does not know begins later. Of one that is not a writer any more the stable
-        buckets stay.
+        A writer that the log snapshot does not list begins later. Stable buckets of a former writer
+        are kept.
 
         Raises:
             RemoteProtocolError: no log state of this stream has this log snapshot. Nothing has
@@ -617,7 +641,10 @@ class LogState:
         """
         known = {r.replica for r in log_snapshot.replicas}
         if not known & self._writers.keys():
-            raise RemoteProtocolError("a log snapshot of other writers")
+            raise RemoteProtocolError(
+                f"a log snapshot describes the writers {', '.join(sorted(known))[:200]}, none of"
+                f" which is a writer of this stream: {', '.join(sorted(self._writers))}"
+            )
         for entry in log_snapshot.ranges:
             if entry.replica and entry.replica not in known:
                 raise RemoteProtocolError(
@@ -648,7 +675,8 @@ class LogState:
 
     @classmethod
     def from_snapshot(cls, log_snapshot: LogSnapshot) -> Self:
-        """The log state to go on with from offset ``log_snapshot.as_of``.
+        """Return the log state of ``log_snapshot``; the next record to apply is the one at offset
+        ``log_snapshot.as_of``.
 
         Raises:
             RemoteProtocolError: no log state has this log snapshot.

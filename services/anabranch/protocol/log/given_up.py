@@ -1,27 +1,28 @@
-"""What an operator gave up: input that never comes, so that results do not wait for it for ever.
+"""Input that an operator gave up: source data that never arrives, so that results need not wait for
+it for ever.
 
 Theory of operation. A source that never returns keeps its boundary where it is, and with it every
 stable result of the pipeline. An operator may append a boundary in its place: a stable record of
 the source's own writer, of an epoch of its own, which closes the buckets up to a time and names
-them as given up. To everybody that is a new process of the source (rule 1): a zombie of the one
-before is fenced, the next one goes on behind the operator's boundary from the same positions, and
-what it reads of the closed buckets is late. What had been read of them is in them.
+them as given up. All readers see it as a new process of the source (rule 1): the previous process
+is fenced, the next one continues after the operator's boundary from the same positions, and rows of
+the closed buckets that it reads are late. Rows that had been read before are in their buckets.
 
-A bucket that is given up may lack anything, and so may what is made from it. So each stable record
-of a stage names those of the buckets that it closes to which a given-up bucket of an input can
-still contribute: within the stage's *state horizon* (``protocol.stage.recovery``); without
-state that is the bucket itself, and with state and without a known horizon everything from there
-on. The log state of a stream keeps these names by bucket, so every reader has them, however it came
-to its place in the log.
+A given-up bucket may lack rows, and so may results that are computed from it. So each stable record
+of a stage names, among the buckets that it closes, those to which a given-up bucket of an input can
+still contribute: the ones within the stage's *state horizon* (``protocol.stage.recovery``). Without
+state that is the bucket itself; with state but without a known horizon it is every later bucket.
+The log state of a stream keeps these names by bucket, so every reader has them, wherever it starts
+in the log.
 
 Invariants:
     GU1 an operator's boundary closes only buckets that were open: nothing that is stable changes
         (BL4).
     GU2 nothing before the time that the operator names is given up: where the source is not
         complete up to there, nothing is.
-    GU3 what a bucket is named with follows from the ranges of the inputs, so every replica, and
-        every repetition of a batch, names the same.
-    GU4 where ranges are too many to be kept, buckets between them are named too: never fewer.
+    GU3 the sources that a bucket is marked with follow from the ranges of the inputs, so every
+        replica, and every repetition of a batch, marks it alike.
+    GU4 if there are too many ranges to keep, buckets between them are marked too: never fewer.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, GivenUp
 
 
 class GivenUpBuckets:
-    """The buckets of one stream that lack something that was given up, and what."""
+    """Buckets of one stream that lack given-up input, as ranges per source."""
 
     def __init__(self) -> None:
         self._ranges: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, ranges: Iterable[GivenUp]) -> None:
-        """These, too. Ranges of one source that touch become one."""
+        """Add ``ranges``. Adjacent ranges of one source are merged."""
         for new in ranges:
             if new.source not in self._ranges and len(self._ranges) >= GIVEN_UP_MAX:
-                continue  # more names than a pipeline has sources: nobody who works says that
+                # More names than a pipeline can have sources: only a faulty writer records them.
+                continue
             joined: list[tuple[int, int]] = []
             for first, last in sorted([*self._ranges.get(new.source, ()), (new.first, new.last)]):
                 if joined and first <= joined[-1][1] + 1:
@@ -57,7 +59,7 @@ class GivenUpBuckets:
             self._ranges[new.source] = joined
 
     def ranges(self) -> tuple[GivenUp, ...]:
-        """All of them, by source and bucket."""
+        """Return all ranges, ordered by source and bucket."""
         return tuple(
             GivenUp(source, first, last)
             for source in sorted(self._ranges)
@@ -65,7 +67,7 @@ class GivenUpBuckets:
         )
 
     def names(self, bucket: int) -> tuple[str, ...]:
-        """The sources that were given up and that ``bucket`` may lack, sorted."""
+        """Return the given-up sources whose rows ``bucket`` may lack, sorted."""
         return tuple(
             sorted(
                 source
@@ -83,8 +85,8 @@ def of_results(
     *,
     is_stateful: bool,
 ) -> tuple[GivenUp, ...]:
-    """What the results in buckets ``first..last`` lack (GU3). ``horizon_buckets``: of the
-    stage, None: not known.
+    """Return the given-up input that the results in buckets ``first..last`` lack (GU3).
+    ``horizon_buckets`` is the stage's state horizon; None if it is not known.
     """
     horizon = horizon_buckets if horizon_buckets is not None else BUCKET_MAX if is_stateful else 0
     found = GivenUpBuckets()
@@ -99,21 +101,23 @@ def of_results(
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What an operator asks for, in ms: give up what is not complete ``from_ms..until_ms``."""
+    """Time span that an operator asks to give up, in ms: the incomplete part of
+    ``from_ms..until_ms``.
+    """
 
     from_ms: int
     until_ms: int
 
 
 def to_give_up(source: str, closed: int, times: Times, width_ms: int, stated: str) -> GivenUp:
-    """The buckets to close as given up.
+    """Return the buckets that the operator's boundary closes as given up.
 
     Args:
         source: Its name.
         closed: The last bucket that it has closed.
         times: What the operator asks for.
-        width_ms: Of a bucket.
-        stated: How the operator reads the time of the boundary: what to write after ``--from``.
+        width_ms: Width of a bucket.
+        stated: Time of the source's boundary as text, as ``--from`` takes it.
 
     Raises:
         ConfigurationError: the source is not complete up to ``from_ms`` (GU2), or it has closed
@@ -122,24 +126,26 @@ def to_give_up(source: str, closed: int, times: Times, width_ms: int, stated: st
     boundary_ms = bound_ms(closed, width_ms)
     if times.until_ms <= times.from_ms:
         raise ConfigurationError(
-            f"source {source}: --until is not after --from: nothing lies between them"
+            f"source {source}: --until is not after --from, so there is nothing to give up: give a"
+            " later --until"
         )
     if boundary_ms < times.from_ms:
         raise ConfigurationError(
-            f"source {source} is complete up to {stated} only, which is before --from: what lies"
+            f"source {source} is complete up to {stated} only, which is before --from: the input"
             f" between would be given up too. If that is what you want: --from {stated}"
         )
     last = times.until_ms // width_ms
     if last <= closed:
         raise ConfigurationError(
-            f"source {source} is complete up to {stated}: there is nothing to give up until then"
+            f"source {source} is complete up to {stated}, which is not before --until: there is"
+            " nothing to give up"
         )
     return GivenUp(source, closed + 1, last)
 
 
 def named(record: BoundaryRecord, lacks: Sequence[GivenUp]) -> BoundaryRecord:
-    """``record`` with the names of what the results in the buckets that it closes lack; a
-    tentative one names it like all that is missing.
+    """Return ``record`` marked with the given-up input that its closed buckets lack. A stable
+    record carries it in ``given_up``, a tentative one in ``missing``.
     """
     if not lacks:
         return record

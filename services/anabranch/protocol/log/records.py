@@ -1,24 +1,24 @@
-"""The records of a boundary log, as values, and what follows from a single one of them.
+"""Records of a boundary log, as values, and the facts that follow from a single one of them.
 
 Theory of operation. ``codec.boundary_records`` turns the values into bytes and back (Avro,
 schemas/records/boundary_record, branch_ended, epoch_started, recomputed, ``log_snapshot``).
 
 Some decisions of a start need more of the stage's own log than its end: whether a stage has ever
-made anything, with what its newest chain begins, which function made the last results, and on which
-nodes (``protocol.stage.recovery``). These facts are few, and each follows from the facts before a
-record and that record (``origin_after``). So the log state carries them for each writer, and a log
-snapshot says them: whoever begins to read there knows them too.
+written results, the record that its newest chain begins with, which function computed the last
+results, and on which nodes (``protocol.stage.recovery``). These facts are few, and each follows
+from the facts before a record and that record (``origin_after``). So the log state carries them for
+each writer, and log snapshots contain them: a reader that starts there knows them too.
 
 A participant reads a stream of another one under a name of its own. The records of that stream name
-what they lack by the names of streams there, which nobody here knows, and which may be those of
-other streams here. To a reader here one thing counts: that the stream which it reads was made
-without some of its input. So that stream is what it names as missing, to its own readers and users
+their missing input by the other participant's stream names, which are unknown here, or belong to
+other streams here. A reader here needs only one fact: that the stream which it reads was computed
+without some of its input. So it names that stream itself as missing, to its own readers and users
 (``as_known_here``).
 
 Invariants:
     OG1 the facts of an ``Origin`` depend on the accepted stable records of the writer alone, and on
         the plans of their epochs.
-    FN1 a record lacks something under one name or the other, or under neither.
+    FN1 a record has missing or given-up input after the renaming if and only if it had before.
     FN2 nothing else of a record changes: buckets, parts, chain and epochs are those of its writer.
 """
 
@@ -32,15 +32,17 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import ROW_BYTES_WEIGHED
 
 REJECTED_ATTEMPT: Final = ".rejected"
-"""End of the attempt id of a part that holds notices of rejected rows."""
+"""Suffix of the attempt id of a part that holds notices of rejected rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one attempt wrote of one bucket in one partition of the writer's block topic (rule 7).
+    """Rows of one bucket that one attempt wrote to one partition of the writer's block topic (rule
+    7).
 
     A reader seeks by the offset range and takes only the blocks whose headers have this bucket and
-    attempt; their number, rows and digest must be these, else the data is *missing*, never less.
+    attempt. If their number, rows or digest differ from these, the data counts as *missing*: it is
+    never read in part.
     """
 
     bucket: int
@@ -53,24 +55,26 @@ class Part:
     digest: int
     """Sum modulo 2**64 of the 64-bit hashes of the rows."""
     size_bytes: int = 0
-    """Of its rows, as columns in memory."""
+    """Size of the rows, as columns in memory, in bytes."""
 
     @property
     def is_rejected(self) -> bool:
-        """Whether its rows are notices of rows that no reader can hold (``codec.rejected_rows``).
+        """Whether the rows are notices of rows that no reader can hold (``codec.rejected_rows``).
         They count in the bucket; readers of the stream leave them out.
         """
         return self.attempt.endswith(REJECTED_ATTEMPT)
 
     @property
     def weight(self) -> int:
-        """What it takes in memory and work: its rows, or so many of ROW_BYTES_WEIGHED as it has."""
+        """Cost in memory and work, in rows: the number of rows, or the size in units of
+        ROW_BYTES_WEIGHED if that is more.
+        """
         return max(self.rows, self.size_bytes // ROW_BYTES_WEIGHED)
 
 
 @dataclass(frozen=True, slots=True)
 class InputPosition:
-    """How far a source has read one partition of a user's topic (rule 17)."""
+    """Read position of a source in one partition of a user's topic (rule 17)."""
 
     topic: str
     partition: int
@@ -78,17 +82,19 @@ class InputPosition:
     event_time_max_ms: int
     """Largest event time read from this partition; 0: none yet."""
     found_after: int = 0
-    """The last bucket that was closed when the source found the partition; 0: it always knew it."""
+    """Last bucket that was closed when the source found the partition; 0 if it knew the partition
+    from the start.
+    """
     idle: bool = False
-    """The partition is left out for its silence."""
+    """Whether the source does not wait for the partition, because it is idle."""
     topic_id: str = ""
     """Identity of the topic in which the offset counts; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Buckets ``first..last`` of a stream may lack what ``source`` would have contributed: an
-    operator gave it up (``protocol.log.given_up``).
+    """Range of buckets ``first..last`` of a stream that may lack rows of ``source``, because an
+    operator gave them up (``protocol.log.given_up``).
     """
 
     source: str
@@ -98,48 +104,52 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class EpochStarted:
-    """A writer begins (rule 1). Its epoch is the offset of this record."""
+    """Start of a writer's epoch (rule 1). The epoch is the offset of this record."""
 
     replica: str
     fingerprint: str
-    """Of the writer's plan: function source, parameters, versions. Of digests of
-    different fingerprints only those of one version are compared, and none is outvoted.
+    """Fingerprint of the writer's plan: function source, parameters, versions. Digests of different
+    fingerprints are compared only within one version, and none is outvoted.
     """
     token: str
-    """Random: by it the writer knows its own record in the log when the outcome of the append
-    is unknown.
+    """Random value by which the writer finds its own record in the log when the outcome of the
+    append is unknown.
     """
     schema: str = ""
-    """Columns of the stream as its writer makes them, as text (``codec.blocks.schema_text``):
-    a reader of another owner has no code to ask.
+    """Columns of the stream, as text (``codec.blocks.schema_text``): a reader of another owner has
+    no code to ask.
     """
     version: int = 1
-    """Of what the stage computes, as the pipeline file says: a higher one replaces the lower
-    ones (invariant BL15 of ``boundary_log``).
+    """Version of the stage's function, from the pipeline file: a higher one replaces the lower ones
+    (invariant BL15 of ``boundary_log``).
     """
     bucket_ms: int = 0
-    """Width of the writer's buckets; 0: not known. A stream keeps the first one (BL16)."""
+    """Width of the writer's buckets, in ms; 0 if it is not known. A stream keeps the first one
+    (BL16).
+    """
     node: str = ""
-    """On which the writer runs (``protocol.control.placement``); empty: on none, or it is not
-    known.
+    """Node that the writer runs on (``protocol.control.placement``); empty if it has none, or it is
+    not known.
     """
     share: str = ""
-    """Of its inputs' rows those that the writer takes (``protocol.stage.shares``); empty: all. A
+    """Share of the inputs' rows that the writer takes (``protocol.stage.shares``); empty for all. A
     stream keeps the first one (BL16).
     """
     rest_upto: int = 0
-    """Of a source that had another number of shards (``protocol.edge.handover``): rows of buckets
-    up to this one may be in the streams that it had then; 0: it had none. A stream keeps the first
+    """Last bucket of which rows may be in the streams that the source had before its number of
+    shards changed (``protocol.edge.handover``); 0 if it never changed. A stream keeps the first
     one.
     """
 
 
 BranchNumber = tuple[int, int]
-"""(epoch, counter) of a branch: grows over forks and restarts of a replica (rule 16)."""
+"""(epoch, counter) of a branch. Grows over forks and restarts of a replica (rule 16)."""
 
 
 class BoundaryKind(StrEnum):
-    """Stable: made from complete input. Tentative: made without some of its input."""
+    """Kind of a boundary. Stable: computed from complete input. Tentative: computed without some of
+    its input.
+    """
 
     STABLE = "stable"
     TENTATIVE = "tentative"
@@ -147,68 +157,70 @@ class BoundaryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryRecord:
-    """One batch of a writer: everything up to bucket ``closed`` is closed, and the parts this
-    batch wrote (rules 3-6).
+    """Boundary of one batch of a writer: closes every bucket up to ``closed`` and names the parts
+    that the batch wrote (rules 3-6).
     """
 
     replica: str
     epoch: int
     id: BatchId
     prev: BatchId | None
-    """Id of the record that this one continues; None: from the very beginning."""
+    """Id of the record that this one continues; None for the first record of a chain."""
     closed: int
     parts: tuple[Part, ...] = ()
     base: int | None = None
-    """Stable: rule 6, this replica starts from a peer's checkpoint; buckets up to ``base`` are not
-    its own. Tentative: this record begins its branch; up to ``base`` the output was closed, stable,
-    where it forked.
+    """Of a stable record (rule 6): last bucket that is not the replica's own, because it starts
+    from a peer's checkpoint. Of a tentative one: last bucket whose stable output was closed at the
+    fork; only the first record of a branch has it.
     """
     kind: BoundaryKind = BoundaryKind.STABLE
     branch: BranchNumber | None = None
-    """Of a tentative record, its branch: the highest of a replica wins (rule 16). ``prev`` of a
-    branch's first record is the stable record at which it forked; its parts repeat the pending ones
-    that the branch inherits.
+    """Branch of a tentative record: the highest of a replica wins (rule 16). ``prev`` of a branch's
+    first record is the stable record at which it forked; its parts repeat the open ones that the
+    branch inherits.
     """
     missing: tuple[str, ...] = ()
-    """Streams without which the buckets that this record closes were made, or left out."""
+    """Streams that were missing when the buckets that this record closes were computed, or left
+    out.
+    """
     positions: tuple[InputPosition, ...] = ()
-    """Of a source: read to here (rule 17)."""
+    """Read positions in the source's topics (rule 17); only of a source."""
     made_from: tuple[tuple[str, int], ...] = ()
-    """Of a stage: (input stream, last bucket read)."""
+    """(input stream, last bucket read) pairs; only of a stage."""
     written_ms: int = 0
-    """Wall clock of the writer: for lag, and for how long a source was away."""
+    """Wall clock of the writer, in ms: measures lag, and how long a source was away."""
     given_up: tuple[GivenUp, ...] = ()
-    """Stable: which of the buckets that this record closes lack what an operator gave up."""
+    """Closed buckets that lack given-up input; only of a stable record."""
     past: int = 0
-    """Of a source: rule 13, it has got beyond this bucket, whether it is closed or not
-    (``protocol.edge.sources``). Of the record that ends a stream: what it had closed before.
+    """Last bucket that a source has passed, whether it is closed or not (rule 13,
+    ``protocol.edge.sources``). Of the record that ends a stream: the last bucket closed before.
     """
     heirs: int = 0
-    """Of a source: the stream ends with this record, which closes all buckets, and the source goes
-    on in so many other streams (``protocol.edge.handover``); 0: it goes on.
+    """Number of streams in which the source continues after this record, which ends the stream and
+    closes all its buckets (``protocol.edge.handover``); 0 while the stream has not ended.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BranchEnded:
-    """A replica has dropped its branch (Borealis' REC_DONE): all that the log has of it stands
-    until it is replaced, and nothing of it comes any more.
+    """End of a replica's branch (Borealis' REC_DONE): its tentative buckets stay until they are
+    replaced, and it writes no more of them.
     """
 
     replica: str
     epoch: int
     counter: int
-    """Branches of this epoch up to this one have ended."""
+    """Counter of the newest branch of this epoch that has ended, with all earlier ones."""
 
     @property
     def branch(self) -> BranchNumber:
-        """The newest branch that has ended."""
+        """Number of the newest branch that has ended."""
         return self.epoch, self.counter
 
 
 @dataclass(frozen=True, slots=True)
 class TentativeRange:
-    """Buckets ``first..last`` were closed by ``branch``, without the streams ``missing``."""
+    """Range of buckets ``first..last`` that ``branch`` closed without the streams ``missing``."""
 
     first: int
     last: int
@@ -219,27 +231,27 @@ class TentativeRange:
 
 @dataclass(frozen=True, slots=True)
 class BranchSnapshot:
-    """The branches of one writer in a ``LogSnapshot``."""
+    """Branches of one writer in a ``LogSnapshot``."""
 
     number: BranchNumber
-    """Of the newest branch."""
+    """Number of the newest branch."""
     tip: BatchId
-    """The newest branch's last record."""
+    """Last record of the newest branch."""
     closed: int
-    """Of the newest branch."""
+    """Last bucket that the newest branch closed."""
     upto: int
-    """The highest bucket that any branch has closed."""
+    """Highest bucket that any branch has closed."""
     first_upto: int = 0
-    """What the newest branch closed with its first record."""
+    """Last bucket that the first record of the newest branch closed."""
     pending: tuple[tuple[BatchId, Part], ...] = ()
-    """Of the newest branch."""
+    """Open parts of the newest branch, each with the record that named it."""
     ranges: tuple[TentativeRange, ...] = ()
-    """Of all branches, each bucket by the newest one."""
+    """Tentative buckets of all branches; each bucket is of the newest branch that closed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeOn:
-    """What a writer closed after bucket ``after`` was made on ``node``, until it moved again."""
+    """Node on which a writer computed the buckets after ``after``, until it next moved."""
 
     node: str
     after: int
@@ -247,39 +259,41 @@ class MadeOn:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where what a writer has closed comes from (``origin_after``)."""
+    """Provenance of the buckets that a writer has closed (``origin_after``)."""
 
     tip_by: str = ""
     """Fingerprint of the plan that made the chain's last record; empty: there is none."""
     made_by: str = ""
-    """Of the plan that made the last buckets that were closed."""
+    """Fingerprint of the plan that computed the last closed buckets."""
     made_after: int = 0
-    """The last bucket before these."""
+    """Last bucket before those that ``made_by`` computed."""
     gap: int | None = None
-    """What the chain begins with has given up results (``protocol.stage.recovery``),
-    and closed buckets up to here; None: it has not.
+    """Last bucket that the chain's first record closed without results, which it gave up
+    (``protocol.stage.recovery``); None if it gave up none.
     """
     open_upto: int = 0
-    """The chain began when this bucket was the last one closed, and has closed no new one
-    since; 0: it has.
+    """Last bucket that was closed when the chain began, while the chain has closed no new one; else
+    0.
     """
     late_upto: int = 0
-    """Up to here the writer has left results out since the stage began late
+    """Last bucket whose results the writer left out, because the stage began late
     (``protocol.stage.recovery``).
     """
     has_results: bool = False
-    """Whether it wrote anything else."""
+    """Whether the writer has written any record besides a late start."""
     made_on: tuple[MadeOn, ...] = ()
-    """The last changes of the node, ascending (NODE_CHANGES_MAX)."""
+    """Last changes of the node, ascending; at most NODE_CHANGES_MAX."""
 
     def node_of(self, bucket: int) -> str:
-        """On which a bucket that the writer has closed was made; empty: not known."""
+        """Return the node on which the writer computed a bucket that it has closed; empty if it is
+        not known.
+        """
         return next((each.node for each in reversed(self.made_on) if each.after < bucket), "")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:
-    """One writer in a ``LogSnapshot``."""
+    """State of one writer in a ``LogSnapshot``."""
 
     replica: str
     epoch: int
@@ -289,78 +303,78 @@ class ReplicaSnapshot:
     base: int
     path: tuple[BatchId, ...]
     timelines: tuple[BatchId, ...]
-    """Highest batch seen of each timeline of the current epoch, in the order in which they
-    were first seen.
+    """Highest batch seen of each timeline of the current epoch, in the order of first appearance.
     """
     pending: tuple[tuple[BatchId, Part], ...]
     last: BoundaryRecord | None
     closed_parts: tuple[Part, ...] = ()
-    """Of buckets that it has closed, except those whose stable range has the same parts: because an
-    earlier one is not stable, because another writer was first, or because the stable one was
-    recomputed.
+    """Parts of closed buckets that no stable range repeats: an earlier bucket is not stable,
+    another writer closed the bucket first, or the stable parts were recomputed.
     """
     branches: BranchSnapshot | None = None
     origin: Origin = Origin()
     history: str = ""
-    """By which plans the chain was made (``protocol.control.consistency``); empty: not known."""
+    """Plans that computed the chain (``protocol.control.consistency``); empty if they are not
+    known.
+    """
     version: int = 1
-    """Of the newest epoch."""
+    """Stage version of the newest epoch."""
     node: str = ""
-    """Of the newest epoch."""
+    """Node of the newest epoch."""
     ended: BranchNumber | None = None
-    """Its branches up to this one have ended; None: the log has no end of one."""
+    """Newest branch that has ended, with all earlier ones; None if the log shows no end."""
     corrected: BranchNumber | None = None
-    """Others have made all that its branches up to this one have shown; None: of none."""
+    """Newest branch whose tentative buckets other writers have closed; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StableRange:
-    """Buckets ``first..last`` are taken from ``replica``."""
+    """Range of stable buckets ``first..last`` that readers take from ``replica``."""
 
     first: int
     last: int
     replica: str
     parts: tuple[Part, ...]
     recomputed: bool = False
-    """They are not the parts that the bucket had at first."""
+    """Whether the parts replaced the bucket's first ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """The whole state of a boundary log just before offset ``as_of``: a reader may start there
-    instead of at the beginning.
+    """State of a boundary log just before offset ``as_of``: a reader may start there instead of at
+    the beginning.
 
-    The stable bucket up to which all is stable stands as a last range, of no replica.
+    The last entry of ``ranges`` has no replica: it names the bucket up to which all are stable.
     """
 
     as_of: int
     forgotten: int
-    """Buckets up to this one are closed and no longer described."""
+    """Last bucket of those that are closed and no longer described."""
     replicas: tuple[ReplicaSnapshot, ...] = field(default=())
     ranges: tuple[StableRange, ...] = ()
     past: int = 0
-    """Rule 13: the stream is known to have got beyond this bucket."""
+    """Last bucket that the stream is known to have passed (rule 13)."""
     version: int = 0
-    """The version that counts; 0: none has caught up yet."""
+    """Version that counts; 0 until one has caught up."""
     version_after: int = 0
-    """It alone counts for the buckets after this one."""
+    """Last bucket before those for which only ``version`` counts."""
     bucket_ms: int = 0
-    """Width of the stream's buckets; 0: not known."""
+    """Width of the stream's buckets, in ms; 0 if it is not known."""
     given_up: tuple[GivenUp, ...] = ()
-    """All that the stream's records name of it."""
+    """Given-up input that the stream's records name."""
     share: str = ""
-    """Of its inputs' rows those that the stream is made from (``EpochStarted``); empty: all."""
+    """Share of the inputs' rows that the stream is made from (``EpochStarted``); empty for all."""
     rest_upto: int = 0
-    """Rows of buckets up to this one may be in other streams of the source (``EpochStarted``)."""
+    """Last bucket of which rows may be in other streams of the source (``EpochStarted``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A writer has written stable buckets once more, or still has its own version of them: blocks
-    that readers need were gone.
+    """Second copy of stable buckets that a writer has written, or still has, because blocks that
+    readers need were gone.
 
-    Each bucket is whole in ``parts``. A reader takes them in place of the parts that it knew if
-    rows and digest are the same.
+    ``parts`` has each of these buckets completely. A reader uses them in place of the parts that it
+    knew if rows and digest are the same.
     """
 
     replica: str
@@ -372,27 +386,28 @@ LogEntry = EpochStarted | BoundaryRecord | BranchEnded | LogSnapshot | Recompute
 
 
 NODE_CHANGES_MAX: Final = 8
-"""So many changes of a writer's node are remembered: of what is before nobody is known to have made
-it.
+"""Maximum number of remembered changes of a writer's node. The node of earlier buckets is unknown.
 """
 
 
 def says_late_start(record: BoundaryRecord) -> bool:
-    """Whether a record leaves out the buckets up to its ``closed``, as the first of its chain."""
+    """Return whether a record is the first of its chain and leaves out the buckets up to its
+    ``closed``.
+    """
     return record.prev is None and record.base is None and bool(record.missing) and not record.parts
 
 
 def origin_after(
     before: Origin, record: BoundaryRecord, closed: int, fingerprint: str, node: str = ""
 ) -> Origin:
-    """The facts after a stable record.
+    """Return the provenance after a stable record.
 
     Args:
-        before: Those before it.
-        record: Was accepted.
+        before: Provenance before the record.
+        record: The accepted stable record.
         closed: The last bucket that the writer had closed before it.
-        fingerprint: Of the plan of its epoch.
-        node: On which its epoch began.
+        fingerprint: Fingerprint of the plan of its epoch.
+        node: Node of its epoch; empty if it has none.
     """
     is_first = record.prev is None
     is_late = says_late_start(record)
@@ -417,7 +432,9 @@ def origin_after(
 
 
 def as_known_here(entry: LogEntry, name: str) -> LogEntry:
-    """``entry`` of a stream that is called ``name`` here."""
+    """Return ``entry`` of another owner's stream, with ``name``, by which this pipeline knows the
+    stream, in place of every missing stream.
+    """
     if isinstance(entry, BoundaryRecord):
         return _record(entry, name)
     if isinstance(entry, LogSnapshot):

@@ -1,4 +1,5 @@
-"""What the state in a stage's checkpoint is made by: may a changed function go on from it?
+"""Operators behind the state in a stage's checkpoint: decides whether a changed function may
+continue from it.
 
 Theory of operation. An engine keeps partial results between batches: the running maximum of a
 window, the rows of a join that wait for a partner. It checks their types when a query goes on from
@@ -32,12 +33,14 @@ from anabranch.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class StatefulOperator:
-    """One operator that holds state, as people read it."""
+    """Description of one operator that holds state, readable for people."""
 
     kind: str
     """Name of the operator: ``aggregate``, ``join``, ``deduplicate``, ..."""
     facts: tuple[tuple[str, tuple[str, ...]], ...]
-    """(aspect, items) of all that its state depends on, such as ``("per", ("s.sensor",))``."""
+    """(aspect, items) pairs of everything that the state depends on, such as ``("per",
+    ("s.sensor",))``.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class StatefulPlan:
     """Description of what the state of a function means."""
 
     operators: tuple[StatefulOperator, ...] = ()
-    """All operators of the function that hold state; empty: it has none."""
+    """Operators of the function that hold state; empty if it has none."""
     source: str = ""
     """Digest of the function's source and parameters; empty: not known."""
     engine: str = ""
@@ -102,7 +105,7 @@ class StageState:
     plan: StatefulPlan = NO_PLAN
 
     def check(self, made_by: StatefulPlan) -> None:
-        """Raise unless the function may go on from a checkpoint that ``made_by`` made (SQ1).
+        """Raise unless the function may continue from a checkpoint that ``made_by`` made (SQ1).
 
         Raises:
             ConfigurationError: the state means something else to this function.
@@ -117,4 +120,4 @@ class StageState:
 
 
 NO_STATE: Final = StageState()
-"""Of a function that keeps nothing between batches."""
+"""State of a function that keeps nothing between batches."""

@@ -1,16 +1,16 @@
-"""What one writer has written while it worked on incomplete input: its branches (rule 16).
+"""Branches of one writer: its output while it worked on incomplete input (rule 16).
 
-Theory of operation. When a replica's wait is over it forks: the running query goes on as a
-*branch*, with a number (epoch, counter) that grows over forks and restarts. The records of a branch
-form a chain of their own, which begins at a stable record and says up to which bucket the output
-was closed there (``base``). A record that closes up to c makes the branch's buckets up to c
-tentative: they may be shown and used, and are replaced by stable ones as these come. A newer branch
-of the same writer replaces what the older ones wrote of the same buckets.
+Theory of operation. When a replica has waited long enough for its input it forks: the running query
+continues as a *branch*, with a number (epoch, counter) that grows over forks and restarts. The
+records of a branch form a chain of their own, which begins at a stable record and names the last
+bucket that was closed there (``base``). A record that closes up to c makes the branch's buckets up
+to c tentative: they may be shown and used, and are replaced by stable ones as these arrive. A newer
+branch of the same writer replaces the older ones' versions of the same buckets.
 
-A branch runs from its first record until the log says that it has ended (``BranchEnded``), or that
-the next process of its writer has begun: a process that died between the two leaves no branch that
-runs. It is *corrected* once a writer that has no branch has closed all that it has shown: the stage
-is in time again. The branch runs on, beside stable buckets, until its own replica has caught up.
+A branch runs from its first record until the log shows its end (``BranchEnded``), or the start of
+its writer's next process: a process that died without an end leaves no running branch. It is
+*corrected* once a writer that has no branch has closed all buckets that it had closed: the stage is
+in time again. The branch continues, beside stable buckets, until its own replica has caught up.
 
 Coverage is kept as ranges (``TentativeRange``), parts only for the buckets that have any.
 
@@ -19,8 +19,8 @@ Invariants:
         (with a base).
     TE2 a bucket is covered by the newest branch that closed it; it never goes back to an older one.
     TE3 ranges ascend and do not overlap; every bucket with parts lies in one.
-    TE4 it has nothing of buckets up to the stable ones, given by ``prune``.
-    TE5 memory is bounded: above the limits the lowest buckets are not covered any more.
+    TE4 buckets that are stable, as stated by ``prune``, are not covered.
+    TE5 memory is bounded: above the limits the lowest buckets are no longer covered.
     TE6 ``upto`` never goes back.
     TE7 a branch that has ended never runs again: no record of it counts, and the end of an older
         one does not end a newer one.
@@ -45,57 +45,65 @@ from anabranch.protocol.log.records import (
 )
 
 TENTATIVE_PARTS_MAX: Final = 400_000
-"""Parts of one writer's tentative buckets that a reader holds: a failure may last for days.
-The oldest ones are not served any more.
+"""Maximum number of parts of one writer's tentative buckets that a reader holds. A failure may last
+for days; beyond the limit the oldest buckets are no longer served.
 """
 
 TENTATIVE_RANGES_MAX: Final = 20_000
-"""Ranges of one writer's tentative buckets: a writer that names other missing streams in
-every record must not make readers grow.
+"""Maximum number of ranges of one writer's tentative buckets. A writer that names different missing
+streams in every record must not exhaust its readers' memory.
 """
 
 _NONE: Final[BranchNumber] = (-1, -1)
-"""Less than any branch's number."""
+"""Lower than the number of any branch."""
 
 
 class Branches:
-    """The tentative state of one writer, from the log alone."""
+    """Tentative state of one writer, derived from the log alone."""
 
     def __init__(self) -> None:
         self._number = _NONE
         self.tip: BatchId | None = None
-        """The newest branch's last record."""
+        """Last record of the newest branch; None if this writer never had one."""
         self.upto = 0
-        """The highest bucket that any branch has closed."""
+        """Highest bucket that any branch has closed."""
         self.ended: BranchNumber | None = None
-        """Its branches up to this one have ended; None: the log has no end of one."""
+        """Newest branch that has ended, with all earlier ones; None if the log shows no end."""
         self.corrected: BranchNumber | None = None
-        """Others have made all that its branches up to this one have shown; None: of none."""
+        """Newest branch whose buckets a writer without a branch has closed, with all earlier ones;
+        None if there is none.
+        """
         self.first_upto = 0
-        """What the newest branch closed with its first record: these buckets had the long wait."""
+        """Last bucket that the first record of the newest branch closed: up to here the replica
+        waited its full delay before it forked.
+        """
         self._closed = 0
-        """Of the newest branch."""
+        """Last bucket that the newest branch closed."""
         self._open = OpenParts()
         self._ranges: list[TentativeRange] = []
-        """Without their parts."""
+        """Covered ranges, ascending, without their parts."""
         self._filled: BucketMap[tuple[Part, ...]] = BucketMap()
         self._filled_parts = 0
 
     @property
     def number(self) -> BranchNumber | None:
-        """Of the newest branch; None: this writer never had one."""
+        """Number of the newest branch; None if this writer never had one."""
         return None if self.tip is None else self._number
 
     def runs(self, epoch: int) -> bool:
-        """Whether the newest branch has not ended. ``epoch``: of the writer's newest process."""
+        """Return whether the newest branch belongs to ``epoch``, the writer's newest, and has not
+        ended.
+        """
         return self._number[0] == epoch and self._number > (self.ended or _NONE)
 
     def is_corrected(self) -> bool:
-        """Whether another writer has made all that the newest branch had shown then."""
+        """Return whether a writer without a branch has closed all that the newest branch had closed
+        by then.
+        """
         return self._number <= (self.corrected or _NONE)
 
     def end(self, entry: BranchEnded) -> str:
-        """Take an end that the current epoch says (TE7). Returns what was done with it
+        """Apply the end of a branch, stated in the current epoch (TE7). Return the result code
         (``Outcome.reason``).
         """
         if entry.branch <= (self.ended or _NONE):
@@ -104,13 +112,15 @@ class Branches:
         return "branch_ended"
 
     def correct(self, closed: int) -> None:
-        """Another writer, which has no branch, has closed the buckets up to ``closed``."""
+        """Mark the newest branch as corrected if ``closed`` covers it: the last bucket that a
+        writer without a branch has closed.
+        """
         if closed >= self.upto:
             self.corrected = self.number
 
     def rejection(self, record: BoundaryRecord) -> str:
-        """Why ``record``, of the current epoch and not known, does not count (TE1); empty: it
-        does.
+        """Return why ``record``, which is of the current epoch and not known yet, does not count
+        (TE1); empty if it does.
         """
         number = record.branch
         if number is None or number[0] != record.epoch:
@@ -126,9 +136,7 @@ class Branches:
         return "" if self._open.fits(record.parts, record.closed, PENDING_PARTS_MAX) else "pending"
 
     def take(self, record: BoundaryRecord, stable_upto: int) -> None:
-        """Take a record that ``rejection`` has nothing against; buckets up to ``stable_upto``
-        are stable.
-        """
+        """Apply a record that passed ``rejection``; buckets up to ``stable_upto`` are stable."""
         if record.base is not None:
             self._number, self._closed = record.branch or _NONE, record.base
             self.first_upto = record.closed
@@ -145,7 +153,7 @@ class Branches:
                 self._cover(floor + 1, record.closed, record.missing)
 
     def _cover(self, first: int, last: int, missing: tuple[str, ...]) -> None:
-        """TE2, TE3: the newest branch has closed ``first..last``."""
+        """Cover ``first..last`` with the newest branch, replacing older coverage (TE2, TE3)."""
         ranges = self._ranges
         begin = bisect_left(ranges, first, key=lambda r: r.last)
         end = bisect_right(ranges, last, key=lambda r: r.first)
@@ -168,7 +176,7 @@ class Branches:
             )
 
     def prune(self, upto: int) -> None:
-        """TE4: buckets up to ``upto`` are stable."""
+        """Drop buckets up to ``upto``, which are stable (TE4)."""
         self._open.close(upto)
         self._drop(upto)
 
@@ -182,7 +190,7 @@ class Branches:
         self._filled_parts -= sum(len(parts) for _, parts in self._filled.pop_upto(upto))
 
     def bucket(self, bucket: int) -> tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]] | None:
-        """(branch, parts, missing) of a covered bucket; None: it is not covered."""
+        """Return (branch, parts, missing) of a covered bucket; None if it is not covered."""
         at = bisect_left(self._ranges, bucket, key=lambda r: r.last)
         if at == len(self._ranges) or self._ranges[at].first > bucket:
             return None
@@ -190,7 +198,9 @@ class Branches:
         return found.branch, self._filled.get(bucket) or (), found.missing
 
     def ranges(self, first: int, last: int) -> list[TentativeRange]:
-        """What is covered of ``first..last``, ascending, cut to it, without parts."""
+        """Return the covered ranges within ``first..last``, ascending, clipped to it, without
+        parts.
+        """
         if first > last:
             return []
         begin = bisect_left(self._ranges, first, key=lambda r: r.last)
@@ -202,13 +212,13 @@ class Branches:
         return found
 
     def filled(self, first: int, last: int, count_max: int | None = None) -> list[int]:
-        """The covered buckets in ``first..last`` that have parts; the first ``count_max`` of
-        them.
+        """Return the covered buckets in ``first..last`` that have parts; only the first
+        ``count_max`` of them.
         """
         return self._filled.between(first, last, count_max)
 
     def snapshot(self) -> BranchSnapshot | None:
-        """All of it; None: this writer never had a branch."""
+        """Return the state for a log snapshot; None if this writer never had a branch."""
         if self.tip is None:
             return None
         return BranchSnapshot(
@@ -242,7 +252,7 @@ class Branches:
         ended: BranchNumber | None = None,
         corrected: BranchNumber | None = None,
     ) -> Self:
-        """What ``log_snapshot``, ``ended`` and ``corrected`` were made from."""
+        """Return the state that ``log_snapshot``, ``ended`` and ``corrected`` describe."""
         branches = cls()
         branches.ended, branches.corrected = ended, corrected
         if log_snapshot is None:

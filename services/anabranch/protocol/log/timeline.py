@@ -1,41 +1,41 @@
-"""Timelines: which checkpoint directory does a replica go on from, and which record does it
-continue?
+"""Timelines: which checkpoint directory a replica continues from, and which record its next one
+continues.
 
 Theory of operation. A replica's query has a checkpoint directory. At every start (and every fork)
-the replica goes on in a *copy*, under a timeline name of its own, which carries its epoch (rule 8).
-A small timeline file beside the directories says so; the highest name is the newest. Record ids are
-(timeline, batch of Spark), so a batch that is run again under a new timeline has a new id and says
-by ``prev`` which record it continues (rules 3, 9): that of the last batch that Spark committed in
-the directory.
+the replica continues in a *copy*, under a timeline name of its own, which carries its epoch (rule
+8). A small timeline file beside the directories records it; the highest name is the newest. Record
+ids are (timeline, batch of Spark), so a batch that is run again under a new timeline has a new id
+and names in ``prev`` the record that it continues (rules 3, 9): that of the last batch that Spark
+committed in the directory.
 
 Invariants:
     TI1 names sort as (epoch, number): the newest timeline is the one of the newest process.
-    TI2 only directories and files of lower names are ever deleted: of lower epochs, and by a
-        process that stands by, of the epoch that it copies, those of lower numbers. A process that
-        slept for long may do its part of this at any time.
-    TI3 ``tip`` is the record of the last committed batch, by whichever timeline made it.
-    TI4 a replica goes on from its own directory if a whole batch is in it and the blocks that come
-        after it are there; else from a peer's; else from the beginning of the log, if that is
-        there; else it waits for a peer.
-    TI5 a peer's checkpoint is taken at a batch all of whose parts are stable by now
+    TI2 only directories and files of lower names are ever deleted: those of lower epochs, and, by a
+        standby process, those of lower numbers of the epoch that it copies. So a process that was
+        paused for long may delete at any time.
+    TI3 ``tip`` is the record of the last committed batch, whichever timeline made it.
+    TI4 a replica continues from its own directory if that has a complete batch and the blocks after
+        it exist; else from a peer's; else from the beginning of the log, if that exists; else it
+        waits for a peer.
+    TI5 a peer's checkpoint is used at a batch all of whose parts are stable by now
         (``protocol.stage.recovery``), without the plan after it; the new timeline begins with a
-        base record, and until its first commit every restart says it again (rule 6).
+        base record, and until its first commit every restart appends it again (rule 6).
     TI6 going back to an older batch (damage, loss of power) is safe: the new timeline has another
         name, and its records cut the chain (rule 4).
-    TI7 an own batch is gone on from only if its record is on the accepted chain: any other record
-        would be rejected (rule 4). A passive replica finds its checkpoint cut off where another
-        process went on from an older copy, and that one's disk was lost. Where all that such a
-        batch had closed or begun is stable it is taken as a peer's would be, under a base record
-        (TI5).
-    TI8 what a process made that a majority contradicts is gone on from by nobody
-        (``protocol.control.fencing``): its state is wrong, and the next process would come to the
-        same. Whatever its epoch, or an earlier one, made is passed over, the own checkpoint and a
-        peer's alike: the next process starts from another peer's, or from the beginning. What it
-        makes itself has a higher epoch, and counts again.
-    TI9 a timeline names the operators that hold its state. A process whose function has others
-        (``protocol.log.stateful_plan``) goes on from no checkpoint with a committed batch: from its
-        own it ends, before it has begun an epoch where it can, unless an operator lets the stage
-        begin anew; a peer's it passes over.
+    TI7 a replica continues from its own batch only if the batch's record is on the accepted chain:
+        the log would reject any other next record (rule 4). A passive replica finds its checkpoint
+        cut off if another process continued from an older copy and that one's disk was lost. If all
+        buckets that such a batch had closed or begun are stable, it is used like a peer's, under a
+        base record (TI5).
+    TI8 no process continues from the checkpoint of a process that a majority contradicted
+        (``protocol.control.fencing``): its state is wrong, and would yield the same results again.
+        Everything of its epoch, or an earlier one, is ignored, in the replica's own checkpoint and
+        in a peer's alike: the next process starts from another peer's, or from the beginning. Its
+        own checkpoints have a higher epoch, and count again.
+    TI9 a timeline names the operators that hold its state. A process whose function has other ones
+        (``protocol.log.stateful_plan``) continues from no checkpoint with a committed batch. For
+        its own checkpoint it ends, if possible before it begins an epoch, unless an operator lets
+        the stage begin anew; a peer's checkpoint it ignores.
 """
 
 from __future__ import annotations
@@ -60,61 +60,61 @@ _NAME = re.compile(r"([0-9]{12})-([0-9]{6})(?:-[0-9a-f]{16})?\Z")
 
 
 def timeline_name(epoch: int, number: int, token: str = "") -> str:
-    """Name of the ``number``-th timeline of ``epoch`` (TI1).
+    """Return the name of the ``number``-th timeline of ``epoch`` (TI1).
 
-    ``token``: of the process, 16 hexadecimal digits, where it has not begun the epoch itself:
-        another one may come to the same number.
+    ``token``: random id of the process, 16 hexadecimal digits, if it has not begun the epoch
+        itself: another process may choose the same number.
     """
     return f"{epoch:012d}-{number:06d}" + (f"-{token}" if token else "")
 
 
 def epoch_of(name: str) -> int | None:
-    """The epoch in a timeline's name; None: not such a name."""
+    """Return the epoch in a timeline's name; None if it is not such a name."""
     match = _NAME.match(name)
     return int(match[1]) if match else None
 
 
 def number_of(name: str) -> int:
-    """Which timeline of its epoch ``name`` is; 0 where it is not such a name."""
+    """Return the number within its epoch of timeline ``name``; 0 if it is not such a name."""
     match = _NAME.match(name)
     return int(match[2]) if match else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What a timeline file says. Written once, before the timeline's first batch."""
+    """Contents of a timeline file. Written once, before the timeline's first batch."""
 
     name: str
     start_batch: int
-    """Last batch that was committed in the directory when it was copied; -1: none, a new
+    """Last batch that was committed in the directory when it was copied; -1 if none was: a new
     checkpoint.
     """
     start_tip: BatchId | None
-    """The record of that batch."""
+    """Record of ``start_batch``."""
     base: int | None = None
-    """Rule 6: it began in a copy of a peer's directory, or of one that was cut off; buckets up to
-    here are not its own. ``start_tip`` is its base record.
+    """Last bucket that is not the replica's own, if the timeline began in a copy of a peer's
+    directory, or of one whose records were cut off (rule 6). ``start_tip`` is then its base record.
     """
     earlier: tuple[BatchId, ...] = ()
-    """The timelines before, each with the last of its batches in this directory, ascending:
-    who made which of the batches up to ``start_batch``.
+    """Earlier timelines, each with its last batch in this directory, ascending: they tell which
+    timeline made each batch up to ``start_batch``.
     """
     floor: int | None = None
-    """The record of this batch, and of those after it, is known; -1: of all. None: only from
-    ``start_batch`` on.
+    """Lowest batch whose record is known, with that of every later batch; -1 if all are. None:
+    those from ``start_batch`` on.
     """
     plan: StatefulPlan = NO_PLAN
-    """What the state in the directory means (TI9)."""
+    """Operators that hold the state in the directory (TI9)."""
 
     @classmethod
     def fresh(cls, epoch: int) -> Self:
-        """The timeline of a replica that starts from nothing."""
+        """Return the timeline of a replica that starts without a checkpoint."""
         return cls(name=timeline_name(epoch, 0), start_batch=-1, start_tip=None, floor=-1)
 
     @classmethod
     def from_peer(cls, name: str, batch: int, base: int) -> Self:
-        """The timeline that goes on in a copy of a peer's directory as it was after
-        ``batch``: its first record is the base record (TI5, TI7).
+        """Return the timeline that continues in a copy of a peer's directory as of ``batch``: its
+        first record is the base record (TI5, TI7).
         """
         return cls(
             name=name, start_batch=batch, start_tip=BatchId(name, batch), base=base, floor=batch
@@ -122,12 +122,14 @@ class Timeline:
 
     @property
     def lowest(self) -> int:
-        """The lowest batch from which a copy of the directory may go on, if it is still there."""
+        """Lowest batch from which a copy of the directory may continue, if the directory still has
+        it.
+        """
         return self.start_batch if self.floor is None else self.floor
 
     def tip(self, last_commit: int) -> BatchId | None:
-        """The record that a query in this timeline's directory continues, when Spark committed
-        ``last_commit`` last (TI3).
+        """Return the record that a query in this timeline's directory continues, given that
+        ``last_commit`` is the last batch that Spark committed (TI3).
 
         Raises:
             LocalProtocolError: it is not known which record that is: the directory is not this
@@ -137,8 +139,8 @@ class Timeline:
             return BatchId(self.name, last_commit)
         if last_commit < self.lowest:
             message = (
-                f"timeline {self.name} began after batch {self.start_batch}, but its directory"
-                f" stands at {last_commit}"
+                f"timeline {self.name} began after batch {self.start_batch}, but the last batch"
+                f" committed in its directory is {last_commit}"
             )
             raise LocalProtocolError(message)
         if last_commit == self.start_batch:
@@ -155,8 +157,8 @@ class Timeline:
         )
 
     def copied(self, name: str, last_commit: int) -> Timeline:
-        """The timeline ``name`` that goes on in a copy of this one's directory, in which
-        ``last_commit`` is the last batch committed.
+        """Return the timeline ``name`` that continues in a copy of this one's directory, in which
+        ``last_commit`` is the last committed batch.
         """
         if self.base is not None and last_commit == self.start_batch:
             return replace(Timeline.from_peer(name, last_commit, self.base), plan=self.plan)
@@ -178,17 +180,21 @@ class Timeline:
         )
 
     def forked(self, name: str, last_commit: int) -> Timeline:
-        """The same, by the process that has appended the base record already, if there is one."""
+        """Return the timeline that ``copied`` returns, but without a base: the forking process has
+        appended the base record already, if there is one.
+        """
         return replace(self, base=None).copied(name, last_commit)
 
 
 def newest(names: Iterable[str]) -> str | None:
-    """The newest timeline (TI1)."""
+    """Return the name of the newest timeline (TI1); None if there is none."""
     return max((n for n in names if epoch_of(n) is not None), default=None)
 
 
 def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
-    """What may be deleted beside timeline ``number`` of ``epoch``: only what is below it (TI2)."""
+    """Return the names that may be deleted beside timeline ``number`` of ``epoch``: only lower ones
+    (TI2).
+    """
     return sorted(
         n for n in names if (e := epoch_of(n)) is not None and (e, number_of(n)) < (epoch, number)
     )
@@ -196,27 +202,27 @@ def obsolete(names: Iterable[str], epoch: int, number: int = 0) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class FindNewest:
-    """Answer: the timeline that the newest file names, or None."""
+    """Answer: the timeline in the newest timeline file, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindFences:
-    """Answer: of each replica of the stage that was ever fenced the newest epoch that was, as
-    far as that is known by now (TI8).
+    """Answer: pairs of each fenced replica of the stage and its newest fenced epoch, as far as they
+    are known by now (TI8).
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make an empty directory: what is there, a copy that was given up, goes."""
+    """Create an empty directory. An existing one, from an abandoned copy, is removed."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Make directory ``target`` a copy of ``source``, whole or not at all; what was durable
-    there is durable here.
+    """Make directory ``target`` a copy of ``source``, atomically; what was durable in the source is
+    durable in the copy.
     """
 
     source: str
@@ -225,22 +231,22 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class FindCommit:
-    """Answer: the last batch committed in the directory, -1 if none."""
+    """Answer: the last batch committed in the directory; -1 if there is none."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class FindBatches:
-    """Answer: the batches that were committed in the directory, newest first; (-1,): none."""
+    """Answer: the batches committed in the directory, newest first; (-1,) if there are none."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class FindWhole:
-    """Answer: the first of ``batches`` whose logs and state are whole in the directory; None:
-    of none. -1: nothing was ever committed.
+    """Answer: the first of ``batches`` whose logs and state are complete in the directory; None if
+    there is none. -1 stands for an empty checkpoint.
     """
 
     name: str
@@ -249,8 +255,8 @@ class FindWhole:
 
 @dataclass(frozen=True, slots=True)
 class CutBack:
-    """Forget every batch after ``batch`` in the directory, which is a copy; ``keep_plan``:
-    but for the plan of the one right after it (rule 9).
+    """Remove every batch after ``batch`` from the directory, which is a copy. ``keep_plan`` keeps
+    the plan of the very next batch (rule 9).
     """
 
     name: str
@@ -260,22 +266,22 @@ class CutBack:
 
 @dataclass(frozen=True, slots=True)
 class FindMissing:
-    """Answer: what is gone, in words, of the blocks that come after ``batch`` of the
-    directory; empty: they are there. -1: from the beginning.
+    """Answer: a description of the missing blocks among those that come after ``batch`` of the
+    directory; empty if all exist. -1 means from the beginning.
     """
 
     name: str
     batch: int
     is_restated: bool = False
-    """The process passes over a checkpoint of another function, since an operator lets the stage
-    begin anew (``protocol.stage.restating``).
+    """Whether the process ignores a checkpoint of another function, because an operator lets the
+    stage begin anew (``protocol.stage.restating``).
     """
 
 
 @dataclass(frozen=True, slots=True)
 class FindRecomputed:
-    """Answer: 1 if blocks that come after ``batch`` of the directory stand elsewhere than
-    they did (``protocol.stage.recomputation``), else 0.
+    """Answer: 1 if blocks that come after ``batch`` of the directory were moved by a recomputation
+    (``protocol.stage.recomputation``), else 0.
     """
 
     name: str
@@ -284,13 +290,13 @@ class FindRecomputed:
 
 @dataclass(frozen=True, slots=True)
 class FindPeers:
-    """Answer: the peers whose disks are within reach, each with its newest timeline."""
+    """Answer: the peers whose disks can be reached, each with its newest timeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyPeer:
-    """Make ``target`` a copy of a peer's directory, whole or not at all. Answer: False if it
-    could not be copied.
+    """Make ``target`` a copy of a peer's directory, atomically. Answer: False if the copy
+    failed.
     """
 
     replica: str
@@ -300,8 +306,8 @@ class CopyPeer:
 
 @dataclass(frozen=True, slots=True)
 class AwaitPeer:
-    """Wait a while: nothing can be started from. ``missing``: why not from the beginning of
-    the log.
+    """Wait a while for a peer: there is nothing to start from. ``missing`` says why the beginning
+    of the log will not do.
     """
 
     missing: str
@@ -309,26 +315,26 @@ class AwaitPeer:
 
 @dataclass(frozen=True, slots=True)
 class AppendBase:
-    """Append the base record of the timeline, and see it accepted (rules 2, 6)."""
+    """Append the base record of the timeline and wait until the log accepts it (rules 2, 6)."""
 
     timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write the timeline file, durably."""
+    """Write the timeline file durably."""
 
     timeline: Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class CheckEpoch:
-    """Read the boundary log; end here if a newer process began."""
+    """Read the boundary log; end the process if a newer one began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Remove what is below timeline ``number`` of ``epoch`` (TI2)."""
+    """Remove everything below timeline ``number`` of ``epoch`` (TI2)."""
 
     epoch: int
     number: int = 0
@@ -336,7 +342,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class FindPeerCommit:
-    """Answer: as for ``FindCommit``, on a peer's disk."""
+    """Answer: like ``FindCommit``, on a peer's disk."""
 
     replica: str
     name: str
@@ -344,14 +350,14 @@ class FindPeerCommit:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Make what is in the directory durable."""
+    """Make the contents of the directory durable."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove one directory, which no timeline file names."""
+    """Remove one directory that no timeline file names."""
 
     name: str
 
@@ -371,7 +377,7 @@ DiskStep = (
     | Clean
     | Remove
 )
-"""What needs nothing but the replica's disk (``ports.Checkpoints``)."""
+"""Steps that need only the replica's disk (``ports.Checkpoints``)."""
 Step = (
     DiskStep
     | FindMissing
@@ -387,19 +393,19 @@ Fences = tuple[tuple[str, int], ...]
 Answer = Timeline | PeerTimelines | Fences | tuple[int, ...] | int | str | None
 _Result = TypeVar("_Result")
 Steps = Generator[Step, Answer, Timeline]
-"""Steps in their order; the shell performs each and sends the answer, if there is one. A
-crash between any two is safe.
+"""Steps in order. The shell performs each and sends back the answer, if there is one. A crash
+between any two is safe.
 """
 BaseOf = Callable[[str, BatchId], int | None]
-"""(peer, id of its record) -> the base of a copy of its checkpoint as it was then; None: it
-must not be copied.
+"""Function from (peer, id of its record) to the base of a copy of its checkpoint as of that record;
+None if the checkpoint must not be copied.
 """
 
 
 def carry_out(
     steps: Generator[Step, Answer, _Result], perform: Callable[[Step], Answer]
 ) -> _Result:
-    """Have ``perform`` carry out ``steps`` one after the other; what they come to."""
+    """Perform ``steps`` one after the other and return their result."""
     answer: Answer = None
     while True:
         try:
@@ -412,35 +418,40 @@ def carry_out(
 
 @dataclass(frozen=True, slots=True)
 class OwnChain:
-    """What the stage's log says of the replica's own records. The default is for a log in
+    """Facts of the stage's log about the replica's own records. The default describes a log in
     which nothing was ever cut off.
     """
 
     has: Callable[[BatchId], bool] = lambda _ident: True
-    """Whether a record may be continued."""
+    """Return whether a record may be continued."""
     cut_off_base: Callable[[BatchId], int | None] = lambda _ident: None
-    """Of one that may not: the base of its checkpoint as it was then; None: it is of no use."""
+    """Return, for a record that may not be continued, the base of the checkpoint as of that record;
+    None if the checkpoint is of no use.
+    """
     is_open: bool = False
-    """The own checkpoint is not to be gone on from (``protocol.stage.recovery``)."""
+    """Whether the replica must not continue from its own checkpoint
+    (``protocol.stage.recovery``).
+    """
     replica: str = ""
-    """Name of the replica that it is of."""
+    """Name of the replica."""
     state: StageState = NO_STATE
-    """What the function of the process keeps between batches."""
+    """State that the function of the process keeps between batches."""
     is_restated: bool = False
-    """An operator lets the stage begin anew with this version: a checkpoint that another function
-    of a lower one made is passed over (``protocol.stage.restating``).
+    """Whether an operator lets the stage begin anew with this version: a checkpoint that another
+    function of a lower version made is ignored (``protocol.stage.restating``).
     """
 
 
 def failover_steps(
     epoch: int, base_of: BaseOf = lambda _replica, _ident: None, own: OwnChain = OwnChain()
 ) -> Steps:
-    """Rules 6 and 8: how the process of ``epoch`` comes to its stable timeline (TI4).
+    """Yield the steps by which the process of ``epoch`` creates its stable timeline (rules 6 and 8,
+    TI4).
 
-    The old process may be alive: it may fork while its directory is copied, which makes the
-    directory a branch. So the newest timeline is looked up again after copying, and the copy is
-    made again if it changed. Of a peer's directory only batches of stable records are taken, so
-    what it becomes meanwhile does not matter.
+    The old process may still be running: it may fork while its directory is copied, which makes the
+    directory a branch. So the newest timeline is read again after copying, and the copy is repeated
+    if it changed. Of a peer's directory only batches with stable records are used, so it does not
+    matter if that one becomes a branch meanwhile.
     """
     name = timeline_name(epoch, 0)
     while True:
@@ -462,6 +473,8 @@ def failover_steps(
         if (yield FindNewest()) == found:
             break
     timeline = replace(timeline, plan=own.state.plan)
+    # The file first: from here on the next process finds this directory. Older directories are
+    # removed only after that, and only if no newer process has begun.
     yield Write(timeline)
     yield CheckEpoch()
     yield Clean(epoch)
@@ -471,8 +484,9 @@ def failover_steps(
 
 
 def check_plan_steps(own: OwnChain) -> Generator[Step, Answer, None]:
-    """Raise if the failover would end since the function has changed (TI9). A process calls it
-    before it begins its epoch: the log then has nothing of it, and the function before can go on.
+    """Raise if the failover would end because the function has changed (TI9). A process runs these
+    steps before it begins its epoch: the log then shows nothing of it, and the previous function
+    can continue.
 
     Raises:
         ConfigurationError: the state of the checkpoint means something else to the function.
@@ -483,13 +497,15 @@ def check_plan_steps(own: OwnChain) -> Generator[Step, Answer, None]:
 
 
 def _is_usable(found: Timeline, own: OwnChain, fenced: Mapping[str, int]) -> bool:
-    """Whether the process goes on from its own checkpoint ``found``, as far as that is whole."""
+    """Return whether the process may continue from its own checkpoint ``found``, if that is
+    complete.
+    """
     return not own.is_open and not _is_fenced(found, own.replica, fenced)
 
 
 def _is_of_another_function(found: Timeline, own: OwnChain) -> Generator[Step, Answer, bool]:
-    """Return whether ``found`` has state that means something else to the function (TI9), and is
-    passed over. Before the first committed batch there is none.
+    """Return whether ``found`` is ignored because its state means something else to the function
+    (TI9). Before the first committed batch there is no state.
 
     Raises:
         ConfigurationError: it has, and nobody has decided that the stage begins anew.
@@ -507,8 +523,8 @@ def _is_of_another_function(found: Timeline, own: OwnChain) -> Generator[Step, A
 def _from_own(
     found: Timeline, name: str, own: OwnChain
 ) -> Generator[Step, Answer, Timeline | None]:
-    """The timeline ``name`` in a copy of the directory of ``found``; None: nothing in it can
-    be gone on from.
+    """Return the timeline ``name`` in a copy of the directory of ``found``; None if no batch in it
+    can be continued.
     """
     yield Copy(found.name, name)
     tips = {
@@ -517,10 +533,10 @@ def _from_own(
         if batch >= found.lowest
     }
     last = yield FindWhole(
-        name, tuple(batch for batch, tip in tips.items() if _goes_on(found, batch, tip, own))
+        name, tuple(batch for batch, tip in tips.items() if _continues(found, batch, tip, own))
     )
     if isinstance(last, int) and not (yield FindMissing(name, last)):
-        # A plan that was made before blocks were recomputed names the old ones. Without it the
+        # A plan that was logged before blocks were recomputed names the old blocks. Without it the
         # batch is planned anew, as after damage (TI6).
         yield CutBack(name, last, keep_plan=not (yield FindRecomputed(name, last)))
         return found.copied(name, last)
@@ -536,9 +552,9 @@ def _from_own(
     return Timeline.from_peer(name, last, bases[last])
 
 
-def _goes_on(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
-    """Whether the first record after ``batch`` of the directory of ``found`` will be accepted
-    (TI7): a first record, or a base record, always is.
+def _continues(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) -> bool:
+    """Return whether the log will accept the first record after ``batch`` of the directory of
+    ``found`` (TI7). It always accepts a first record, or a base record.
     """
     return (
         batch < 0
@@ -548,7 +564,9 @@ def _goes_on(found: Timeline, batch: int, tip: BatchId | None, own: OwnChain) ->
 
 
 def _is_fenced(timeline: Timeline, replica: str, fenced: Mapping[str, int]) -> bool:
-    """Whether a process of ``replica`` made it that was fenced, or one before that (TI8)."""
+    """Return whether the timeline is of a fenced epoch of ``replica``, or of an earlier one
+    (TI8).
+    """
     return (epoch_of(timeline.name) or 0) <= fenced.get(replica, -1)
 
 
@@ -562,8 +580,8 @@ def _epochs(answer: Answer) -> dict[str, int]:
 def _from_peer(
     name: str, base_of: BaseOf, fenced: Mapping[str, int], plan: StatefulPlan
 ) -> Generator[Step, Answer, Timeline | None]:
-    """The timeline ``name`` in a copy of a peer's directory, of the one that is furthest and
-    will do (TI5); None: there is none.
+    """Return the timeline ``name`` in a copy of the most advanced usable directory of a peer (TI5);
+    None if there is none.
     """
     peers = yield FindPeers()
     found = []
@@ -579,7 +597,8 @@ def _from_peer(
             if base is not None:
                 bases[batch] = base
         last = yield FindWhole(name, tuple(bases))
-        # Older batches need more blocks than this one: if its are gone, theirs are.
+        # Older batches need these blocks and more: if the newest batch has missing blocks, so have
+        # the others.
         if isinstance(last, int) and not (yield FindMissing(name, last)):
             found.append((bases[last], last, replica, theirs.name))
     for base, batch, replica, source in sorted(found, reverse=True):
@@ -592,13 +611,13 @@ def _from_peer(
 
 
 def batches_of(answer: Answer) -> tuple[int, ...]:
-    """The answer to ``FindBatches``."""
+    """Return the answer to ``FindBatches``, checked."""
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindBatches
     return tuple(batch for batch in answer if isinstance(batch, int))
 
 
 def timelines_of(answer: Answer) -> PeerTimelines:
-    """The answer to ``FindPeers``."""
+    """Return the answer to ``FindPeers``, checked."""
     assert isinstance(answer, tuple)  # noqa: S101 - the answer to FindPeers
     return tuple(
         (each[0], each[1])
@@ -608,11 +627,11 @@ def timelines_of(answer: Answer) -> PeerTimelines:
 
 
 def fork_steps(stable_query: Timeline, name: str) -> Steps:
-    """Rule 11: snapshot, timeline file. Only after the last step may the query of ``stable_query``
-    go on as the branch.
+    """Yield the steps of a fork: copy the directory, write the timeline file (rule 11). Only after
+    the last step may the query of ``stable_query`` continue as the branch.
 
-    The snapshot is as durable as the stable query was: a loss of power takes batches from its end
-    that it would have taken from the stable query's (TI6), no others.
+    The copy is as durable as the stable query's directory was: a loss of power removes the same
+    batches from the end of both (TI6).
     """
     yield Copy(stable_query.name, name)
     last = yield FindCommit(name)

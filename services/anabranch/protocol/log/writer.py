@@ -1,29 +1,29 @@
-"""One writer of a boundary log: which records it appends, how it cuts one that is too large, when
+"""Writer of a boundary log: which records it appends, how it splits one that is too large, when
 each counts, and when it is sent again.
 
 Theory of operation. *The chain.* Each record of a query continues the one before. A query that
 begins in a timeline's directory continues the record of the last batch committed there
-(``protocol.log.timeline``). From a fork on the query that runs is the branch: its records are
-tentative, and its first one begins from what was closed at the fork, with the parts that were open
-then. What was missing once a branch names from then on: state lacks it, and rows made of it may
-belong to later buckets, of which a batch that lacks them shows nothing.
+(``protocol.log.timeline``). After a fork the running query is the branch: its records are
+tentative, and its first one begins after the last bucket closed at the fork, with the parts that
+were open then. A stream that was missing once is named by every later record of the branch: the
+state lacks its rows, and results computed from them may belong to later buckets.
 
-*Pieces.* How many buckets a batch of a stage gives results in is up to its function and its state:
-windows over a backlog end in far more buckets than were read. The plan stands in Spark's log before
-anybody can know, and is run again as it is (rule 9). So the record must be sayable however many
-parts it has. ``pieces`` cuts its parts by bucket. Each piece is an ordinary record that continues
-the one before and closes what is whole by then, so every reader takes it as any other, and the
-number of open parts does not grow with the batch. The last piece has the batch's own id, which is
-what whoever goes on from the checkpoint continues. The ids of those before are of one timeline of
-their own, named after the batch's: readers remember TIMELINES_MAX of them, and must not lose the
-batch's own over its pieces.
+*Pieces.* The number of buckets with results in one batch of a stage depends on its function and its
+state: windows over a backlog end in far more buckets than were read. The plan is in Spark's log
+before this number is known, and is run again unchanged (rule 9). So any number of parts must fit.
+``pieces`` splits the record's parts by bucket. Each piece is an ordinary record that continues the
+one before and closes the buckets that are complete by then, so readers need no special case, and
+the number of open parts does not grow with the batch. The last piece has the batch's own id, which
+the next record after the checkpoint continues. The other pieces have ids of one timeline of their
+own, named after the batch's: readers remember TIMELINES_MAX timelines, and must not lose the
+batch's own because of its pieces.
 
 *What counts* (rules 1 and 2). An acknowledgement proves nothing: a record counts when its writer
 has read it back from the log, accepted. So an unknown outcome needs no case of its own: the
-identical record is sent again, and the log state ignores a second one. A writer has one thing under
-way at a time; what the log shows of it *settles* it, or ends the writer. An epoch begins the same
-way. Its record carries a token that no other process has, and the epoch is the offset at which the
-log shows it.
+identical record is sent again, and the log state ignores a second one. A writer has one record in
+flight at a time; the log either shows it accepted, which *settles* it, or shows that the writer was
+replaced, which ends the writer. An epoch begins the same way. Its record carries a token that no
+other process has, and the epoch is the offset at which the log shows it.
 
 Invariants:
     RX1 a record names the one before it of its query (rules 3, 9), and counts as the one before
@@ -31,30 +31,30 @@ Invariants:
     RX2 a stable record is of a query in the stable timeline that never forked (rules 11, 12); a
         tentative one of a query that did.
     RX3 the first record of a branch names all parts that were open at the fork.
-    RX4 up to where the output is given up, buckets are closed empty, by branches too, and their
-        stable records name every input as missing (``protocol.stage.recovery``).
-    RX5 a timeline that goes on in a copy of another's state begins with a base record: it closes
-        what the copy holds, and says that this is not the replica's own (rule 6).
-    RP1 no piece names more than PARTS_PER_RECORD_MAX parts, and a record that needs no cut is its
-        only piece.
+    RX4 buckets whose output is given up are closed empty, by branches too, and their stable records
+        name every input as missing (``protocol.stage.recovery``).
+    RX5 a timeline that continues in a copy of another's state begins with a base record: it closes
+        the buckets that the copy holds, and excludes them from the replica's own (rule 6).
+    RP1 no piece names more than PARTS_PER_RECORD_MAX parts, and a record that need not be split is
+        its only piece.
     RP2 a bucket is closed with the piece that names its last part, or a later one: the pieces
-        together say what the record says.
+        together are equivalent to the record.
     RP3 after a crash between two pieces the batch's re-run continues the record before the batch,
-        which cuts off the pieces that were appended (rule 4). The buckets that they closed stay,
-        and are the same, as those of any batch that is run again.
+        which cuts off the pieces that were appended (rule 4). The buckets that they closed remain,
+        and the re-run yields the same, as for any batch that is run again.
     RP4 ids of pieces are distinct, and rise within their timeline from piece to piece and from
         batch to batch, however many there are.
     RP5 a batch has at most PIECES_MAX pieces, so that the record before it is still remembered when
         the last one is appended (RP3).
-    OW1 the epoch is the offset of the own token in the log, and whoever finds a newer epoch of its
-        replica there writes nothing more (rule 1).
-    OW2 a boundary record counts once the log state has accepted it, by whichever of several
-        identical sendings (rule 2); the next one is sent after that.
-    OW3 a record that the log shows as rejected is not waited for: its writer is not the writer any
-        more, or has too much open.
-    OW4 what was acknowledged is in the log, so it is given the time that a slow reader takes. What
-        may be lost is sent again soon, since nothing goes on without it; but not the record of an
-        epoch, of which a second one would begin another epoch.
+    OW1 the epoch is the offset of the writer's own token in the log. A process that finds a newer
+        epoch of its replica there writes nothing more (rule 1).
+    OW2 a boundary record counts once the log state has accepted it, from whichever of several
+        identical attempts (rule 2); the next record is sent after that.
+    OW3 a writer does not wait for a record that the log shows as rejected: it was fenced, or has
+        too many open parts.
+    OW4 an acknowledged record is in the log, so the timeout is that of a slow reader. A record that
+        may be lost is sent again soon, since the writer waits for it; but not the record of an
+        epoch, because a second one would begin another epoch.
 """
 
 from __future__ import annotations
@@ -85,19 +85,21 @@ from anabranch.protocol.log.records import (
 from anabranch.protocol.log.timeline import Timeline
 
 BRANCH_PENDING_PARTS_MAX: Final = 10_000
-"""Open parts that a branch can inherit: its first record repeats them, while live results
-wait for it. A stage with more waits for its input.
+"""Maximum number of open parts that a branch can inherit: its first record repeats them, while live
+results wait for it. A stage with more of them waits for its input.
 """
 
 
 def base_record(replica: str, epoch: int, timeline: Timeline, written_ms: int) -> BoundaryRecord:
-    """The base record of ``timeline`` (RX5).
+    """Return the base record of ``timeline`` (RX5).
 
     Raises:
-        LocalProtocolError: the timeline goes on in no copy.
+        LocalProtocolError: the timeline is not a copy of another's state.
     """
     if timeline.base is None or timeline.start_tip is None:
-        message = f"timeline {timeline.name} has no base"
+        message = (
+            f"timeline {timeline.name} has no base record: it is no copy of another's checkpoint"
+        )
         raise LocalProtocolError(message)
     return BoundaryRecord(
         replica=replica,
@@ -111,11 +113,11 @@ def base_record(replica: str, epoch: int, timeline: Timeline, written_ms: int) -
 
 
 class RecordChain:
-    """The boundary records of one query of one process."""
+    """Chain of boundary records of one query of one process."""
 
     def __init__(self, replica: str, epoch: int, timeline: Timeline, *, given_up: int = 0) -> None:
-        """``given_up``: buckets up to this one are closed empty, and named as missing
-        (``protocol.stage.recovery``).
+        """Begin the chain after the timeline's tip. ``given_up``: buckets up to this one are closed
+        empty, with every input named as missing (``protocol.stage.recovery``).
         """
         self.given_up = given_up
         self._replica = replica
@@ -125,17 +127,19 @@ class RecordChain:
         self._fork: tuple[int, int, tuple[Part, ...]] | None = None
         self._branch_begun = False
         self.has_shown = False
-        """The query is a branch, and has closed something tentatively."""
+        """Whether the query is a branch that has closed buckets tentatively."""
         self._missing: tuple[str, ...] = ()
 
     @staticmethod
     def can_inherit(pending: tuple[Part, ...]) -> bool:
-        """Whether a branch can begin with these open parts: its first record names them all."""
+        """Return whether a branch can begin with these open parts: its first record names
+        them all.
+        """
         return len(pending) <= BRANCH_PENDING_PARTS_MAX
 
     def became_branch(self, counter: int, closed: int, pending: tuple[Part, ...]) -> None:
-        """From here on the query's records are tentative: branch ``counter``, from ``closed``
-        on, with the parts still open at the fork.
+        """Switch to tentative records: those of branch ``counter``, which begins after bucket
+        ``closed`` with the parts ``pending`` that were open at the fork.
         """
         self._fork = (counter, closed, pending)
 
@@ -151,7 +155,7 @@ class RecordChain:
         made_from: tuple[tuple[str, int], ...],
         written_ms: int,
     ) -> BoundaryRecord:
-        """The record of Spark's batch ``batch``.
+        """Return the record of Spark's batch ``batch``.
 
         Raises:
             Fenced: a stable batch of a query that is not in the stable timeline (rule 12, RE1).
@@ -190,7 +194,7 @@ class RecordChain:
         return replace(tentative, base=base, parts=(*pending, *record.parts))
 
     def appended(self, record: BoundaryRecord) -> None:
-        """``record`` was seen accepted in the log."""
+        """Continue the chain after ``record``, which the log has accepted."""
         self.tip = record.id
         if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
             self._branch_begun = True
@@ -198,14 +202,14 @@ class RecordChain:
 
 
 PIECES_MAX: Final = 1_000
-"""Records in which one batch of a stage is written: far more parts than the memory of a stage
+"""Maximum number of records for one batch of a stage: far more parts than the memory of a stage
 holds. Well below CHAIN_RECORDS_MAX: a batch that is run again continues the record before its first
 piece.
 """
 
 
 _PIECES: Final = ".pieces"
-"""End of the timeline in the ids of pieces: no other timeline has a dot."""
+"""Suffix of the timeline in the ids of pieces: no other timeline has a dot."""
 
 
 def is_piece(ident: BatchId) -> bool:
@@ -214,7 +218,8 @@ def is_piece(ident: BatchId) -> bool:
 
 
 def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
-    """The records to append for ``record`` of a stage, in order; the last one has its id.
+    """Yield the records to append for ``record`` of a stage, in order; the last one has its
+    id.
 
     Raises:
         TooManyParts: before the first piece (RP5).
@@ -222,7 +227,7 @@ def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
     if len(record.parts) > PIECES_MAX * PARTS_PER_RECORD_MAX:
         message = (
             f"batch {record.id} gives results in {len(record.parts)} parts, more than {PIECES_MAX}"
-            " records name"
+            f" records of {PARTS_PER_RECORD_MAX} parts can name"
         )
         raise TooManyParts(message)
     if len(record.parts) <= PARTS_PER_RECORD_MAX:
@@ -248,55 +253,57 @@ def pieces(record: BoundaryRecord) -> Iterator[BoundaryRecord]:
     yield replace(record, prev=prev, base=base, parts=tuple(parts))
 
 
-SENDINGS_MAX: Final = 10
-"""More of one record are no trouble that passes."""
+SEND_ATTEMPTS_MAX: Final = 10
+"""Maximum number of attempts to send one record. More failures are not transient."""
 SEEN_WAIT_MS: Final = 10_000
-"""What was acknowledged is in the log: that it is not seen is the reader's trouble."""
+"""Timeout for reading an acknowledged record back, in ms. It is in the log, so only the reader is
+slow.
+"""
 UNKNOWN_WAIT_MS: Final = 1_000
-"""A record that may be lost is sent again soon: nothing goes on without it, and a second one
-does no harm.
+"""Delay before a record with an unknown outcome is sent again, in ms. Short, because the writer
+waits for it and a duplicate does no harm.
 """
 
 Record = BoundaryRecord | BranchEnded | Recomputed
-"""What an epoch writes."""
+"""Record that a writer appends within its epoch."""
 
 OwnEntry = EpochStarted | Record
 
 
 class OwnRecords:
-    """What the log shows of the records of one writer of one stream. Tell it every record of the
-    log right after the log state took it.
+    """State of one writer's own records, as one stream's log shows them. Needs every record of the
+    log, right after the log state applied it (``seen``).
     """
 
     def __init__(self, stream: str, started: EpochStarted) -> None:
-        """``stream``: in the words of messages. ``started``: with which an epoch begins."""
+        """Track the epoch that begins with ``started``. ``stream`` names the stream in messages."""
         self._stream, self._started = stream, started
         self._token_offset: int | None = None
         self._not_begun = ""
-        """Why the epoch does not count; empty: it does."""
+        """Reason why the epoch does not count; empty if it does."""
         self._under_way: Record | None = None
         self._rejection = ""
-        """Why the log rejected what is under way."""
+        """Reason why the log rejected the record in flight; empty if it did not."""
         self._seen = False
-        """The log shows the recomputed blocks that are under way."""
+        """Whether the log shows the recomputed blocks in flight."""
         self.epoch = -1
 
     @property
     def under_way(self) -> Record | None:
-        """What is not settled yet."""
+        """Record that was sent and is not settled; None if there is none."""
         return self._under_way
 
     @property
     def has_token(self) -> bool:
-        """The log shows the record of the epoch that begins."""
+        """Whether the log shows the epoch's first record."""
         return self._token_offset is not None
 
     def begins(self) -> None:
-        """The record of an epoch is about to be sent."""
+        """Prepare for sending the record of an epoch."""
         self._token_offset = None
 
     def begun(self, log_state: LogState) -> int:
-        """The epoch, whose record the log shows, and was read through.
+        """Return the epoch, once its record was read back from the log and applied.
 
         Raises:
             Fenced: another process of this replica began after this one.
@@ -304,7 +311,9 @@ class OwnRecords:
                 has buckets of another width, or is made from another share of its inputs (BL16).
         """
         if self._token_offset is None:
-            raise LocalProtocolError(f"{self._stream}: an epoch begins whose record is not there")
+            raise LocalProtocolError(
+                f"{self._stream}: an epoch begins whose record the log does not show"
+            )
         self.check_share(log_state)
         if self._not_begun:
             version, after = log_state.version
@@ -331,7 +340,7 @@ class OwnRecords:
             )
 
     def check_epoch(self, log_state: LogState) -> None:
-        """Raises Fenced when the log has a newer epoch of this replica (OW1)."""
+        """Raise Fenced if the log has a newer epoch of this replica (OW1)."""
         current = log_state.epoch(self._started.replica)
         if current != self.epoch:
             raise Fenced(
@@ -340,24 +349,24 @@ class OwnRecords:
             )
 
     def put(self, entry: Record) -> None:
-        """``entry`` is about to be sent (OW2).
+        """Make ``entry`` the record in flight, right before it is sent (OW2).
 
         Raises:
             LocalProtocolError: it is of another epoch, or an earlier one is still under way.
         """
         if self._under_way is not None:
             raise LocalProtocolError(
-                f"{_named(entry)} given to a writer that waits for {_named(self._under_way)}"
+                f"{_named(entry)} sent while {_named(self._under_way)} is not settled"
             )
         if entry.epoch != self.epoch:
             raise LocalProtocolError(
-                f"{_named(entry)} of epoch {entry.epoch} given to the writer of epoch {self.epoch}"
+                f"{_named(entry)} of epoch {entry.epoch} sent by the writer of epoch {self.epoch}"
             )
         self._under_way = entry
         self._rejection, self._seen = "", False
 
     def seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
-        """Take note of a record of the log."""
+        """Record an entry of the log and what the log state did with it."""
         if entry == self._started:
             self._token_offset = offset
             self._not_begun = "" if outcome.accepted else outcome.reason
@@ -374,7 +383,7 @@ class OwnRecords:
             self._rejection = outcome.reason
 
     def is_settled(self, log_state: LogState) -> bool:
-        """Whether what is under way counts by now (OW2).
+        """Return whether the record in flight counts by now (OW2).
 
         Raises:
             Fenced: a newer epoch began, or the record was rejected (OW3).
@@ -397,36 +406,37 @@ class OwnRecords:
         return self._seen
 
     def forget(self) -> None:
-        """What was under way is settled, or given up."""
+        """Clear the record in flight: it is settled or abandoned."""
         self._under_way = None
 
 
-class Sendings:
-    """When one record that the log does not show yet is sent again (OW4)."""
+class SendRetries:
+    """Retry schedule of one record that the log does not show yet (OW4)."""
 
     def __init__(self, stream: str, entry: OwnEntry) -> None:
-        """``stream``: in the words of messages."""
+        """Start the schedule of ``entry``. ``stream`` names the stream in messages."""
         self._stream, self._entry = stream, entry
         self._count = 0
         self._until_ms = 0
 
     def sent(self, now_ms: int, *, is_acknowledged: bool) -> None:
-        """It was sent, and is looked for from ``now_ms`` on."""
+        """Record an attempt: from ``now_ms`` on the record is awaited in the log."""
         is_certain = is_acknowledged or isinstance(self._entry, EpochStarted)
         self._count += 1
         self._until_ms = now_ms + (SEEN_WAIT_MS if is_certain else UNKNOWN_WAIT_MS)
 
     def is_due_again(self, now_ms: int) -> bool:
-        """Whether it is to be sent again.
+        """Return whether the record must be sent again.
 
         Raises:
             Unavailable: it was often enough.
         """
         if now_ms <= self._until_ms:
             return False
-        if self._count > SENDINGS_MAX:
+        if self._count > SEND_ATTEMPTS_MAX:
             raise Unavailable(
-                f"{self._stream}: {_named(self._entry)} is not in the log after {self._count} tries"
+                f"{self._stream}: {_named(self._entry)} is not in the log after {self._count}"
+                " attempts: check that the broker accepts writes to it"
             )
         return True
 

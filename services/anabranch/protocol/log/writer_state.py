@@ -1,13 +1,14 @@
-"""What a boundary log says of one of its writers, whatever the others do.
+"""State of one writer, as its boundary log alone defines it, independently of the other
+writers.
 
 Theory of operation. A writer's records form a chain: each has an id (timeline, batch) and names the
-id that it continues. Kept are the epoch, the accepted chain, and the *pending* parts: parts of
-buckets that the writer has not closed yet. A record that closes up to c closes the writer's buckets
-up to c. A record that continues an earlier one cuts off what lies between: a restart from an older
-checkpoint. Its branches are beside the chain (``protocol.log.tentative``).
+id that it continues. The state consists of the epoch, the accepted chain, and the *pending* parts:
+parts of buckets that the writer has not closed yet. A record with ``closed`` c closes the writer's
+buckets up to c. A record that continues an earlier one cuts off the records between: the writer
+restarted from an older checkpoint. Branches are kept beside the chain (``protocol.log.tentative``).
 
-Nothing here raises, whatever a record says. The invariants are those of
-``protocol.log.boundary_log`` that speak of one writer: BL2, BL3, BL4, BL6 and BL13.
+No method raises, whatever a record says. The invariants are those of ``protocol.log.boundary_log``
+that concern one writer: BL2, BL3, BL4, BL6 and BL13.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from anabranch.protocol.log.tentative import Branches
 
 @dataclass(slots=True)
 class WriterState:
-    """One writer, from the log alone."""
+    """State of one writer, derived from the log alone."""
 
     epoch: int = -1
-    """Offset of its newest ``EpochStarted``; -1: it never began."""
+    """Offset of the newest ``EpochStarted``; -1 if the writer never began."""
     fingerprint: str = ""
     schema: str = ""
     version: int = 1
     node: str = ""
     closed: int = 0
-    """The last bucket that it has closed, or that its base says is not its own."""
+    """Last bucket that the writer has closed, or that its base excludes from its own."""
     base: int = 0
     path: list[BatchId] = field(default_factory=list)
-    """The accepted chain, as far as it is remembered."""
+    """Ids of the accepted chain, as far as they are remembered."""
     timelines: dict[str, int] = field(default_factory=dict)
-    """The last batch of each timeline of this epoch."""
+    """Last batch of each timeline of this epoch."""
     pending: OpenParts = field(default_factory=OpenParts)
     closed_parts: BucketMap[tuple[Part, ...]] = field(default_factory=BucketMap)
     last: BoundaryRecord | None = None
@@ -54,8 +55,8 @@ class WriterState:
 
     @classmethod
     def from_snapshot(cls, r: ReplicaSnapshot) -> Self:
-        """The writer that ``r`` was made from, without those of its buckets that are in stable
-        ranges.
+        """Return the writer that ``r`` describes, without those of its parts that stable ranges
+        name.
         """
         writer = cls(
             epoch=r.epoch,
@@ -78,7 +79,9 @@ class WriterState:
         return writer
 
     def snapshot(self, name: str, own: Iterable[int]) -> ReplicaSnapshot:
-        """The writer, with its parts of the closed buckets ``own``."""
+        """Return the state for a log snapshot, with the writer's parts of the closed buckets
+        ``own``.
+        """
         return ReplicaSnapshot(
             replica=name,
             epoch=self.epoch,
@@ -100,27 +103,27 @@ class WriterState:
         )
 
     def begin(self, offset: int, entry: EpochStarted) -> None:
-        """A new epoch, which is the offset of its record. The chain goes on."""
+        """Begin a new epoch at ``offset``. The chain continues."""
         self.epoch = offset
         self.fingerprint = entry.fingerprint
         self.schema = entry.schema
         self.version = entry.version
         self.node = entry.node
-        self.timelines.clear()  # ids of older epochs are rejected by the epoch
+        self.timelines.clear()  # records of older epochs are rejected before their id is compared
 
     def knows(self, ident: BatchId) -> bool:
-        """BL2: whether the record of this id was accepted."""
+        """Return whether the record ``ident`` was accepted (BL2)."""
         return ident.batch <= self.timelines.get(ident.timeline, -1)
 
     def know(self, ident: BatchId) -> None:
-        """BL2: the record of this id was accepted."""
+        """Remember that the record ``ident`` was accepted (BL2)."""
         self.timelines[ident.timeline] = ident.batch
         if len(self.timelines) > TIMELINES_MAX:
             del self.timelines[next(iter(self.timelines))]
 
     def rewind(self, record: BoundaryRecord, stable_upto: int) -> str:
-        """Rules 4 and 6: go to the place on the chain that ``record`` continues. Returns why it
-        does not count (nothing has changed); empty: it does.
+        """Cut the chain back to the record that ``record`` continues (rules 4 and 6). Return why
+        the record does not count, if nothing was changed; empty if it does.
 
         ``stable_upto``: every bucket of the stream up to this one is stable.
         """
@@ -146,8 +149,8 @@ class WriterState:
         return ""
 
     def _behind_hole(self, stable_upto: int) -> int:
-        """Parts of buckets that the writer closed and that no reader can forget, because what
-        lies before its base is not stable (BL13).
+        """Return the number of parts of closed buckets that no reader can forget, because buckets
+        before the writer's base are not stable (BL13).
         """
         if self.base <= stable_upto:
             return 0
@@ -157,8 +160,8 @@ class WriterState:
         )
 
     def take(self, record: BoundaryRecord, forgotten: int) -> bool:
-        """``record``, which ``rewind`` has let pass, is the new tip: it closes the buckets up to
-        ``record.closed``. Whether it closes any.
+        """Make ``record``, which ``rewind`` accepted, the new tip and close the buckets up to
+        ``record.closed``. Return whether that closed any.
 
         ``forgotten``: buckets up to this one are not described.
         """

@@ -585,7 +585,7 @@ def test_a_log_state_becomes_what_a_snapshot_says_in_place_and_knows_its_own_wri
 
 def test_a_snapshot_of_others_is_rejected_and_changes_nothing() -> None:
     log_state = LogState(("7",))
-    with pytest.raises(RemoteProtocolError, match="other writers"):
+    with pytest.raises(RemoteProtocolError, match="none of which is a writer"):
         log_state.adopt(two_writers().snapshot(4))
     assert log_state.snapshot(0) == LogState(("7",)).snapshot(0)
 

@@ -149,7 +149,9 @@ def test_sn3_where_what_readers_need_is_forgotten_there_is_no_log_snapshot() -> 
     made = seen(10)
     assert made.make(log_state, 10, 4, {}) is None
     assert (
-        made.rejected == "readers need buckets from 5 on, and there was no room for those up to 5"
+        made.rejected
+        == "readers need buckets from 5 on, and those up to 5 were dropped from memory"
+        " for lack of room"
     )
     assert [made.due(end) for end in (10, 19, 20)] == [False, False, True]
     assert made.make(log_state, 20, 5, {}) is not None
@@ -204,20 +206,20 @@ def test_sn5_while_a_stranger_writes_there_is_no_log_snapshot() -> None:
     assert made.due(10), "who wrote before is no writer any more"
     made.seen(2, record(1, 1, 1, replica="2"), STRANGE)
     made.seen(3, Recomputed("3", 0, ()), STRANGE)
-    assert (made.stranger, made.due(10)) == ("", True), "of no epoch: somebody made it up"
+    assert (made.unknown_writer, made.due(10)) == ("", True), "of no epoch: somebody made it up"
     made.seen(5, record(0, 2, 1, replica="2"), STRANGE)
-    assert (made.stranger, made.due(10)) == ("2", False)
+    assert (made.unknown_writer, made.due(10)) == ("2", False)
     made = seen(10)
     made.read_to_end()
     made.seen(0, started("2"), STRANGE)
-    assert (made.stranger, made.due(10)) == ("2", False)
+    assert (made.unknown_writer, made.due(10)) == ("2", False)
 
 
-def test_names_of_strangers_do_not_fill_memory() -> None:
+def test_names_of_unknown_writers_do_not_fill_memory() -> None:
     made = seen(10)
     for number in range(100):
         made.seen(number, started(f"s{number}"), STRANGE)
-    assert len(made._strange) == limits.REPLICAS_MAX
+    assert len(made._unknown_epochs) == limits.REPLICAS_MAX
 
 
 def test_items_are_counted_as_the_codec_counts_them() -> None:

@@ -38,12 +38,12 @@ from anabranch.protocol.log.writer import (
     BRANCH_PENDING_PARTS_MAX,
     PIECES_MAX,
     SEEN_WAIT_MS,
-    SENDINGS_MAX,
+    SEND_ATTEMPTS_MAX,
     UNKNOWN_WAIT_MS,
     OwnEntry,
     OwnRecords,
     RecordChain,
-    Sendings,
+    SendRetries,
     base_record,
     pieces,
 )
@@ -85,7 +85,7 @@ class TestEpochs:
         log.add(started("0", "another's"))
         log.own.begins()
         assert not log.has_token()
-        with pytest.raises(LocalProtocolError, match="not there"):
+        with pytest.raises(LocalProtocolError, match="log does not show"):
             log.own.begun(log.state)
         log.add(started("1", "a peer's"))
         assert not log.has_token()
@@ -137,16 +137,14 @@ class TestEpochs:
 class TestUnderWay:
     def test_ow2_one_at_a_time_and_only_of_the_own_epoch(self) -> None:
         log = Log().begun()
-        with pytest.raises(
-            LocalProtocolError, match=r"record .* of epoch 1 given to the writer of"
-        ):
+        with pytest.raises(LocalProtocolError, match=r"record .* of epoch 1 sent by the writer of"):
             log.own.put(record(1, 0, 1))
         with pytest.raises(LocalProtocolError, match="recomputed blocks of epoch 1"):
             log.own.put(replace(BLOCKS, epoch=1))
         first = record(0, 0, 1)
         log.own.put(first)
         assert log.own.under_way == first
-        with pytest.raises(LocalProtocolError, match="waits for record"):
+        with pytest.raises(LocalProtocolError, match=r"sent while record .* is not settled"):
             log.own.put(record(0, 1, 2))
         log.own.forget()
         log.own.put(record(0, 1, 2))
@@ -232,11 +230,11 @@ RECORD = BoundaryRecord("0", 0, BatchId("l", 0), None, 1)
 def test_ow4_what_may_be_lost_is_sent_again_soon_but_for_an_epoch(
     entry: OwnEntry, is_acknowledged: bool, wait_ms: int
 ) -> None:
-    sendings = Sendings("s", entry)
+    retries = SendRetries("s", entry)
     for now_ms in (1_000, 90_000):
-        sendings.sent(now_ms, is_acknowledged=is_acknowledged)
-        assert not sendings.is_due_again(now_ms + wait_ms)
-        assert sendings.is_due_again(now_ms + wait_ms + 1)
+        retries.sent(now_ms, is_acknowledged=is_acknowledged)
+        assert not retries.is_due_again(now_ms + wait_ms)
+        assert retries.is_due_again(now_ms + wait_ms + 1)
 
 
 @pytest.mark.parametrize(
@@ -249,13 +247,13 @@ def test_ow4_what_may_be_lost_is_sent_again_soon_but_for_an_epoch(
     ],
 )
 def test_ow4_there_is_an_end_to_it(entry: OwnEntry, named: str) -> None:
-    sendings = Sendings("s", entry)
-    for _ in range(SENDINGS_MAX):
-        sendings.sent(0, is_acknowledged=False)
-        assert sendings.is_due_again(SEEN_WAIT_MS + 1)
-    sendings.sent(0, is_acknowledged=False)
-    with pytest.raises(Unavailable, match=f"s: {named}.* is not in the log after 11 tries"):
-        sendings.is_due_again(SEEN_WAIT_MS + 1)
+    retries = SendRetries("s", entry)
+    for _ in range(SEND_ATTEMPTS_MAX):
+        retries.sent(0, is_acknowledged=False)
+        assert retries.is_due_again(SEEN_WAIT_MS + 1)
+    retries.sent(0, is_acknowledged=False)
+    with pytest.raises(Unavailable, match=f"s: {named}.* is not in the log after 11 attempts"):
+        retries.is_due_again(SEEN_WAIT_MS + 1)
 
 
 ZERO, ONE = (timeline_name(7, number) for number in range(2))
@@ -316,7 +314,7 @@ def append(
 def test_rx5_a_copy_begins_with_what_is_not_the_replicas_own() -> None:
     found = base_record("0", 7, Timeline.from_peer(ONE, 4, 9), 99)
     assert found == BoundaryRecord("0", 7, BatchId(ONE, 4), None, closed=9, base=9, written_ms=99)
-    with pytest.raises(LocalProtocolError, match="has no base"):
+    with pytest.raises(LocalProtocolError, match="has no base record"):
         base_record("0", 7, Timeline(ZERO, 3, BatchId("old", 3)), 99)
 
 
@@ -522,7 +520,7 @@ def test_rp5_a_batch_has_so_few_pieces_that_the_record_before_it_is_remembered(
 ) -> None:
     assert PIECES_MAX < CHAIN_RECORDS_MAX - CHECKPOINT_BATCHES_RETAINED
     monkeypatch.setattr(writer, "PIECES_MAX", 4)
-    with pytest.raises(TooManyParts, match="in 9 parts, more than 4 records name"):
+    with pytest.raises(TooManyParts, match="in 9 parts, more than 4 records of "):
         next(pieces(WHOLE))
     assert len(list(pieces(replace(WHOLE, parts=WHOLE.parts[1:])))) == 4
 
