@@ -1,5 +1,6 @@
-"""Deleted blocks of a stage are made again: a reader that needs them requests them (ASK), and one
-replica of the stream recomputes them; what it runs, and whether the result may be used.
+"""Recomputation of deleted blocks: a reader that needs them requests them (ASK), and one replica of
+the stream recomputes them. Decides when requests are sent and taken, what the query runs, and
+whether its result may be used.
 
 Theory of operation. No reader acknowledges anything: each continues from its own position, and the
 log has what comes after it (backtracking). Only if the log no longer has it - trimmed before a disk
@@ -81,30 +82,36 @@ from anabranch.protocol.stage.batch_size import first_rows_max
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition, TakenBucket, next_plan
 
 ASKS_MAX: Final = 64
-"""Recompute requests that a replica holds, one per reader: names come from a topic that many
-may write.
+"""Maximum number of recompute requests that a replica holds, one per reader. Reader names come from
+a topic that many may write to.
 """
 
 ASK_TURN_MS: Final = 3_000
-"""Until the next replica of a stage takes a request that the one before has not taken."""
+"""Delay between the turns of two replicas of a stage, in ms: the next one takes a request that the
+previous one has not taken.
+"""
 
 ASK_AGAIN_MS: Final = 15_000
-"""A request that nobody has taken is repeated: it was lost, or nobody was there."""
+"""Time after which a reader repeats a request that no replica has taken, in ms: the request was
+lost, or no replica was running.
+"""
 
 ASK_TAKEN_EVERY_MS: Final = 5_000
-"""A replica that works at a request repeats so after so long."""
+"""Interval at which a working replica repeats that it has taken a request, in ms."""
 
 ASK_TAKEN_MS: Final = 20_000
-"""A request that a replica has taken is repeated when the replica has not repeated so for so long:
-it has died, or hangs.
+"""Time without such a repetition, in ms, after which the reader repeats a taken request: the
+replica has died, or hangs.
 """
 
 ASK_REJECTED_MS: Final = 60_000
-"""A request that no replica could serve is repeated: a replica may have come back that can."""
+"""Time after which a reader repeats a request that no replica could serve, in ms: one that can may
+be running by then.
+"""
 
 
 class RequestState(Enum):
-    """Of one request, as its reader sees it."""
+    """State of one request, as its reader knows it."""
 
     SENT = auto()
     TAKEN = auto()
@@ -125,7 +132,9 @@ _HEARD = {
     AskOutcome.UNABLE: RequestState.SENT,
     AskOutcome.DIFFERENT: RequestState.SENT,
 }
-"""What is heard says the state; where all replicas have rejected it, it is REJECTED."""
+"""State of a request after each kind of reply; REJECTED instead once all replicas have
+rejected it.
+"""
 
 
 @dataclass(slots=True)
@@ -141,8 +150,8 @@ class RecomputeRequests:
     """Recompute requests of one reader."""
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
-        """``writers``: of every stream that can be recomputed, its replicas. Sources are not among
-        them: nobody makes their rows again.
+        """Start without requests. ``writers``: replicas of every stream that can be recomputed.
+        Sources are not among them: no process can recompute their rows.
         """
         self._reader, self._writers = (
             reader,
@@ -154,8 +163,9 @@ class RecomputeRequests:
     def lacking(
         self, stream: str, first: int, last: int, monotonic_ms: int, *, wall_ms: int
     ) -> Ask | None:
-        """Blocks of ``first..last`` of ``stream`` are gone: the request to send now, if any
-        (RQ1, RQ2). ``wall_ms`` dates it, and numbers it above those of an earlier process.
+        """Return the request to send now for the missing blocks of ``first..last`` of ``stream``;
+        None if there is none to send (RQ1, RQ2). ``wall_ms`` dates the request, and makes its
+        number higher than those of an earlier process.
         """
         if stream not in self._writers:
             return None
@@ -175,11 +185,11 @@ class RecomputeRequests:
         return ask
 
     def there(self, stream: str) -> None:
-        """All blocks of ``stream`` that are needed are there."""
+        """Drop the request for ``stream``, because no block that is needed is missing."""
         self._requests.pop(stream, None)
 
     def heard(self, answer: AskReply, monotonic_ms: int) -> None:
-        """Take note of a reply on the control topic."""
+        """Apply a reply from the control topic."""
         found = self._requests.get(answer.stream)
         if found is None or answer.reader != self._reader or answer.number != found.ask.number:
             return
@@ -194,12 +204,12 @@ class RecomputeRequests:
                 found.state = RequestState.REJECTED
 
     def state(self, stream: str) -> RequestState | None:
-        """Of the request for ``stream``; None: there is none."""
+        """Return the state of the request for ``stream``; None if there is none."""
         found = self._requests.get(stream)
         return None if found is None else found.state
 
     def describe(self, stream: str) -> str:
-        """For people: what has come of the request for ``stream``."""
+        """Return a description for people of the request for ``stream`` and its outcome."""
         found = self._requests.get(stream)
         if found is None:
             return (
@@ -220,10 +230,12 @@ class RecomputeRequests:
 
 
 class RecomputeReplies:
-    """The requests that one replica of a stage hears. ``now_ms`` is monotonic."""
+    """Requests received by one replica of a stage. ``now_ms`` is monotonic."""
 
     def __init__(self, stream: str, replica: str, replicas: Sequence[str]) -> None:
-        """``replicas``: all of the stage, in the order of their turns."""
+        """Start without requests. ``replicas``: all replicas of the stage, in the order of their
+        turns.
+        """
         self._stream = stream
         self._replica = replica
         self._turn_ms = list(replicas).index(replica) * ASK_TURN_MS
@@ -231,12 +243,12 @@ class RecomputeReplies:
         self._waiting: dict[str, tuple[Ask, int]] = {}
         self._working: Ask | None = None
         self._repeated_ms = 0
-        """When it repeated last that it works at the request (RQ8)."""
+        """Time when this replica last said that it works on the request (RQ8)."""
         self._peer_until_ms: dict[str, int] = {}
-        """Peers that work at a request, and until when that is believed (RQ5)."""
+        """Peers that work on a request, each with the time until which that counts (RQ5)."""
 
     def heard(self, entry: Ask | AskReply, now_ms: int) -> None:
-        """Take note of a record of the control topic."""
+        """Apply a record from the control topic."""
         if entry.stream != self._stream:
             return
         if isinstance(entry, Ask):
@@ -271,8 +283,8 @@ class RecomputeReplies:
             del self._waiting[answer.reader]
 
     def due(self, now_ms: int) -> Ask | None:
-        """The request to take now, if any: say that it is taken, and ``done`` when it is
-        answered.
+        """Return the request to take now, if any. The caller says that it is taken, and calls
+        ``done`` when it is answered.
         """
         if self._working is not None or any(
             now_ms < until for until in self._peer_until_ms.values()
@@ -290,19 +302,21 @@ class RecomputeReplies:
         return None
 
     def to_say_again(self, now_ms: int) -> Ask | None:
-        """The request that it works at, if it is time to repeat so (RQ8)."""
+        """Return the request that this replica works on, if it is time to repeat that it is taken
+        (RQ8).
+        """
         if self._working is None or now_ms - self._repeated_ms < ASK_TAKEN_EVERY_MS:
             return None
         self._repeated_ms = now_ms
         return self._working
 
     def done(self) -> None:
-        """The request that was taken is answered."""
+        """End the work on the request, which has been answered."""
         self._working = None
 
 
 class Recomputation:
-    """One query that makes buckets again."""
+    """One query that recomputes buckets."""
 
     def __init__(
         self,
@@ -312,8 +326,8 @@ class Recomputation:
         *,
         rows_max: int = BATCH_ROWS_MAX,
     ) -> None:
-        """``wanted``: stable buckets as the boundary log has them, ascending, at least one.
-        ``log_states``: the inputs, nothing forgotten.
+        """Prepare the query. ``wanted``: stable buckets as the boundary log has them, ascending, at
+        least one. ``log_states``: the inputs, with nothing forgotten.
         """
         self._wanted = {bucket: parts for bucket, _, parts in wanted}
         self._log_states = log_states
@@ -325,7 +339,7 @@ class Recomputation:
 
     @property
     def begins_after(self) -> int:
-        """A query without a checkpoint begins after this bucket (RC2)."""
+        """Bucket after which a query without a checkpoint begins (RC2)."""
         return 0 if self._traits.is_stateful else self.first - 1
 
     @property
@@ -335,14 +349,14 @@ class Recomputation:
 
     @property
     def wanted(self) -> frozenset[int]:
-        """The buckets whose rows are kept."""
+        """Buckets whose rows are kept."""
         return frozenset(self._wanted)
 
     def beginning(
         self, name: str, base_of: Callable[[BatchId], int | None]
     ) -> Generator[Step, Answer, str]:
-        """Make the directory ``name``, in which the query begins (RC6). Returns why it cannot, in
-        words; empty: it can.
+        """Make the directory ``name``, in which the query begins (RC6). Return why it cannot begin,
+        in words; empty if it can.
 
         ``base_of``: as for a peer's checkpoint, of the replica's own.
         """
@@ -364,8 +378,8 @@ class Recomputation:
         return str(missing)
 
     def lacks(self, after: int, gone: Callable[[str, Iterable[TakenBucket]], int | None]) -> str:
-        """What is not there, in words, of the input after bucket ``after`` up to the end of the
-        range; empty: all is.
+        """Return which input after bucket ``after`` up to the end of the range is missing, in
+        words; empty if none is.
 
         ``gone``: (input, buckets of it) -> the first of which blocks are deleted, if any is.
         """
@@ -386,7 +400,7 @@ class Recomputation:
         return ""
 
     def plan(self, position: QueryPosition) -> Plan | None:
-        """What the query that stands at ``position`` runs next; None: nothing (any more)."""
+        """Return the next plan of the query at ``position``; None if it has finished."""
         if position.bucket >= self.last:
             return None
         begin = replace(position, bucket=max(position.bucket, self.begins_after))
@@ -396,14 +410,15 @@ class Recomputation:
         return None if plan is None else replace(plan, before=position)
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
-        """A batch of the query has written ``parts`` and closed everything up to ``closed``."""
+        """Add the ``parts`` of a batch that closed everything up to ``closed``."""
         for part in parts:
             if part.bucket in self._wanted:
                 self._made.setdefault(part.bucket, []).append(part)
         self._closed = max(self._closed, closed)
 
     def different(self) -> int | None:
-        """The first bucket that is not as it was (RC4); None: all are.
+        """Return the first bucket that differs from the boundary log (RC4); None if all are the
+        same.
 
         Raises:
             LocalProtocolError: the query has not closed all of them yet (RC3).
@@ -423,7 +438,9 @@ class Recomputation:
         )
 
     def without_skipping(self) -> Recomputation | None:
-        """What is to be run in place of this, which made other rows (RC2); None: nothing."""
+        """Return the query to run instead of this one, which yielded other rows (RC2); None if
+        there is none.
+        """
         if not self._traits.is_stateful and self.different() is not None:
             return Recomputation(
                 ((bucket, "", parts) for bucket, parts in self._wanted.items()),
@@ -434,7 +451,7 @@ class Recomputation:
         return None
 
     def parts(self) -> tuple[Part, ...]:
-        """The parts of all buckets.
+        """Return the parts of all buckets.
 
         Raises:
             LocalProtocolError: they may not be used (RC3, RC4).
@@ -446,7 +463,7 @@ class Recomputation:
 
 
 def recomputed_records(replica: str, epoch: int, parts: Iterable[Part]) -> Iterator[Recomputed]:
-    """``parts``, which are of whole buckets, as records (RC5)."""
+    """Yield ``parts``, which are of whole buckets, as records (RC5)."""
     by_bucket: dict[int, list[Part]] = {}
     for part in parts:
         by_bucket.setdefault(part.bucket, []).append(part)

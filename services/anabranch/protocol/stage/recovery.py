@@ -1,5 +1,5 @@
-"""Where does a process of a stage begin: in a copy of which checkpoint, or empty after which
-bucket? What of its output does it give up, and is what it makes again what stands in the log?
+"""Start of a stage's process: in a copy of which checkpoint, or empty after which bucket it begins,
+which output it gives up, and whether recomputed results equal those in the log.
 
 Theory of operation. A process goes on from a checkpoint, its own or a peer's
 (``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
@@ -108,7 +108,7 @@ from anabranch.protocol.log.records import (
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """One record on a peer's chain."""
+    """One record on a peer's chain, as a possible clean point."""
 
     ident: BatchId
     base: int
@@ -116,21 +116,21 @@ class _Mark:
 
 
 class CleanPoints:
-    """The clean points of some replicas. Tell it every record of the stage's log right after
-    the log state took it.
+    """Clean points of some replicas. Needs every record of the stage's log, right after the log
+    state applied it (``seen``).
     """
 
     def __init__(self, replicas: Iterable[str], own: str = "") -> None:
-        """``own``: the one that asks."""
+        """Start without points. ``own``: the replica that uses them."""
         self._own = own
         self._chains: dict[str, deque[_Mark]] = {
             r: deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED) for r in (*replicas, own)
         }
         self._cut_off: deque[_Mark] = deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED)
-        """Of the one that asks."""
+        """Records that were cut off the own chain."""
 
     def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> None:
-        """Take note of a record."""
+        """Apply a record of the log."""
         if outcome.accepted and isinstance(entry, LogSnapshot):
             for replica in self._chains:
                 if replica in log_state.writers and (tip := log_state.tip(replica)) is not None:
@@ -157,13 +157,15 @@ class CleanPoints:
         self._chains[replica].append(_Mark(tip, base, log_state.origin(replica).tip_by))
 
     def base(self, replica: str, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
-        """The base of the record ``ident`` of ``replica``; None: it is not a point for
-        ``fingerprint`` now (CP1, CP2, CP4).
+        """Return the base of the record ``ident`` of ``replica``; None if the record is not a clean
+        point for ``fingerprint`` now (CP1, CP2, CP4).
         """
         return self._base(self._chains.get(replica, ()), ident, fingerprint, stable_upto)
 
     def cut_off_base(self, ident: BatchId, fingerprint: str, stable_upto: int) -> int | None:
-        """The same of a record of the one that asks, which was cut off its chain."""
+        """Return the base of the own record ``ident`` that was cut off its chain; None as for
+        ``base``.
+        """
         return self._base(self._cut_off, ident, fingerprint, stable_upto)
 
     @staticmethod
@@ -177,22 +179,22 @@ class CleanPoints:
 
 
 HaMode = Literal["active", "passive", "upstream_backup", "amnesia"]
-"""What is done for the loss of a process or its disk (docs/concepts.md)."""
+"""Protection against the loss of a process or its disk (docs/concepts.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where one process of a stage begins."""
+    """Start of one process of a stage."""
 
     after: int = 0
-    """Without a checkpoint it leaves out the buckets up to here."""
+    """Last bucket that a process without a checkpoint leaves out."""
     given_up: int = 0
-    """Up to here the output is given up, as far as it is not closed; 0: nothing is."""
+    """Last bucket up to which output that is not closed yet is given up; 0 if none is."""
 
     def planned(self, bucket: int, *, has_rows: bool) -> Beginning:
-        """What it is where the first batch has read up to ``bucket``. Where an earlier process has
-        logged its plan, it is run again (rule 9), and says what is left out: nothing, where it has
-        rows (SH4).
+        """Return the start that follows from the first batch, which has read up to ``bucket``. If
+        an earlier process has logged its plan, that is run again (rule 9) and decides what is left
+        out: nothing, if it has rows (SH4).
         """
         if bucket >= self.after or not self.given_up:
             return self
@@ -209,7 +211,7 @@ def beginning(
     complete: Callable[[], int],
     restated_after: int | None = None,
 ) -> Beginning:
-    """Of a process without a checkpoint.
+    """Return the start of a process without a checkpoint.
 
     Args:
         log_state: The stage's own stream.
@@ -239,22 +241,24 @@ def beginning(
 
 
 def continued(log_state: LogState, horizon: int, ha: HaMode) -> Beginning:
-    """Of a process that goes on from a checkpoint. The arguments are those of ``beginning``."""
+    """Return the start of a process that continues from a checkpoint. The arguments are those of
+    ``beginning``.
+    """
     origins = [log_state.origin(writer) for writer in log_state.writers]
     left_out = max(origin.gap or 0 if ha == "amnesia" else origin.late_upto for origin in origins)
     return Beginning(given_up=left_out + horizon if left_out and horizon else 0)
 
 
 def begins_anew(origin: Origin, ha: HaMode) -> bool:
-    """Whether a checkpoint there may be is not to be gone on from: it was not compared to its end
-    (CM1). ``origin``: of the process's own writer.
+    """Return whether an existing checkpoint must not be used, because its results were not compared
+    to the end (CM1). ``origin``: provenance of the process's own writer.
     """
     return ha == "upstream_backup" and origin.open_upto > 0
 
 
 def is_behind(bucket: int, fresh: Callable[[], Beginning], ha: HaMode) -> bool:
-    """Whether a process that has its inputs up to ``bucket``, by its checkpoint or by a plan that
-    an earlier process has logged, is to begin as one without them (SH6).
+    """Return whether a process that has its inputs up to ``bucket``, from its checkpoint or from a
+    plan that an earlier process has logged, must begin like one without them (SH6).
 
     Args:
         bucket: 0: nothing is committed.
@@ -268,7 +272,7 @@ def is_behind(bucket: int, fresh: Callable[[], Beginning], ha: HaMode) -> bool:
 
 
 def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:
-    """Up to which bucket the inputs are not needed any more (rule 18).
+    """Return the last bucket of the inputs that is no longer needed (rule 18).
 
     Args:
         closed: The last bucket that the process's stream has closed.
@@ -281,7 +285,7 @@ def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartnerWrong:
-    """A bucket that a partner's node made is not what was made of the same input at home."""
+    """Bucket that a partner's node computed differently than this process from the same input."""
 
     stage: str
     bucket: int
@@ -289,8 +293,8 @@ class PartnerWrong:
 
 
 class Comparison:
-    """What one process makes again, beside what stands in the log: it is the only writer of its
-    stream.
+    """Comparison of the results that one process recomputes with those in the log. The process is
+    the only writer of its stream.
     """
 
     def __init__(
@@ -300,8 +304,8 @@ class Comparison:
         width_ms: int,
         is_partners: Callable[[str], bool] = lambda _node: False,
     ) -> None:
-        """``horizon``: of the stage's state, in buckets. ``is_partners``: whether another
-        participant runs a node.
+        """Prepare the comparison. ``horizon``: the stage's state horizon, in buckets.
+        ``is_partners``: whether another participant runs a node.
         """
         self._stage = stage
         self._horizon = horizon
@@ -311,11 +315,11 @@ class Comparison:
         self._expected: dict[int, tuple[int, int]] = {}
         self._made: dict[int, tuple[int, int]] = {}
         self._compared = self.upto = 0
-        """Buckets up to ``_compared`` were compared, or need not be; those up to ``upto`` are."""
+        """Last bucket that was compared, or need not be. ``upto`` is the last one to compare."""
 
     def begin(self, log_state: LogState, replica: str, after: int) -> None:
-        """The process begins without a checkpoint. Of a function that was changed on the way only
-        what it made from its own state is compared.
+        """Begin the comparison for a process without a checkpoint. If the function was changed
+        meanwhile, only buckets that it computed from its own state are compared.
 
         Args:
             log_state: The stage's own stream; the process's epoch has begun.
@@ -338,7 +342,8 @@ class Comparison:
             }
 
     def check(self, record: BoundaryRecord) -> list[PartnerWrong]:
-        """``record`` is about to be appended. What is found of partners.
+        """Compare the parts of ``record``, which is about to be appended. Return the differing
+        buckets of partners' nodes.
 
         Raises:
             StageFunctionError: a bucket was made again and is not the same: the horizon is too

@@ -101,62 +101,64 @@ from anabranch.protocol.stage.scheduling import BatchPacing, BatchRules, Correct
 from anabranch.protocol.stage.upstream_selection import awaits_corrections
 
 INPUT_PARTS_MAX: Final = 400_000
-"""Parts of stable buckets that a stage holds of all its inputs together while it waits for one of
-them: 400 bytes each, 750 where two replicas write the input. Some fourteen hours of two inputs in
-500 ms buckets of two partitions. Beyond that it reads only what it waits for, so that new results
-stand still too.
+"""Maximum number of stable input parts that a stage holds while it waits for one of its inputs: 400
+bytes each, 750 if two replicas write the input. About fourteen hours of two inputs in 500 ms
+buckets of two partitions. Beyond that it reads only the input that it waits for, so new results
+stop too.
 """
 
 SUCCESSOR_WITHOUT_ROWS_TIMES: Final = 5
-"""How many times longer the successor of a branch waits that closes buckets and gives no rows, as
-between the ends of windows: the rows are what somebody waits for. Not until they come at any price:
-when the input is back, a successor that is running begins to correct two seconds sooner.
+"""Factor by which the successor's start is delayed further while the branch closes buckets without
+rows, as between the ends of windows: users wait for the rows. Bounded, because a running successor
+begins to correct two seconds sooner once the input is back.
 """
 
 CAUGHT_UP_MS: Final = 1_000
-"""A successor that is less than this behind what is complete has caught up: about the time of
+"""Lag behind the complete buckets, in ms, below which a successor has caught up: about the time of
 two small batches.
 """
 
 CORRECTION_ROWS_MAX: Final = 100_000
-"""Rows of one batch while a branch runs beside it: a larger one keeps the cores longer than
-``max_delay`` allows the branch to stand still. What comes within the long wait may be more
+"""Maximum number of rows of a batch beside a running branch. A larger one would keep the cores
+longer than ``max_delay`` allows the branch to pause. The rows of one long wait may be more
 (``protocol.stage.replica``, RE9).
 """
 
 BRANCH_RETRY_MS: Final = 1_000
-"""After a branch died of what may pass, blocks or a broker that are away: until another one
-is tried, twice as long each time at the same hole.
+"""Delay before another branch is tried after one failed for a transient reason (missing blocks, an
+unavailable broker), in ms. Doubled for each failure at the same hole.
 """
 
 BRANCH_RETRY_MAX_MS: Final = 30_000
-"""The longest of these pauses: a fork costs a copy of the checkpoint and the start of a query."""
+"""Upper limit of that delay, in ms: each fork costs a copy of the checkpoint and the start of a
+query.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a decision is made from, besides the position of the query that asks."""
+    """Facts that a decision is based on, besides the position of the query that asks."""
 
     now_ms: int
     log_states: Mapping[str, LogState]
     chosen: Mapping[str, str | None]
-    """Per input, the upstream replica whose tentative buckets are taken
+    """Per input, the upstream replica whose tentative buckets are used
     (``protocol.stage.upstream_selection``).
     """
     working: frozenset[str] = frozenset()
-    """Inputs that say that they work on tentative buckets: one of them that lacks the next
-    bucket is given more time.
+    """Inputs whose replicas report that they work on tentative buckets. Such an input is given more
+    time if it lacks the next bucket.
     """
     may_correct: bool = True
-    """The replica may correct now (``protocol.stage.scheduling``)."""
+    """Whether the replica may correct now (``protocol.stage.scheduling``)."""
     peer_serves: bool = False
-    """Another replica of the stage gives new results."""
+    """Whether another replica of the stage gives new results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do: run ``plan``; or fork and ask again; or nothing yet. ``drop``: the branch
-    to stop, whatever else is done.
+    """Next action of a query: run ``plan``, or fork and ask again, or wait. ``drop`` names a branch
+    to stop in any case.
     """
 
     plan: Plan | None = None
@@ -169,38 +171,40 @@ _NOTHING = Decision()
 
 @dataclass(frozen=True, slots=True)
 class StageRules:
-    """What the decisions about one stage follow."""
+    """Settings and facts of one stage that its decisions follow."""
 
     traits: PlanTraits
     availability: Availability
-    """How long the stage goes without input, as this process observes it."""
+    """Timers of the stage's inputs, as this process observes them."""
     batches: BatchRules
     horizon_buckets: int | None = None
-    """So far back its state reaches; None: not known."""
+    """State horizon, in buckets; None if it is not known."""
     ha: HaMode = "active"
     state: StageState = NO_STATE
-    """What its function keeps between batches."""
+    """State that the stage's function keeps between batches."""
     restated_after: int | None = None
-    """Bucket after which an operator lets the stage begin anew with this function; None: nobody
-    does.
+    """Bucket after which an operator lets the stage begin anew with this function; None if no
+    operator does.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Of batches and waits, as they follow from the rules of the stage."""
+    """Limits of batches and waits, derived from the rules of the stage."""
 
     caught_up_buckets: int
     correction_buckets: int
-    """A batch beside the branch may take so many, whatever rows they have (RE9)."""
+    """Number of buckets that a batch beside the branch may always take, however many rows they have
+    (RE9).
+    """
     settled_ms: int
-    """The branch is dropped only where the next bucket has so much of its wait left: what comes
-    before may lag for a moment.
+    """Remaining wait of the next bucket, in ms, below which the branch is not dropped: earlier
+    buckets may lag for a moment.
     """
 
     @classmethod
     def of(cls, rules: StageRules) -> Self:
-        """Of one stage."""
+        """Return the limits of one stage."""
         batches = rules.batches
         first_ms = rules.availability.waits.first_ms
         return cls(
@@ -212,58 +216,58 @@ class _Bounds:
 
 @dataclass(slots=True)
 class _Query:
-    """One query, from its first question or its fork on."""
+    """State of one query, from its first request or its fork on."""
 
     position: QueryPosition
-    """Where it stood at its last question."""
+    """Position at its last request."""
     has_begun: bool = False
-    """As the stable query."""
+    """Whether it has asked as the stable query."""
     paced_until_ms: int = 0
     is_capped: bool = False
-    """It rests longer than its pace wants."""
+    """Whether its rest is longer than its pace requires, because of the cap."""
     batch: tuple[Plan, int] | None = None
-    """Its last batch, and the time in ms at which it began; None: the query has asked since."""
+    """Last batch, and the time at which it began, in ms; None once the query has asked after it."""
 
 
 @dataclass(slots=True)
 class _Branch:
-    """What begins and ends with one branch."""
+    """State of one branch, from its fork to its end."""
 
     query: str
     forked_at: int
     end: int
-    """It has run buckets up to this one, or is running them."""
+    """Last bucket that it has run, or is running."""
     watch: CorrectionWatch = field(default_factory=CorrectionWatch)
     stable_batch: tuple[int, int] | None = None
-    """When the stable query's last batch began that took buckets, and what was complete then;
-    None: the stable query has asked since that batch ended.
+    """Start of the stable query's last batch with buckets, and the last bucket that was complete
+    then; None once the stable query has asked after that batch.
     """
     is_extended: bool = False
-    """It waits a hop longer, as of its last question."""
+    """Whether it waits one hop longer, as of its last request."""
     shown_ms: int | None = None
-    """When it had its first bucket out."""
+    """Time when its first bucket was published."""
     rows_ms: int | None = None
-    """When it had its first rows out."""
+    """Time when its first rows were published."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Abandoned:
-    """A hole at which there is no branch (RE7)."""
+    """Hole at which a branch was abandoned (RE7)."""
 
     hole: int
     failures: int
-    """There, one after the other, before the last one."""
+    """Number of consecutive failures there before the last one."""
     again_ms: int | None
-    """From when on another branch may be tried there; None: never."""
+    """Time from which another branch may be tried there; None if it may not."""
 
     def forbids(self, position: QueryPosition, now_ms: int) -> bool:
-        """Whether a query that stands there may not fork."""
+        """Return whether a query at ``position`` must not fork."""
         again = self.again_ms is not None and now_ms >= self.again_ms
         return position.bucket <= self.hole and not again
 
 
 class Replica:
-    """The queries of one process of one replica. Queries are named by the timeline of their
+    """Queries of one process of one replica. Queries are named by the timeline of their
     directories.
     """
 
@@ -274,15 +278,17 @@ class Replica:
         rules: StageRules,
         beginning: Beginning,
     ) -> None:
-        """Begin in the timeline ``stable_query``. A batch ends where the output is given up to."""
+        """Begin in the timeline ``stable_query``. A batch ends at the bucket up to which output is
+        given up.
+        """
         self.epoch, self.stable_query = epoch, stable_query
         self.branches = 0
         self.synced_bucket = 0
-        """The stable timeline holds everything up to this bucket of its inputs for good; 0: not
+        """Last bucket of its inputs that the stable timeline holds durably; 0 if it is not
         known.
         """
         self._is_forking = False
-        """The stable query's checkpoint is being copied."""
+        """Whether the stable query's checkpoint is being copied."""
         self._phase = Phase.ALONE
         self._availability = rules.availability
         self._traits = rules.traits
@@ -290,49 +296,49 @@ class Replica:
         self._bounds = _Bounds.of(rules)
         self.beginning = beginning
         self._queries: dict[str, _Query] = {}
-        """The stable query and the branch, as far as they have asked."""
+        """The stable query and the branch, once they have asked."""
         self._branch: _Branch | None = None
         self._abandoned: _Abandoned | None = None
         self._pacing = BatchPacing(rules.batches, rules.traits)
         self._batch_size = BatchSize(rules.batches.batch_rows_max(), rules.traits)
         self._catch_up: tuple[int, int] | None = None
-        """When this process woke last, or last left an input unread, or 0, and the bucket that the
-        stable query must reach after that (RE10).
+        """Time when this process last woke or last left an input unread (0 if never), and the
+        bucket that the stable query must reach after that (RE10).
         """
 
     def state_at(self, now_ms: int) -> ReplicaState:
-        """As advertised to others at ``now_ms`` (DPC's node states, RF4)."""
+        """Return the state to advertise to others at ``now_ms`` (DPC's node states, RF4)."""
         return advertised(
             self._phase, in_time=self._phase is Phase.ALONE and self._is_in_time(now_ms)
         )
 
     @property
     def branch(self) -> str | None:
-        """The query of the branch; None: there is none."""
+        """Query of the branch; None if there is none."""
         return None if self._branch is None else self._branch.query
 
     @property
     def number(self) -> tuple[int, int]:
-        """Of the newest branch (RE3)."""
+        """Number of the newest branch (RE3)."""
         return self.epoch, self.branches
 
     @property
     def wants_to_correct(self) -> bool:
-        """Whether a correction is possible, or under way."""
+        """Whether a correction is possible, or in progress."""
         return self._phase is Phase.CORRECTING
 
     def position(self, query: str) -> QueryPosition | None:
-        """Where ``query`` stood at its last question."""
+        """Return the position of ``query`` at its last request; None if it has not asked."""
         found = self._queries.get(query)
         return None if found is None else found.position
 
     def passed(self) -> int:
-        """Every query of this replica has read the buckets up to this one."""
+        """Return the last bucket that every query of this replica has read."""
         return min((query.position.bucket for query in self._queries.values()), default=0)
 
     def look(self, name: str, upto: int, parts: int, now_ms: int) -> Look:
-        """How the log of input ``name`` is followed now, which is complete up to ``upto``, while
-        all inputs together hold ``parts`` (RE8).
+        """Return how to follow the log of input ``name`` now, which is complete up to ``upto``,
+        while all inputs together hold ``parts`` (RE8).
         """
         stable_at = self.position(self.stable_query)
         if parts > INPUT_PARTS_MAX and stable_at is not None and upto > stable_at.bucket:
@@ -341,7 +347,7 @@ class Replica:
         return self._availability.look(name, now_ms, wanted=self.look_wanted(name, now_ms))
 
     def _is_in_time(self, now_ms: int) -> bool:
-        """RE10."""
+        """Return whether the stable query's results are in time (RE10)."""
         stable_at = self.position(self.stable_query)
         if stable_at is None or self._catch_up is None or self._availability.blind(now_ms):
             return False
@@ -350,7 +356,7 @@ class Replica:
         return reached and not self._availability.overdue(stable_at.bucket + 1, now_ms - HOP_MS)
 
     def look_wanted(self, name: str, now_ms: int) -> bool:
-        """Whether reading the log of input ``name`` to its end now may decide something."""
+        """Return whether reading the log of input ``name`` to its end now may decide something."""
         if self._availability.policy is Policy.SUSPEND:
             return False
         branch, stable_at = self._branch, self.position(self.stable_query)
@@ -370,7 +376,7 @@ class Replica:
         )
 
     def decide(self, query: str, position: QueryPosition, situation: Situation) -> Decision:
-        """What ``query``, which has run everything up to ``position``, does next.
+        """Return the next action of ``query``, which has run everything up to ``position``.
 
         A query that was dropped gets nothing.
         """
@@ -411,18 +417,18 @@ class Replica:
         return decision
 
     def is_capped(self, now_ms: int) -> bool:
-        """Whether the stable query takes nothing now, whatever there is, by its cap (RE11)."""
+        """Return whether its cap keeps the stable query from taking anything now (RE11)."""
         stable = self._queries.get(self.stable_query)
         return stable is not None and now_ms < stable.paced_until_ms and stable.is_capped
 
     def forks(self) -> str:
-        """A fork begins: the name of the timeline that it makes (rule 3)."""
+        """Begin a fork. Return the name of the timeline that it makes (rule 3)."""
         self._is_forking = True
         return timeline_name(self.epoch, self.branches + 1)
 
     def forked(self, position: QueryPosition, now_ms: int) -> str | None:
-        """The snapshot is the stable timeline now, durably. Returns the branch before, which
-        is to be stopped (RE4).
+        """Complete the fork, whose copy is the stable timeline now, durably. Return the previous
+        branch, which must be stopped (RE4).
         """
         old = self._end_branch(Event.FORKED)
         self._is_forking = False
@@ -434,7 +440,7 @@ class Replica:
         return old
 
     def synced(self, query: str, position: QueryPosition | None) -> None:
-        """What ``query`` had committed at ``position`` is durable (rule 18).
+        """Record that the commit of ``query`` at ``position`` is durable (rule 18).
 
         What ends while the stable query forks does not count: the copy that becomes the stable
         query may have been made before it was durable.
@@ -443,12 +449,12 @@ class Replica:
             self.synced_bucket = max(self.synced_bucket, position.bucket)
 
     def gave(self, record: BoundaryRecord) -> None:
-        """A query has given these results."""
+        """Record the results of a query's batch, to learn their spacing."""
         self._pacing.gave(part.bucket for part in record.parts if part.rows)
 
     def shown(self, query: str, record: BoundaryRecord, now_ms: int) -> None:
-        """The branch ``query`` has buckets out, the newest by ``record``. Of one that was dropped
-        meanwhile this says nothing.
+        """Record that the branch ``query`` has published the buckets of ``record``. Ignored if that
+        branch was dropped meanwhile.
         """
         branch = self._branch
         if branch is None or branch.query != query:
@@ -461,8 +467,8 @@ class Replica:
             branch.rows_ms = now_ms
 
     def successor_due(self, now_ms: int, complete_upto: int) -> bool:
-        """Whether the successor may be started, until which the stable query stands where it
-        forked. ``complete_upto``: of all inputs.
+        """Return whether the successor may be started; until then the stable query stays where it
+        forked. ``complete_upto``: last complete bucket of all inputs.
 
         Not before, nor while, the first tentative results are made, here and in the stages after
         this one; unless there is something to correct already, or no result to be seen for long
@@ -479,8 +485,8 @@ class Replica:
         )
 
     def abandon(self, now_ms: int, cause: Exception | None = None) -> str | None:
-        """A branch cannot go on, or begin: do without, until the stable query got further, or what
-        may pass has had time to (RE7).
+        """Give up the branch, or the attempt to begin one, until the stable query has advanced or a
+        transient cause has had time to pass (RE7).
 
         ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which
             is to be stopped.
@@ -494,8 +500,9 @@ class Replica:
         return self._end_branch(Event.ABANDONED)
 
     def begins(self, bucket: int, *, has_rows: bool) -> int:
-        """The first batch of a query without a checkpoint has read up to ``bucket``. Where an
-        earlier process has logged its plan, it is run again (rule 9), and says what is left out.
+        """Record that the first batch of a query without a checkpoint has read up to ``bucket``. If
+        an earlier process has logged its plan, that is run again (rule 9) and decides what is left
+        out.
 
         Returns the bucket up to which the output is given up.
         """
@@ -526,7 +533,7 @@ class Replica:
         return Decision(fork=self._fork_due(position, situation.now_ms), drop=drop)
 
     def _stable(self, position: QueryPosition, situation: Situation) -> Plan | None:
-        """RE9. What the stable query takes next, whether or not it may."""
+        """Return the next plan of the stable query, even if it may not run it now (RE9)."""
         given_up = self.beginning.given_up
         last = given_up if position.bucket < given_up else None
         most = self._batch_size.rows_max
@@ -544,7 +551,7 @@ class Replica:
         )
 
     def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
-        """RE5. The branch that is not needed any more, if so."""
+        """End the branch if it is no longer needed, and return its query; else None (RE5)."""
         branch = self._branch
         if branch is None:
             return None
@@ -569,8 +576,8 @@ class Replica:
         return self._end_branch(Event.CAUGHT_UP)
 
     def _watch_correction(self, situation: Situation) -> None:
-        """PA1-PA3. The branch's questions count, too: the stable query may be in one batch
-        for long.
+        """Measure the lag of the correction (PA1-PA3). Runs at the branch's requests too, because
+        one batch of the stable query may take long.
         """
         branch = self._branch
         if branch is None:
@@ -584,7 +591,9 @@ class Replica:
             branch.watch.waits()
 
     def _fork_due(self, position: QueryPosition, now_ms: int) -> bool:
-        """Nothing is complete: is it time to go on without? Rules 10 (c), 14."""
+        """Return whether the stable query, whose next bucket is not complete, must fork now (rules
+        10 (c), 14).
+        """
         if self._availability.policy is Policy.SUSPEND or not self._availability.first_over(
             position.bucket + 1
         ):
@@ -619,8 +628,8 @@ class Replica:
     def _waits_for_correction(
         self, branch: _Branch, position: QueryPosition, situation: Situation
     ) -> bool:
-        """Whether the branch leaves the cores to the stable query now. Paced, it begins after
-        half of the long wait: a batch that takes as long is in time.
+        """Return whether the branch must leave the cores to the stable query now. A paced branch
+        begins after half of the long wait: a batch that takes as long is in time.
         """
         pace = branch.watch.pace(peer_serves=situation.peer_serves)
         if pace is Pace.FREE or not situation.may_correct:
@@ -636,7 +645,7 @@ class Replica:
         self._phase = next_phase(self._phase, event)
 
     def _end_branch(self, event: Event) -> str | None:
-        """There is no branch any more. Returns the one that was there."""
+        """End the branch, if there is one, and return its query; else None."""
         self._comes_to(event)
         ended, self._branch = self._branch, None
         if ended is None:
@@ -646,7 +655,7 @@ class Replica:
 
 
 def _complete(situation: Situation) -> int:
-    """The last bucket that is complete on all inputs."""
+    """Return the last bucket that is complete on all inputs."""
     return min(log_state.upto for log_state in situation.log_states.values())
 
 
@@ -655,7 +664,7 @@ def _tentative_upto(log_state: LogState, replica: str | None) -> int:
 
 
 class JointPlan:
-    """The plan that all inputs of one query run together.
+    """Plan that all inputs of one query run together.
 
     Spark polls the sources of a query one after the other, in an order that is fixed within a run.
     The source that Spark polls first leads: only its question makes a new plan, the others get
@@ -668,7 +677,7 @@ class JointPlan:
         self._plan: Plan | None = None
 
     def known(self, position: QueryPosition) -> Plan | None:
-        """The plan made for ``position``, if there is one."""
+        """Return the plan made for ``position``; None if there is none."""
         return self._plan if self._plan is not None and self._plan.before == position else None
 
     def leads(self, name: str, source: int) -> bool:
@@ -678,5 +687,5 @@ class JointPlan:
         return self._leader == (name, source)
 
     def made(self, plan: Plan) -> None:
-        """The leader's question made ``plan``."""
+        """Store ``plan``, which the leader's request made."""
         self._plan = plan

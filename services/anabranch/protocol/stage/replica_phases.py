@@ -1,4 +1,4 @@
-"""In which phase of a failure is a replica, and what may happen in it?
+"""Phases of a failure that a replica goes through, and the events that are possible in each.
 
 Theory of operation. What a replica does hangs on two facts: whether it has a branch, and whether
 its stable query has something to correct. Together they are its *phase*. Whatever changes them is
@@ -41,29 +41,29 @@ from anabranch.protocol.errors import LocalProtocolError
 
 
 class Phase(Enum):
-    """Of a failure, as one replica goes through it."""
+    """Phase of a failure, for one replica."""
 
     ALONE = auto()
     """The stable query is the only one."""
     BRANCHED = auto()
-    """The branch goes on without some input, and the stable query waits for it."""
+    """The branch continues without some input, and the stable query waits for it."""
     CORRECTING = auto()
-    """The branch goes on, and the stable query runs what was missing."""
+    """The branch continues, and the stable query runs the buckets that were missing."""
 
 
 class Event(Enum):
-    """What changes the phase."""
+    """Change of a replica's phase."""
 
     FORKED = auto()
     """The stable query has become the branch, its snapshot the stable query."""
     CORRECTS = auto()
-    """The stable query has a bucket beside a branch."""
+    """The stable query runs a bucket beside a branch."""
     STANDS = auto()
-    """The wait of the stable query beside a branch is over, and its bucket is not complete."""
+    """The wait of the stable query beside a branch is over, and its next bucket is not complete."""
     CAUGHT_UP = auto()
-    """The branch is not needed any more."""
+    """The branch is no longer needed."""
     ABANDONED = auto()
-    """There will be no branch at this hole: it failed, or cannot begin."""
+    """No branch is tried at this hole: it failed, or cannot begin."""
 
 
 TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = {
@@ -90,7 +90,7 @@ _ADVERTISED: Final = {
 
 
 def next_phase(phase: Phase, event: Event) -> Phase:
-    """The phase after ``event``.
+    """Return the phase after ``event``.
 
     Raises:
         LocalProtocolError: it cannot happen in ``phase`` (RF1).
@@ -103,5 +103,7 @@ def next_phase(phase: Phase, event: Event) -> Phase:
 
 
 def advertised(phase: Phase, *, in_time: bool) -> ReplicaState:
-    """The state that heartbeats show to others (RF4). ``in_time``: its results are."""
+    """Return the state that heartbeats show to others (RF4). ``in_time``: whether results are in
+    time.
+    """
     return _ADVERTISED.get(phase, ReplicaState.STABLE if in_time else ReplicaState.FAILURE)

@@ -1,4 +1,5 @@
-"""May a stage begin anew with a function whose state means something else, and after which bucket?
+"""Restatement of a stage: whether it may begin anew with a function whose state means something
+else, and after which bucket.
 
 Theory of operation. A function that computes its state otherwise goes on from no checkpoint of the
 function before (``protocol.log.stateful_plan``): its replica ends. An operator may decide that the
@@ -40,28 +41,30 @@ from anabranch.protocol.log.buckets import bound_ms, bucket_of
 
 
 class Restatements:
-    """Decisions of operators by stage and version, as the log of moves has them."""
+    """Operators' decisions by stage and version, from the log of moves."""
 
     def __init__(self) -> None:
         self._after: dict[tuple[str, int], int] = {}
 
     def add(self, decision: Restated) -> bool:
-        """Take the next decision of the log (RS1). Returns whether its bucket can be."""
+        """Apply the next decision of the log (RS1). Return whether its bucket is valid."""
         if not 0 <= decision.after <= BUCKET_MAX:
             return False
         self._after[decision.stage, decision.version] = decision.after
         return True
 
     def after(self, stage: str, version: int) -> int | None:
-        """Return the bucket after which ``version`` of ``stage`` begins anew; None: nobody has
-        decided that it does.
+        """Return the bucket after which ``version`` of ``stage`` begins anew; None if no operator
+        has decided that.
         """
         return self._after.get((stage, version))
 
 
 @dataclass(frozen=True, slots=True)
 class RestatedStage:
-    """A stage that an operator wants to begin anew, as its pipeline file and its log have it."""
+    """Stage that an operator wants to begin anew, with the facts of its pipeline file and its
+    log.
+    """
 
     name: str
     version: int
@@ -78,22 +81,22 @@ class RestatedStage:
 
 @dataclass(frozen=True, slots=True)
 class Restatement:
-    """What a decision comes to, in buckets."""
+    """Consequences of a decision, in buckets."""
 
     after: int
-    """The new function takes input after this bucket."""
+    """Last bucket whose input the new function does not read."""
     kept_upto: int
-    """Results up to here stay as they are, and those that the version before closes until the new
+    """Last bucket whose results remain unchanged. The previous version adds to them until the new
     one has caught up.
     """
     given_up_upto: int
-    """Results after ``kept_upto`` and up to here are given up, unless the version before closes
-    them first; 0: none are.
+    """Last bucket of those after ``kept_upto`` whose results are given up, unless the previous
+    version closes them first; 0 if none are.
     """
 
 
 def restatement(stage: RestatedStage, from_ms: int | None, retained_from: str) -> Restatement:
-    """Return what the decision to begin ``stage`` anew comes to (RS2).
+    """Return the consequences of beginning ``stage`` anew (RS2).
 
     Args:
         stage: What is known of it.

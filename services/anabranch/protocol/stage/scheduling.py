@@ -1,5 +1,5 @@
-"""Which queries get the cores: how often does one begin a batch, which replica of a stage corrects
-first, and how much does its branch leave to the correction?
+"""Sharing of the cores between queries: how often each begins a batch, which replica of a stage
+corrects first, and how much its branch yields to the correction.
 
 Theory of operation. Nothing that is right or wrong depends on this, only how old results are.
 
@@ -70,122 +70,132 @@ from anabranch.protocol.limits import BATCH_ROWS_MAX, FAILURE_AFTER_MS, HOP_MS
 from anabranch.protocol.stage.planner import Plan, PlanTraits
 
 APART_LEAST_MS: Final = 200
-"""Closer batches make results younger by less than a bucket takes to close."""
+"""Shortest interval between batches, in ms. Closer batches would make results younger by less than
+a bucket takes to close.
+"""
 APART_MOST_MS: Final = 1_000
-"""Results get older by it at every stage, so there is an end to what is saved."""
+"""Longest interval between batches, in ms. It adds to the age of results at every stage, so the
+saving is bounded.
+"""
 SMALL_BATCH_MS: Final = 100
-"""What a small batch takes of one core, measured."""
+"""Time that a small batch takes on one core, in ms; measured."""
 APART_TIMES: Final = 4
-"""Batches take one part in so many of the cores: the rest is for rows, for the services, and for
-whatever else runs.
+"""Divisor of the cores that batches may take: the rest is for rows, for the services, and for other
+programs.
 """
 
 
 def pace_ms(replicas: int, cores: int) -> int:
-    """Least time between the starts of two batches of a query, where ``replicas`` of stages share
-    ``cores`` (BP1, BP2).
+    """Return the shortest interval between the starts of two batches of a query, in ms, for
+    ``replicas`` of stages that share ``cores`` (BP1, BP2).
     """
     wanted_ms = APART_TIMES * SMALL_BATCH_MS * replicas // cores
     return min(APART_MOST_MS, max(APART_LEAST_MS, wanted_ms))
 
 
 QUIET_READ_MS: Final = HOP_MS // 2
-"""Least time from any batch to one that is quiet, where stages read what it closes: a batch costs
-much the same whatever it holds, and one that gives nothing is in the way of the next result.
+"""Shortest time from any batch to a quiet one, in ms, if stages read what it closes. A batch costs
+much the same whatever it holds, and one without results delays the next result.
 """
 QUIET_UNREAD_MS: Final = APART_MOST_MS
-"""The same where no other stage reads it."""
+"""Shortest time from any batch to a quiet one, in ms, if no other stage reads it."""
 QUIET_ROWS_MAX: Final = 20_000
-"""A batch with more is never quiet: its rows cost more than the batch, and would delay the results
-that come after them.
+"""Number of rows above which a batch is never quiet: its rows cost more than the batch, and would
+delay the results after them.
 """
 
 
 def quiet_every_ms(*, is_read: bool, wait_ms: int) -> int:
-    """Least time from any batch to one that is quiet (BP4). ``is_read``: by stages, here or of
-    others. ``wait_ms``: what the stage waits for missing input.
+    """Return the shortest time from any batch to a quiet one, in ms (BP4). ``is_read``: whether
+    stages read this one, here or of other owners. ``wait_ms``: long wait of the stage for missing
+    input.
     """
     return min(QUIET_READ_MS if is_read else QUIET_UNREAD_MS, wait_ms // 2)
 
 
 class ResultSpacing:
-    """In which buckets a stage has results, as far as they were seen: in one of so many."""
+    """Spacing of the buckets in which a stage has results, as far as observed."""
 
     def __init__(self) -> None:
         self._last = 0
         self.buckets = 0
-        """From one that may have results to the next; 0: not known yet."""
+        """Distance between two buckets that may have results, in buckets; 0 until it is known."""
 
     def seen(self, buckets: Iterable[int]) -> None:
-        """There are results in these."""
+        """Add buckets with results, in order."""
         for bucket in buckets:
             if self._last:
                 self.buckets = gcd(self.buckets, bucket - self._last)
             self._last = bucket
 
     def expected(self, after: int, upto: int) -> bool:
-        """Whether a bucket in (``after``, ``upto``] may have results."""
+        """Return whether a bucket in (``after``, ``upto``] may have results."""
         if not self.buckets:
             return True
         return (upto - self._last) // self.buckets > (after - self._last) // self.buckets
 
     def is_sparse(self, width_ms: int, pace_ms: int) -> bool:
-        """Whether fewer than every other batch of that pace has results (BP3)."""
+        """Return whether fewer than every other batch of that pace has results (BP3)."""
         return self.buckets * width_ms >= 2 * pace_ms > 0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """When a query of a replica runs its next batch, and how much that takes."""
+    """Timing and size of a query's batches."""
 
     width_ms: int
-    """Of a bucket."""
+    """Width of a bucket, in ms."""
     rows_max: int = BATCH_ROWS_MAX
     pace_ms: int = 0
-    """Least time between the starts of two batches of a query, so that many replicas share few
-    cores: a batch costs much the same whatever it holds, so fewer and larger ones are cheaper.
+    """Shortest interval between the starts of two batches of a query, in ms, so that many replicas
+    can share few cores: a batch costs much the same whatever it holds, so fewer and larger ones are
+    cheaper.
     """
     quiet_every_ms: int = 0
-    """Least time from any batch to one that gives nothing (``protocol.stage.scheduling``)."""
+    """Shortest time from any batch to one without results, in ms
+    (``protocol.stage.scheduling``).
+    """
     successor_after_ms: int = 0
-    """See SUCCESSOR_AFTER_MS."""
+    """Delay before a successor is started, in ms (SUCCESSOR_AFTER_MS)."""
     warm_up: bool = True
-    """A query that has nothing to run yet when it first asks runs an empty batch."""
+    """Whether a query that has nothing to run at its first request runs an empty batch."""
     rows_per_s: int = 0
-    """A query takes no more, over any longer while (RE11); 0: as much as it can."""
+    """Maximum average number of rows per second that a query takes (RE11); 0 for no limit."""
 
     def batch_rows_max(self) -> int:
-        """Rows of one batch, beyond its first bucket: those of a second where there is a cap."""
+        """Return the maximum number of rows of one batch, beyond its first bucket: those of a
+        second if there is a cap.
+        """
         return min(self.rows_max, self.rows_per_s) if self.rows_per_s else self.rows_max
 
 
 class BatchPacing:
-    """How long the queries of one process rest between batches. Of the stable query, where there
-    is no branch, some wait for longer than that, and some for less (BP3, BP4).
+    """Rests between the batches of one process's queries. While there is no branch, some batches of
+    the stable query wait longer, and some less (BP3, BP4).
     """
 
     def __init__(self, rules: BatchRules, traits: PlanTraits) -> None:
-        """What is seen of results is of one process: the next one sees them again."""
+        """Start without observed results: each process learns their spacing anew."""
         self._rules, self._traits = rules, traits
         self._pace_ms = rules.pace_ms if traits.is_batch_safe else 0
         self._spacing = ResultSpacing()
         self._quiet_from_ms = 0
 
     def rest(self, rows: int) -> tuple[int, bool]:
-        """From the start of a batch with so many rows to that of the next one, in milliseconds;
-        and whether that is more than its pace wants, by its cap.
+        """Return the time from the start of a batch with ``rows`` to that of the next one, in ms,
+        and whether the cap makes it longer than the pace requires.
         """
         per_s = self._rules.rows_per_s
         capped_ms = -(-rows * 1_000 // per_s) if per_s else 0
         return max(self._pace_ms, capped_ms), capped_ms > self._pace_ms
 
     def gave(self, buckets: Iterable[int]) -> None:
-        """There are results in these."""
+        """Add buckets with results, in order."""
         self._spacing.seen(buckets)
 
     def is_awaited(self, after: int, complete: int) -> bool:
-        """BP3. Whether the next results of a query that has run up to ``after`` can be had now,
-        and should not wait.
+        """Return whether the next results of a query that has run up to ``after`` are complete and
+        must not wait (BP3).
         """
         spacing = self._spacing
         return spacing.is_sparse(self._rules.width_ms, self._pace_ms) and spacing.expected(
@@ -193,7 +203,9 @@ class BatchPacing:
         )
 
     def waits(self, plan: Plan, complete: int, now_ms: int) -> bool:
-        """BP4. Whether ``plan``, of what is ``complete``, is quiet, and its time has not come."""
+        """Return whether ``plan``, made when buckets up to ``complete`` were complete, is quiet and
+        must wait (BP4).
+        """
         if now_ms >= self._quiet_from_ms:
             return False
         if not self._traits.is_stateful:
@@ -205,24 +217,26 @@ class BatchPacing:
         )
 
     def begins(self, now_ms: int) -> None:
-        """A batch does. One that is not batch-safe takes too little for any to wait."""
+        """Record the start of a batch. Plans that are not batch-safe take too little per batch to
+        wait.
+        """
         if self._traits.is_batch_safe:
             self._quiet_from_ms = now_ms + self._rules.quiet_every_ms
 
 
 CORRECTION_TURN_MS: Final = 1_000
-"""A replica that could correct leaves so much time to those with lower ids that could, too,
-and are not heard to yet.
+"""Time that a replica that could correct leaves to those with lower ids, in ms: their states may
+not have been received yet.
 """
 
 CORRECTION_STALL_MS: Final = 30_000
-"""A replica that corrects, or could, without progress for so long is not waited for: one that
-hangs must not keep all others waiting.
+"""Time without progress, in ms, after which the others no longer wait for a replica that corrects,
+or could: one that hangs must not block them.
 """
 
 
 class Why(Enum):
-    """Why the gate is open or closed: the row of ``GATE`` that decided."""
+    """Reason why the gate is open or closed: the row of ``GATE`` that decided."""
 
     NOTHING_WANTED = 1
     GOES_ON = 2
@@ -234,19 +248,21 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one look at the gate is decided by. Peers are those that are alive and have not
+    """Facts that decide one check of the gate. Peers are those that are alive and have not
     stalled.
     """
 
     is_wanted: bool
     was_open: bool
     lower_corrects: bool
-    """A peer with a lower id does."""
+    """Whether a peer with a lower id corrects."""
     peer_corrects: bool
     lower_could: bool
-    """A peer with a lower id could correct."""
+    """Whether a peer with a lower id could correct."""
     could_be_heard: bool
-    """Who lives and could correct as early can have been heard by now."""
+    """Whether enough time has passed to receive the state of every live peer that could correct as
+    early.
+    """
 
 
 GATE: Final[tuple[tuple[Why, Callable[[_Seen], bool]], ...]] = (
@@ -257,22 +273,22 @@ GATE: Final[tuple[tuple[Why, Callable[[_Seen], bool]], ...]] = (
     (Why.OWN_TURN, lambda seen: seen.could_be_heard),
     (Why.WAITING, lambda _: True),
 )
-"""The first row that holds decides."""
+"""Rows of (reason, condition); the first one whose condition holds decides."""
 
 OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
 
 
 class CorrectionGate:
-    """One replica: may it correct at full speed? Not thread-safe. Times are
-    of the monotonic clock.
+    """Gate that lets one replica of a stage correct at full speed at a time. Not thread-safe. Times
+    are of the monotonic clock.
 
     After a restart nothing is wanted.
     """
 
     def __init__(self, stage: str, replica: str, detector: FailureDetector) -> None:
-        """``detector``: what is heard of the replicas of ``stage``."""
+        """Start closed. ``detector``: failure detector for the replicas of ``stage``."""
         self.why = Why.NOTHING_WANTED
-        """What decided at the last look."""
+        """Reason of the last check."""
         self._stage = stage
         self._replica = replica
         self._detector = detector
@@ -281,24 +297,24 @@ class CorrectionGate:
 
     @property
     def corrects(self) -> bool:
-        """For the heartbeat: the gate was open at the last look."""
+        """Whether the gate was open at the last check; for the heartbeat."""
         return self._wanted_at is not None and self.why in OPEN
 
     def want(self, monotonic_ms: int) -> None:
-        """Corrections are possible. Again: nothing changes."""
+        """Record that corrections are possible. Repeated calls change nothing."""
         at = self._detector.look(monotonic_ms)
         if self._wanted_at is None:
             self._wanted_at = at
             self.why = Why.WAITING
 
     def done(self) -> None:
-        """Corrections are made, or not possible any more."""
+        """Record that corrections are complete, or no longer possible."""
         self._wanted_at = None
         self.why = Why.NOTHING_WANTED
 
     def peer_serves(self, monotonic_ms: int) -> bool:
-        """Whether another replica of the stage is alive that gives new results: one that does
-        not correct at full speed.
+        """Return whether another live replica of the stage gives new results: one that does not
+        correct at full speed.
         """
         alive = self._peers(monotonic_ms).values()
         return any(
@@ -307,7 +323,9 @@ class CorrectionGate:
         )
 
     def open(self, monotonic_ms: int) -> bool:
-        """Whether to correct at full speed now. Call it again and again: it may close."""
+        """Return whether to correct at full speed now. Must be called repeatedly: the gate may
+        close.
+        """
         seen = self._seen(monotonic_ms)
         self.why = next(why for why, holds in GATE if holds(seen))
         return self.why in OPEN
@@ -343,42 +361,42 @@ class CorrectionGate:
 
 
 CORRECTION_STEP_MS: Final = 10_000
-"""Over so long a correction must have come nearer, or its branch leaves it more of the cores:
-longer than a few batches and what varies with them.
+"""Interval over which a correction's lag must shrink, in ms, or its branch yields more of the
+cores. Longer than a few batches and their variation.
 """
 
 CORRECTION_STEPS_SERVED: Final = 2
-"""Such steps without coming nearer after which a branch is suspended where a peer serves, or where
-it cannot hold its bound either: one of them was paced.
+"""Number of steps without a shrinking lag after which a branch is suspended, if a peer serves, or
+if the branch cannot hold its bound anyway. During one of them it was paced.
 """
 
 CORRECTION_STEPS_ALONE: Final = 4
-"""The same where the branch is all that serves new results in time: without an end to it the
-results before would never be corrected.
+"""Number of such steps if only the branch serves new results in time. Bounded, because otherwise
+the earlier results would never be corrected.
 """
 
 
 class Pace(Enum):
-    """How a branch runs."""
+    """Pace of a branch."""
 
     FREE = "free"
     PACED = "paced"
-    """Only when the bound of its results asks for it."""
+    """Runs only when the bound of its results requires a batch."""
     SUSPENDED = "suspended"
 
 
 class CorrectionWatch:
-    """Of one replica. ``now_ms`` is monotonic."""
+    """Progress of one replica's correction. ``now_ms`` is monotonic."""
 
     def __init__(self) -> None:
         self._steps = 0
-        """Over which the lag did not shrink, in this correction (PA2)."""
+        """Number of steps of this correction over which the lag did not shrink (PA2)."""
         self._began: tuple[int, int] | None = None
-        """When the step that runs began, and the lag then."""
+        """Start of the current step, and the lag then."""
         self._late = False
 
     def lags(self, now_ms: int, buckets: int) -> None:
-        """The correction goes on, and is so far behind."""
+        """Record that the correction is ``buckets`` behind."""
         if self._began is None:
             self._began = now_ms, buckets
         elif now_ms - self._began[0] >= CORRECTION_STEP_MS:
@@ -386,22 +404,22 @@ class CorrectionWatch:
             self._began = now_ms, buckets
 
     def waits(self) -> None:
-        """It has to wait for its turn: the step that runs says nothing."""
+        """Record that the correction waits for its turn: the current step does not count."""
         self._began = None
 
     def branch_is_late(self) -> None:
-        """The branch, paced, does not hold the bound."""
+        """Record that the paced branch does not hold its bound."""
         self._late = True
 
     def ended(self) -> None:
-        """There is nothing to correct, or nothing to correct it from (PA3)."""
+        """Record that there is nothing to correct, or no input to correct it from (PA3)."""
         self._steps = 0
         self._began = None
         self._late = False
 
     def pace(self, *, peer_serves: bool) -> Pace:
-        """How the branch runs now. ``peer_serves``: another replica of the stage gives new
-        results.
+        """Return the current pace of the branch. ``peer_serves``: whether another replica of the
+        stage gives new results.
         """
         if self._steps == 0:
             return Pace.FREE

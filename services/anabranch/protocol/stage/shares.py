@@ -1,4 +1,4 @@
-"""The shards of a stage: which rows of its inputs each takes.
+"""Shards of a stage: the rows of its inputs that each takes.
 
 Theory of operation. A stage that works key by key can be split (Aurora*'s box splitting). Each of
 its n *shards* is a stage of its own, with a stream, a state and replicas of its own. It runs the
@@ -38,20 +38,20 @@ _KEY_TYPES: Final = (
     "timestamp",
     "decimal",
 )
-"""How the names of the types begin, as Arrow writes them, that a column of a key can have."""
+"""Prefixes of the Arrow type names that a column of a key may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What shard ``index`` of ``count`` takes."""
+    """Rows that shard ``index`` of ``count`` takes."""
 
     index: int
     count: int
     by: Mapping[str, tuple[str, ...]]
-    """By input, the columns of its key; none: every shard takes all of its rows."""
+    """Per input, the columns of its key; without columns every shard takes all of its rows."""
 
     def text(self) -> str:
-        """As the epochs of the shard say it: ``0/2 of reports by segment``."""
+        """Return the share as the shard's epochs state it: ``0/2 of reports by segment``."""
         inputs = (
             f"{name} by {', '.join(columns)}" if columns else f"{name} whole"
             for name, columns in sorted(self.by.items())
@@ -59,7 +59,8 @@ class Share:
         return f"{self.index}/{self.count} of {'; '.join(inputs)}"
 
     def wrong_keys(self, types: Mapping[str, Mapping[str, str]]) -> str:
-        """Why rows with these columns cannot be dealt out (KP2); empty: they can be.
+        """Return why rows with these columns cannot be divided among the shards (KP2); empty if
+        they can.
 
         Args:
             types: By input, the names and types of its columns, as Arrow writes them.

@@ -1,5 +1,5 @@
-"""Passive standby: which process of a stage runs its query, and from which checkpoint does the next
-one go on?
+"""Passive standby: decides which process of a stage runs its query, and from which checkpoint the
+next one continues.
 
 Theory of operation. The processes of a stage with ``ha: passive`` are one *replica*: one writer of
 the boundary log, one block topic. Who is primary is proven by the log alone: it is the process of
@@ -91,55 +91,56 @@ from anabranch.protocol.log.timeline import (
 )
 
 PRIMARY_SILENT_MS: Final = 1_500
-"""Silence of a primary after which a standby becomes the primary. Six of its heartbeats, for a slow
-one must not be taken for dead: a wrong failover costs it a restart, though never a result.
+"""Time without a sign of life of the primary, in ms, after which a standby becomes the primary. Six
+heartbeats, because a slow primary must not count as dead: a wrong failover costs it a restart,
+though never a result.
 """
 
 PRIMARY_SETTLED_MS: Final = 15_000
-"""So long after its epoch began a primary is given LONG_SILENT_MS: it catches up, the node that was
-lost starts again, and the processors are never busier. Also the least time between two failovers
-that a machine with too much to do causes after PRIMARY_SILENT_MS.
+"""Grace period after a primary's epoch starts, in ms, during which LONG_SILENT_MS replaces
+PRIMARY_SILENT_MS: the primary is catching up, the lost node is restarting, and the machine is at
+its busiest. Also the shortest time between two failovers on an overloaded machine.
 """
 
 MAKES_WAY_MS: Final = 4_000
-"""The longest that a node which is started again leaves the processors to a standby that becomes
-the primary: the start of Java takes all of two, for as long as a failover lasts.
+"""Maximum time that a restarted node leaves the processors to a standby that becomes the primary,
+in ms: the start of Java takes all of two cores, for as long as a failover lasts.
 """
 
 STANDBY_TURN_MS: Final = 2_000
-"""Between the turns of two standbys: the first needs so long until the others have seen its
-epoch, else they would end one another.
+"""Delay between the turns of two standbys, in ms: the others need that long to read the first one's
+epoch; otherwise they would fence one another.
 """
 
 MOVED_BEHIND_MS: Final = 5_000
-"""A replica that is moved becomes the primary when it can go on from at most so far behind the one
-that runs: a few batches, which it runs again.
+"""Maximum lag, in ms, of the checkpoint with which a moved replica becomes the primary: a few
+batches, which it runs again.
 """
 
 STANDING_BY: Final = "standby"
 LEADING: Final = "primary"
-"""The states in what a process says under ``STANDBY_SERVICE``."""
+"""State that the primary reports under ``STANDBY_SERVICE``."""
 
 ENDED: Final = "ended"
-"""The state in the last heartbeat of a replica's process that ends in order: its query is
-stopped.
-"""
+"""State in the last heartbeat of a replica's process that ends in order: its query is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyProcess:
-    """A process that stands by."""
+    """Process that stands by."""
 
     stage: str
     process: str
     node: str | None = None
-    """To which its replica was moved (SB8); None: it stands by in a passive stage."""
+    """Node to which its replica was moved (SB8); None for a standby of a passive stage."""
     token: str = ""
-    """Its own, of 16 hexadecimal digits (SB6)."""
+    """Random id of the process, 16 hexadecimal digits (SB6)."""
 
 
 class StandbyWatch:
-    """What one process knows of the others of its stage. ``now_ms`` is a clock of its own."""
+    """One process's knowledge of the other processes of its stage. ``now_ms`` is a clock of its
+    own.
+    """
 
     def __init__(
         self,
@@ -150,9 +151,9 @@ class StandbyWatch:
         *,
         reads_back: bool = False,
     ) -> None:
-        """``writer``: the replica as which the primary is heard; ``processes``: all ids, in the
-        order of their turns. ``width_ms``: of a bucket. ``reads_back``: its state is made anew
-        from its input.
+        """Start without observations. ``writer``: replica name in the primary's heartbeats;
+        ``processes``: all ids, in the order of their turns. ``width_ms``: width of a bucket.
+        ``reads_back``: whether the stage recomputes its state from its input.
         """
         self._reads_back = reads_back
         self._node, self._behind_max = own.node, MOVED_BEHIND_MS // width_ms
@@ -170,7 +171,7 @@ class StandbyWatch:
         self._log_was_read = False
 
     def heard(self, beat: Heartbeat, now_ms: int) -> None:
-        """A heartbeat was read that was written since this process listens (SB1, SB2)."""
+        """Apply a heartbeat that was written since this process started to listen (SB1, SB2)."""
         if not self._detector.heard(beat, now_ms):
             return
         if Peer(beat.service, beat.name, beat.replica) == self._primary:
@@ -179,8 +180,8 @@ class StandbyWatch:
             self._silence.came_back(now_ms)
 
     def log_seen(self, epoch: int | None, now_ms: int, runs_on: str = "", closed: int = 0) -> None:
-        """What the stage's log has, which was read to its end at least once: a new epoch, or
-        bucket, is a sign of life (SB1).
+        """Apply the state of the stage's log, which was read to its end at least once: a new epoch,
+        or bucket, is a sign of life (SB1).
 
         ``epoch``: the newest; None: there is none. ``runs_on``: the node on which it began; empty:
             nobody knows. ``closed``: the last bucket that the replica has closed.
@@ -197,18 +198,18 @@ class StandbyWatch:
 
     @property
     def must_wait(self) -> bool:
-        """Whether somebody may run the replica whom this one waits for (SB1, SB8). The log
-        was read to its end.
+        """Whether another process may be running the replica, so that this one must wait for it
+        (SB1, SB8). Valid once the log was read to its end.
         """
         return self._node is None or self._runs_on not in ("", self._node)
 
     @property
     def silent_ms(self) -> int:
-        """For how long nothing was heard of the primary (SB3)."""
+        """Time since the last sign of life of the primary, in ms (SB3)."""
         return self._silence.ms
 
     def due(self, now_ms: int, bucket: int) -> bool:
-        """Whether to become the primary now (SB3, SB4, SB8).
+        """Return whether to become the primary now (SB3, SB4, SB8).
 
         ``bucket``: that of the checkpoint from which it would go on; 0: none.
         """
@@ -235,8 +236,8 @@ class StandbyWatch:
 
 
 def makes_way(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> bool:
-    """Whether ``node``, which ended and is started again, still leaves the processors to a standby
-    of a passive stage of its own (SB9).
+    """Return whether ``node``, which ended and was restarted, still leaves the processors to a
+    standby of one of its passive stages (SB9).
 
     Args:
         node: It.
@@ -250,8 +251,8 @@ def makes_way(node: str, runs_on: str, *, has_written: bool, waited_ms: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class CopySource:
-    """A checkpoint of a process: its timeline, and the last batch that was committed in
-    its directory.
+    """Checkpoint of a process: its timeline, and the last batch that was committed in its
+    directory.
     """
 
     process: str
@@ -260,12 +261,12 @@ class CopySource:
 
     @property
     def reached(self) -> tuple[int, int]:
-        """How far it is: (epoch, batch)."""
+        """Progress of the checkpoint as (epoch, batch)."""
         return epoch_of(self.timeline.name) or 0, self.commit
 
 
 def to_copy(own: CopySource | None, others: Sequence[CopySource]) -> CopySource | None:
-    """The checkpoint to copy; None: none is further than the own one (SB5)."""
+    """Return the checkpoint to copy; None if none is more advanced than the own one (SB5)."""
     best = max(
         (each for each in others if each.commit >= 0), key=lambda each: each.reached, default=None
     )
@@ -277,8 +278,8 @@ def to_copy(own: CopySource | None, others: Sequence[CopySource]) -> CopySource 
 
 
 def copy_name(source: str, own: str | None, token: str) -> str:
-    """Name for a copy of timeline ``source`` by the process of ``token``; ``own``: the newest
-    that the process has (SB6).
+    """Return the name for a copy of timeline ``source`` by the process of ``token``; ``own`` is the
+    newest timeline that the process has (SB6).
     """
     epoch = epoch_of(source) or 0
     return timeline_name(
@@ -288,15 +289,15 @@ def copy_name(source: str, own: str | None, token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The checkpoint that a process that stands by has now."""
+    """Checkpoint that a standby process has now."""
 
     name: str
     batch: int
 
 
 def copy_steps(process: str, token: str) -> Generator[Step, Answer, Copied | None]:
-    """How a process that stands by replaces its checkpoint by a copy of one that is further; None:
-    it keeps what it has.
+    """Yield the steps by which a standby process replaces its checkpoint with a copy of a more
+    advanced one. Return None if it keeps its own.
 
     A crash, or a long sleep, between any two steps does no harm: until ``Write`` nobody looks at
     the copy.

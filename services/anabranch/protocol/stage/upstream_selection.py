@@ -1,5 +1,5 @@
-"""From which replica of an input stream are its tentative buckets taken? DPC's condition-action
-table (its upstream switching).
+"""Selection of the replica of an input stream whose tentative buckets are used: DPC's
+condition-action table (its upstream switching).
 
 Theory of operation. Stable buckets are the same at every replica, so a reader takes them from
 whichever is there first: nothing is selected, and no background source of corrections either (the
@@ -36,7 +36,7 @@ FAILURE = ReplicaState.FAILURE
 
 
 class Action(Enum):
-    """What a row of the table says."""
+    """Action of a row of the table."""
 
     KEEP = "keep the current one"
     CHANGE = "change to the one of that state"
@@ -45,8 +45,8 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """If ``state`` is that of the current replica (KEEP), or of some replica (CHANGE), among
-    those that offer the bucket.
+    """Row of the table. Matches if ``state`` is that of the current replica (KEEP), or of some
+    replica (CHANGE), among those that offer the bucket.
     """
 
     number: int
@@ -73,8 +73,8 @@ def decide(
     offers: Mapping[str, int],
     bucket: int = 1,
 ) -> tuple[Row, str | None]:
-    """The row that decides, and the replica. ``offers``: bucket up to which each replica has
-    closed tentatively; see ``choose``.
+    """Return the row that decides, and the chosen replica. ``offers``: last bucket that each
+    replica has closed tentatively; see ``choose``.
     """
     able = [replica for replica, upto in offers.items() if upto >= bucket]
     for row in TABLE:
@@ -93,7 +93,8 @@ def choose(
     offers: Mapping[str, int],
     bucket: int = 1,
 ) -> str | None:
-    """The replica from which to take tentative bucket ``bucket`` of an input; None: nobody has it.
+    """Return the replica from which to take tentative bucket ``bucket`` of an input; None if none
+    offers it.
 
     ``current``: from whom the one before was taken. Of equally good replicas the one that offers
         most, then the lowest id.
@@ -102,12 +103,12 @@ def choose(
 
 
 def works_on_tentative(states: Mapping[str, ReplicaState]) -> bool:
-    """Whether a replica of the stream has a branch: its tentative buckets are worth a short
+    """Return whether a replica of the stream has a branch: its tentative buckets are worth a short
     wait.
     """
     return UP_FAILURE in states.values() or STABILIZATION in states.values()
 
 
 def awaits_corrections(log_state: LogState) -> bool:
-    """US4."""
+    """Return whether a branch of a replica of the input is running and not corrected (US4)."""
     return any(map(log_state.awaits_correction, log_state.writers))
