@@ -242,8 +242,8 @@ SOURCES: Final = (
     Mutant(
         "senders_headers_pass_for_ours",
         "ingestion.dead_letters:_DeadLetter.sent_headers",
-        "_SENDER_PREFIX + name if is_reserved else name",
-        "name",
+        "_SENDER_PREFIX + sent if is_reserved else sent",
+        "sent",
         "3.1",
         ("bad records",),
         by=("ingestion",),
