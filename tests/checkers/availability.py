@@ -64,7 +64,8 @@ def check_later(
     it showed then is not judged.
 
     Args:
-        signs_ms, shown: As in ``check``.
+        signs_ms: As in ``check``.
+        shown: As in ``check``.
         failing: (time, whether the topic is in a failure from then on), ascending.
         bound_ms: How long after its sign a bucket must be covered that had its sign in a failure
             which goes on for as long.

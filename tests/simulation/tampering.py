@@ -44,8 +44,9 @@ class Tampering:
         self._epochs = epochs
 
     def forge(self, stream: str, choice: int, last: int, now_ms: int) -> None:
-        """Somebody writes into a boundary log, and into a control topic. ``last``: the last bucket
-        that there is."""
+        """Forge records of a boundary log and of a control topic. ``last``: the last bucket that
+        exists.
+        """
         at = TopicPartition(self._pipeline.topic_names.boundaries(stream), 0)
         partition = self._log.partition(at)
         records = {

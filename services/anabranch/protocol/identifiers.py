@@ -60,7 +60,7 @@ class RecordId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The id written as ``bucket.position``.
+        """Parse the id written as ``bucket.position``.
 
         Raises:
             RemoteProtocolError: ``text`` is not of that form.

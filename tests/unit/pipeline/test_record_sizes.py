@@ -43,7 +43,7 @@ def loaded(folder: Path, *changes: tuple[str, str]) -> Pipeline:
 
 
 def sizes(pipeline: Pipeline, *, embedded: bool) -> dict[str, int]:
-    """The largest record of each topic of a user, in bytes."""
+    """Return the size of the largest record of each topic of a user, in bytes."""
     found = {
         each.settings.name: each.settings.config for each in topics_of(pipeline, embedded=embedded)
     }

@@ -399,8 +399,8 @@ class UpsertView:
         return self._keys.get(key, State())
 
     def restore(self, key: bytes, state: State) -> None:
-        """The next record of the topic, read back (UV3): a later one of the same key replaces an
-        earlier one.
+        """Take the state in the next record of the topic that is read back (UV3). A later record
+        of the same key replaces an earlier one.
 
         Raises:
             ConfigurationError: there is more than memory should hold.

@@ -91,7 +91,7 @@ def test_records_are_deleted_only_where_every_partition_has_a_leader() -> None:
 
 
 def test_the_identity_of_a_topic_can_name_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """librdkafka writes ids in an alphabet that has a slash; folders of checkpoints bear them."""
+    """The client writes ids in an alphabet that has a slash; folders of checkpoints have them."""
     made, client = admin()
 
     def described(topics: TopicCollection, request_timeout: float) -> dict[str, Future[Any]]:

@@ -9,7 +9,7 @@ from anabranch.adapters.kafka.header_names import UNKNOWN_NAME, readable_headers
 
 
 def unset(value: bytes | None) -> tuple[Any, ...]:
-    """A pair as the client makes it of a name that it cannot decode."""
+    """Return a pair as the client makes it of a name that it cannot decode."""
     made: tuple[Any, ...] = (object(), value)
     # The name is lost; it stays in memory for as long as the test.
     ctypes.c_void_p.from_address(id(made) + tuple.__basicsize__).value = None

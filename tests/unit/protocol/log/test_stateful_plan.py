@@ -40,7 +40,7 @@ def test_the_same_operators_mean_the_same() -> None:
 
 
 def test_another_engine_may_plan_the_same_source_in_other_words() -> None:
-    """SQ3"""
+    """Descriptions of different engines mean the same if both are of one known source (SQ3)."""
     old, minute = plan(aggregate()), aggregate("window(s.at, 1 minute)")
     assert difference(old, StatefulPlan((minute,), "source", "engine 2")) == ""
     assert difference(old, StatefulPlan((minute,), "another", "engine 2"))

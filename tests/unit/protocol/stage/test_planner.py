@@ -1,5 +1,6 @@
 """The planner: its invariants by example and over random streams, and what a query allows. That the
-allow-list is right is shown on real Spark by tests/spark/test_batch_safety.py."""
+allow-list is right is shown on real Spark by tests/spark/test_batch_safety.py.
+"""
 
 from __future__ import annotations
 
