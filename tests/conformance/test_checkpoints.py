@@ -308,11 +308,11 @@ class TestPeers:
         assert [rig.own.peer_commit(PEER, name) for name in (ONE, TWO)] == [1, -1]
 
     def test_theirs_is_within_reach_where_there_is_no_own_one(self, rig: Rig) -> None:
-        assert rig.own.within_reach() == 0
+        assert rig.own.within_reach().bucket == 0
         rig.begun(rig.peer, ONE, 3)
-        assert rig.own.within_reach() == 30
+        assert rig.own.within_reach().bucket == 30
         rig.begun(rig.own, TWO, 1)
-        assert rig.own.within_reach() == 10
+        assert rig.own.within_reach().bucket == 10
 
 
 def test_a_directory_that_is_gone_cannot_be_synced(rig: Rig) -> None:

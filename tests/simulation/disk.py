@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from anabranch.codec.plan_offsets import Offset, position_of
+from anabranch.ports import Reach
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
 from anabranch.protocol.log.timeline import (
     Timeline,
@@ -25,7 +26,7 @@ from anabranch.protocol.log.timeline import (
     obsolete,
     timeline_name,
 )
-from simulation.stores import CALLS_MAX, CheckpointStore
+from simulation.stores import CALLS_MAX, CheckpointStore, Stored
 
 _OUT_OF_ORDER_CHANCE: Final = 0.4
 _HALF_CHANCE: Final = 0.4
@@ -146,6 +147,8 @@ class Machine:
         """Epoch and number of the highest copy of one that stands by."""
         self.life = ""
         """The life of the stage's log in which the above is."""
+        self.fetched: Stored | None = None
+        """Copy of the replica's checkpoint in the store, which another machine has written."""
         self.other_lives: dict[str, Machine] = {}
         """State that other lives of the log have left on this machine, by life."""
 
@@ -162,6 +165,7 @@ class Machine:
     def _take(self, other: Machine) -> None:
         self.directories, self.timelines = other.directories, other.timelines
         self.epoch, self.copied = other.epoch, other.copied
+        self.fetched = other.fetched
 
     def add(self, directory: Directory) -> None:
         """There is a new directory."""
@@ -177,6 +181,11 @@ class Machine:
         """
         name = newest(self.timelines)
         return self.timelines[name] if name is not None and name in self.directories else None
+
+    def position(self) -> tuple[str, int]:
+        """Timeline of the newest checkpoint here, and its last batch; both are least: none."""
+        found = self.newest()
+        return ("", -1) if found is None else (found.name, self.directories[found.name].last_commit)
 
     def power_cut(self, rng: random.Random) -> tuple[int, bool, bool]:
         """Lose a random tail of what was not synced, or any part of it, as it reached the disk in
@@ -232,6 +241,9 @@ class SimulatedDisk:
         self._shared_store = store
         self._store: CheckpointStore | None = None
         self._stage = self._place = ""
+        self._has_fetched = self._is_cleaned = False
+        """This process has fetched a checkpoint; it has one of its own epoch."""
+        self._rest_bytes = self._read_bytes = 0
         self._from_store: dict[str, Machine] = {}
         """Checkpoints that were read from the store, of peers that have none within reach."""
         self._machine = machine
@@ -341,9 +353,49 @@ class SimulatedDisk:
     def newest(self) -> Timeline | None:
         """See the port."""
         self._step()
-        if self._store is not None and self._machine.newest() is None:
-            self._restore(self._place, self._machine)
-        return self._machine.newest()
+        machine, fetched = self._machine, self._machine.fetched
+        if self._store is not None and machine.newest() is None and not self._has_fetched:
+            self._restore(self._place, machine)
+        elif fetched is not None and fetched.position > machine.position():
+            machine.add(fetched.directory.snapshot())
+            machine.timelines[fetched.timeline.name] = fetched.timeline
+            self._reached("fetched checkpoint taken")
+        return machine.newest()
+
+    @property
+    def has_store(self) -> bool:
+        """See the port."""
+        return self._store is not None
+
+    def _has_begun(self) -> bool:
+        """Whether this process has a checkpoint of its own epoch, and no use for a copy."""
+        return self._is_cleaned
+
+    def fetch(self) -> None:
+        """See the port. Reading takes long, and the store may go away, or remove it, meanwhile."""
+        if self._store is None or self._has_begun():
+            return
+        self._step()
+        try:
+            found = self._store.newest(self._place, self._machine.life)
+            if found is None or found.position <= self._machine.position():
+                self._rest_bytes = 0
+                return
+            if self._has_fetched and found is self._machine.fetched:
+                return
+            self._rest_bytes = found.bytes_since(self._machine.fetched)
+            for _ in range(found.number % CALLS_MAX):
+                self._step()
+            self._store.check()
+        except Unavailable:
+            self._reached("fetch without a store")
+            raise
+        if self._has_begun() or not self._store.has(self._place, self._machine.life, found):
+            return
+        self._read_bytes += self._rest_bytes
+        self._rest_bytes = 0
+        self._machine.fetched, self._has_fetched = found, True
+        self._reached("checkpoint fetched")
 
     def create(self, name: str) -> None:
         """See the port."""
@@ -434,7 +486,7 @@ class SimulatedDisk:
                     raise
         return [(replica, timeline) for replica, timeline in found.items() if timeline is not None]
 
-    def within_reach(self) -> int:
+    def within_reach(self) -> Reach:
         """See the port."""
         self._step()
         machines = [self._machine] if self._machine.newest() else self._within_reach().values()
@@ -443,14 +495,17 @@ class SimulatedDisk:
             for machine in machines
             if (timeline := machine.newest()) is not None
         ]
+        if self._has_fetched and self._machine.fetched is not None:
+            found.append(self._machine.fetched.directory)
         ends = [
             directory.logged[directory.last_commit]
             for directory in found
             if directory.last_commit >= 0 and directory.is_whole(directory.last_commit)
         ]
-        return max(
+        bucket = max(
             (position_of(next(iter(logged.offsets.values()))).bucket for logged in ends), default=0
         )
+        return Reach(bucket, self._rest_bytes, self._read_bytes)
 
     def _peer(self, replica: str) -> Machine:
         return self._from_store.get(replica) or self._within_reach().get(replica, Machine())
@@ -504,6 +559,7 @@ class SimulatedDisk:
         """See the port."""
         self._step()
         self._machine.other_lives.clear()
+        self._machine.fetched, self._has_fetched, self._is_cleaned = None, False, True
         for name in obsolete(list(self._machine.directories), epoch, number):
             del self._machine.directories[name]
         self._step()

@@ -36,7 +36,8 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         else _output_sharded(_sharded(_idling(_grown(drawn))))
     )
     if drawn.stages and scenario in _STORED:
-        drawn = replace(drawn, has_store=random.Random(f"{seed}/store").random() < 0.12)
+        chance = 0.5 if scenario == "moved" else 0.12
+        drawn = replace(drawn, has_store=random.Random(f"{seed}/store").random() < chance)
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
     is_wide = random.Random(f"{seed}/columns").random() < 0.12

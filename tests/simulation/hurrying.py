@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
-from anabranch.processing import checkpoint_sync
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
 from anabranch.protocol.control import trimming
@@ -19,7 +18,7 @@ from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import writer, writer_state
-from anabranch.protocol.stage import recomputation, standby
+from anabranch.protocol.stage import recomputation, standby, transfer
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
 from simulation.moving import BEHIND_MS
@@ -46,12 +45,19 @@ ASK_PATIENCE_MS: Final = {
     RequestState.REJECTED: 5_000,
 }
 STANDBY_TURN_MS: Final = 600
+FEED_EVERY_MS: Final = 150
+"""In place of FEED_MOVE_EVERY_MS and MOVED_FETCH_EVERY_MS: a move must come near enough."""
+STORE_AGAIN_MS: Final = 500
 _SYNC_EVERY_MS: Final = (500, 1_500, 3_000, 3_000, 6_000, 30_000)
-"""Intervals in place of CHECKPOINT_SYNC_EVERY_MS, of which a seed has one."""
+"""Intervals in place of STORE_EVERY_MS, of which a seed has one."""
 
 
 def _sync_every_ms(options: Options) -> int:
-    """Interval between syncs of a checkpoint: a run is short, and of two lives each is shorter."""
+    """Interval between syncs of a checkpoint: a run is short, and of two lives each is shorter. In
+    some of those with a move only what is stored for it is stored at all.
+    """
+    if options.scenario == "moved" and options.has_store and options.seed % 2:
+        return _SYNC_EVERY_MS[-1]
     if options.scenario == "made anew" or options.has_store:
         return _SYNC_EVERY_MS[options.seed % 2 * options.has_store]
     return random.Random(f"{options.seed}/sync").choice(_SYNC_EVERY_MS)
@@ -73,7 +79,12 @@ def hurried(options: Options) -> Iterator[None]:
         (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),
         (standby, "STANDBY_TURN_MS", STANDBY_TURN_MS if is_passive else None),
         (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),
-        (checkpoint_sync, "CHECKPOINT_SYNC_EVERY_MS", _sync_every_ms(options)),
+        (transfer, "STORE_EVERY_MS", _sync_every_ms(options)),
+        (transfer, "FEED_MOVE_EVERY_MS", FEED_EVERY_MS),
+        (transfer, "FEED_STANDBY_EVERY_MS", 400),
+        (transfer, "STORE_AGAIN_MS", STORE_AGAIN_MS),
+        (standby_process, "MOVED_FETCH_EVERY_MS", FEED_EVERY_MS),
+        (standby_process, "_REACH_EVERY_MS", FEED_EVERY_MS if options.has_store else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
         (trimming, "TRIM_SPANS_MAX", TRIM_SPANS_MAX),

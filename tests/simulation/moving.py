@@ -26,6 +26,7 @@ from simulation.striking import Runs
 BEHIND_MS: Final = 600
 """In place of ``MOVED_BEHIND_MS``: a run is short."""
 _SHARED_CHANCE: Final = 0.75
+_SHARED_BESIDE_STORE_CHANCE: Final = 0.3
 _CHANGES_MAX: Final = 3
 """Maximum changes of its node by one move: there; and, if one node was late or overtaken, back and
 there again.
@@ -87,9 +88,11 @@ class Moving:
             self._keys[node] = f"processing/{self.label}{new}"
         if (
             options.federation is None  # owners share nothing
-            and random.Random(f"{options.seed}/shared").random() < _SHARED_CHANCE
+            and random.Random(f"{options.seed}/shared").random()
+            < (_SHARED_BESIDE_STORE_CHANCE if options.has_store else _SHARED_CHANCE)
         ):  # both nodes have one state directory
             machines[self._keys[self.new]] = machines[self._keys[self.old]]
+        self._is_stored = options.has_store and pipeline.stages[stage].ha == "active"
         self._runs = {node: runs[key] for node, key in self._keys.items()}
         self._machines = machines
         self._begun: list[tuple[str, int]] = []
@@ -156,11 +159,14 @@ class Moving:
             )
 
     def is_over(self) -> bool:
-        """Return whether the replica runs where its place is, and nowhere else. If the nodes share
-        no directory it may stay where it is, in an older process, too.
+        """The replica runs where its place is, and nowhere else. Where the nodes share neither a
+        directory nor a store it may stay where it is, in an older process, too.
         """
         running = self._running()
-        shares = self._machines[self._keys[self.new]] is self._machines[self._keys[self.old]]
+        shares = (
+            self._machines[self._keys[self.new]] is self._machines[self._keys[self.old]]
+            or self._is_stored
+        )
         return running == [self._place()] if shares else len(running) <= 1
 
     def _running(self) -> list[str]:

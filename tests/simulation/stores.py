@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 RETAINED: Final = 2
 """Number of checkpoints of a replica that a save leaves."""
+BATCH_BYTES: Final = 4 << 20
+"""Size of a batch's files: of more than a few that are missing a replica that moves is held up."""
 CALLS_MAX: Final = 20
 """Maximum number of disk calls that writing one checkpoint takes."""
 
@@ -39,6 +41,16 @@ class Stored:
     def name(self) -> tuple[str, int]:
         """Key by which checkpoints of one replica are sorted, the newest last."""
         return self.timeline.name, self.number
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """Its timeline, and its last batch: as of a checkpoint on a disk."""
+        return self.timeline.name, self.directory.last_commit
+
+    def bytes_since(self, before: Stored | None) -> int:
+        """Return the size of the batches that ``before``, an earlier one, does not have."""
+        known = set() if before is None else set(before.directory.commits)
+        return BATCH_BYTES * len(set(self.directory.commits) - known)
 
 
 @dataclass
@@ -82,6 +94,10 @@ class CheckpointStore:
         for other in [other for other in self.kept if other[0] == place]:
             del self.kept[other]
         self.kept[place, life] = [*older[1 - RETAINED :], added, *newer]
+
+    def has(self, place: str, life: str, stored: Stored) -> bool:
+        """Return whether a checkpoint is still stored."""
+        return any(each is stored for each in self.kept.get((place, life), ()))
 
     def bucket(self, place: str, life: str) -> int:
         """Return the last input bucket of the newest checkpoint of a replica; 0: there is none."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from anabranch.adapters.disk.checkpoints import last_commit
+from anabranch.adapters.disk.checkpoint_folder import last_commit
 from anabranch.pipeline.model import Pipeline
 from anabranch.process.frame import ExitCode
 from harness.stage_processes import StageProcess

@@ -8,7 +8,7 @@ implementation passes the same tests in ``tests/conformance``.
 
 from __future__ import annotations
 
-from anabranch.ports.disk import AuditNonces, Checkpoints, Disks, ReplicaDisk
+from anabranch.ports.disk import AuditNonces, Checkpoints, Disks, Reach, ReplicaDisk
 from anabranch.ports.engine import (
     BatchDone,
     BatchStart,
@@ -56,6 +56,7 @@ __all__ = [
     "PreparedStage",
     "QueryDriver",
     "QueryOutput",
+    "Reach",
     "ReplicaDisk",
     "RunningQuery",
     "SchemaRegistry",

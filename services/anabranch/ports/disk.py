@@ -5,12 +5,27 @@ auditor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch.protocol.log.timeline import Timeline
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Checkpoint from which a failover would continue now, and what was fetched for it."""
+
+    bucket: int
+    """Last bucket of input in it; 0: there is none."""
+    rest_bytes: int = 0
+    """Bytes of the newest stored checkpoint that this machine lacks."""
+    read_bytes: int = 0
+    """Bytes that this process has read from the store."""
+    linked_bytes: int = 0
+    """Bytes of stored checkpoints that this process has found on this machine."""
 
 
 class Checkpoints(Protocol):
@@ -70,11 +85,25 @@ class Checkpoints(Protocol):
     def peer_commit(self, replica: str, name: str) -> int:
         """Return the last batch that was committed in a directory on a peer's disk; -1: none."""
 
-    def within_reach(self) -> int:
-        """Return the last bucket of the checkpoint on this machine from which a failover would
-        continue now: its own one, otherwise the most advanced of a peer; 0: there is none. Changes
+    def within_reach(self) -> Reach:
+        """Return how far the checkpoint is from which a failover would continue now: the replica's
+        own, here or as ``fetch`` has copied it, otherwise the most advanced of a peer. Changes
         nothing, since another process may be running in it.
         """
+
+    def fetch(self) -> None:
+        """Copy the newest checkpoint that the store has of this replica, where there is a store and
+        nothing on this machine is as far. What is on this machine already is not read again. The
+        copy becomes the replica's own at the next ``newest``. Only one thread may call this; others
+        may call the other methods meanwhile.
+
+        Raises:
+            Unavailable: the store is away, slow, or denies access. What was read is kept.
+        """
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the process uses a store of checkpoints."""
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""

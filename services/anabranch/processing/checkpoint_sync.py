@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from anabranch.process.logging_setup import short
 from anabranch.protocol.errors import Unavailable
@@ -18,20 +18,27 @@ if TYPE_CHECKING:
     from anabranch.process.frame import ServiceContext, ServiceStatus
     from anabranch.processing.replica import ReplicaRunner
 
-CHECKPOINT_SYNC_EVERY_MS: Final = 30_000
-"""Interval between syncs of a checkpoint, in ms. Blocks are trimmed only below what is synced, so
-it bounds what must be retained for a restart after a power loss. A sync writes everything since the
-last one to the disk.
-"""
-
 
 class CheckpointSync:
     """Background sync of one replica's checkpoint. The first sync starts after one interval."""
 
     def __init__(
-        self, context: ServiceContext, status: ServiceStatus, store: Callable[[str], bool]
+        self,
+        context: ServiceContext,
+        status: ServiceStatus,
+        store: Callable[[str], bool],
+        interval_ms: Callable[[bool], int],
     ) -> None:
-        """Prepare the first sync. ``store`` writes a directory to the checkpoint store."""
+        """Prepare the first sync.
+
+        Args:
+            context: The context of the replica.
+            status: The status of the replica, for errors.
+            store: Writes a directory to the checkpoint store.
+            interval_ms: From whether the last sync failed, the interval between its beginning and
+                the next one, in ms, by what is known now.
+        """
+        self._interval_ms = interval_ms
         self._context = context
         self._status = status
         self._store = store
@@ -51,7 +58,7 @@ class CheckpointSync:
             runner.check_epoch()
             raise self._error
         now_ms = self._context.clock.monotonic_ms()
-        if now_ms - self._begun_ms < CHECKPOINT_SYNC_EVERY_MS or (
+        if now_ms - self._begun_ms < self._interval_ms("not_stored" in self._status.detail) or (
             self._thread is not None and self._thread.is_alive()
         ):
             return

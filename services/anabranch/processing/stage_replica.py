@@ -49,6 +49,7 @@ from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.protocol.stage.standby import StandbyProcess
+from anabranch.protocol.stage.transfer import Feed
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.fences import FenceWatch
 from anabranch.streams.heartbeats import ReplicaControl
@@ -151,6 +152,7 @@ class StageReplica:
         like ``_sync``.
         """
         self._sync: CheckpointSync
+        self._feed = Feed(stage, replica, is_passive=self._stage.ha == "passive")
         self._life = ""
         """Life of the stage's log: changes when the topic is deleted and created anew."""
         self._changed = context.threads.condition()
@@ -268,7 +270,9 @@ class StageReplica:
             # A stage that rebuilds its state from its input does not need stored checkpoints.
             is_stored=self._stage.backup_horizon_ms is None,
         )
-        self._sync = CheckpointSync(self._context, self.status, self._disk.store)
+        self._sync = CheckpointSync(
+            self._context, self.status, self._disk.store, self._store_interval_ms
+        )
 
     def _await_accepted_key(self) -> bool:
         """Wait until readers of other owners accept this node's signatures. They would ignore
@@ -313,7 +317,7 @@ class StageReplica:
         standby = standing_by.standby
         self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
-        self.status.detail |= {"checkpoint_bucket": standby.bucket}
+        self.status.detail |= {"checkpoint_bucket": standby.bucket, **standby.fetched}
 
     def _fail_over(self, prepared: PreparedStage) -> None:
         """Begin an epoch and continue in a copy of the newest timeline's directory (rules 1 and 8);
@@ -599,12 +603,26 @@ class StageReplica:
             running.stop()
 
     def _on_control_record(self, entry: ControlRecord) -> None:
-        """Pass a record of a control topic to those who need it: fences and requests to
-        recompute.
+        """Pass a record of a control topic to those who need it: fences, requests to recompute, and
+        heartbeats of processes that copy the checkpoint.
         """
         self._fences.hear(entry)
+        if isinstance(entry, Heartbeat):
+            self._feed.heard(entry, self._context.clock.monotonic_ms())
         if self._recomputing is not None:
             self._recomputing.receive(entry)
+
+    def _store_interval_ms(self, has_failed: bool) -> int:
+        """Return the interval between stored checkpoints now, in ms. Without a store nobody copies
+        the checkpoint from it.
+        """
+        runner = self._runner if self._disk.has_store else None
+        return self._feed.interval_ms(
+            self._context.clock.monotonic_ms(),
+            0 if runner is None else runner.synced_bucket,
+            0 if runner is None else (self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
+            has_failed=has_failed,
+        )
 
     def _input_schema(self, name: str) -> pa.Schema | None:
         """Return the columns of input ``name``. Those of another stage's stream are in its log:

@@ -1,8 +1,9 @@
 """Standby process of a stage: follows the stage's boundary log and heartbeats, copies the primary's
 checkpoint, reports its own, and decides when to become the primary.
 
-A replica that moves to another node is a standby there, too. It copies nothing: it waits until a
-checkpoint within its reach, its own or a peer's, is recent enough to start from.
+A replica that moves to another node is a standby there, too. It copies the replica's checkpoint
+from the store (``protocol.stage.transfer``), unless both nodes have one state directory, and waits
+until a checkpoint within its reach is recent enough to start from.
 
 After a crash the newest timeline file names a complete copy, or an older one. Only the next process
 of this standby, and trimming, read what it writes.
@@ -13,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.control_topics import stage_control_topics
+from anabranch.ports import Reach
+from anabranch.process.logging_setup import short
 from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
@@ -33,6 +36,8 @@ from anabranch.streams.heartbeats import ControlReader, HeartbeatSender
 from anabranch.streams.stream_life import life_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Checkpoints, Clock, EventLog, Thread, Threads
     from anabranch.protocol.log.boundary_log import Outcome
@@ -47,6 +52,8 @@ _POLL_MS: Final = 50
 """Timeout for polling the stage's log, in ms."""
 _REACH_EVERY_MS: Final = 500
 """Interval, in ms, at which a moving replica checks which checkpoints are within its reach."""
+MOVED_FETCH_EVERY_MS: Final = 1_000
+"""Interval, in ms, at which a moving replica copies what is new in the store."""
 
 
 class Standby:
@@ -87,6 +94,7 @@ class Standby:
         self._token = own.token
         self._threads = threads
         self._is_moved = own.node is not None
+        self._copy_every_ms = MOVED_FETCH_EVERY_MS if self._is_moved else STANDBY_COPY_EVERY_MS
         self._writer = process if self._is_moved else writers[0]
         turns = [process] if self._is_moved else pipeline.stages[stage].process_ids()
         self._life = life_of(log, names.boundaries(stage))
@@ -117,7 +125,9 @@ class Standby:
             every_ms=PASSIVE_BEAT_MS,
         )
         self._log_was_read = False
-        self._next_copy_ms = 0
+        self._next_copy_ms = self._next_reach_ms = 0
+        self._reach = Reach(0)
+        self._not_fetched = ""
         self._copying: Thread | None = None
         self._copy_error: BaseException | None = None
         # A moving replica's directory belongs to the process that still runs: repair nothing.
@@ -151,10 +161,29 @@ class Standby:
         """
         if not self._is_moved:
             return None
-        return (
-            f"a checkpoint of {self._stage}.{self._writer} within reach that is up to date, or its"
-            " end on the other node: nodes that share a state directory have one"
-        )
+        what = f"a checkpoint of {self._stage}.{self._writer} that is up to date"
+        if not self._disk.has_store:
+            return (
+                f"{what}, in this node's state directory, or the replica's end on the other node;"
+                " nodes without a directory in common need a store of checkpoints"
+                " (--checkpoint-store)"
+            )
+        if self._not_fetched:
+            return f"{what}, from the store of checkpoints: {self._not_fetched}"
+        if self._reach.rest_bytes:
+            return f"{what}: {self._reach.rest_bytes} bytes are to be read from the store"
+        return f"{what}, from the store of checkpoints"
+
+    @property
+    def fetched(self) -> Mapping[str, int]:
+        """What a moving replica has copied from the store, in bytes, for the status."""
+        if not self._is_moved:
+            return {}
+        return {
+            "fetched_bytes": self._reach.read_bytes,
+            "linked_bytes": self._reach.linked_bytes,
+            "rest_bytes": self._reach.rest_bytes,
+        }
 
     @property
     def silent_ms(self) -> int:
@@ -173,15 +202,14 @@ class Standby:
         self._read_logs()
         now_ms, closed = self._clock.monotonic_ms(), self.boundary.log_state.closed(self._writer)
         self._send_heartbeat(STANDING_BY, closed, self.bucket)
-        if self._is_moved:
-            if now_ms >= self._next_copy_ms:
-                self._next_copy_ms = now_ms + _REACH_EVERY_MS
-                self.bucket = self._disk.within_reach()
-            return self._watch.due(now_ms, self.bucket)
         if now_ms >= self._next_copy_ms and (self._copying is None or not self._copying.is_alive()):
-            self._next_copy_ms = now_ms + STANDBY_COPY_EVERY_MS
+            self._next_copy_ms = now_ms + self._copy_every_ms
             self._copying = self._threads.begin("copy checkpoint", self._copy_in_thread)
-        return self._watch.due(now_ms, self.bucket)
+        if self._is_moved and now_ms >= self._next_reach_ms:
+            self._next_reach_ms = now_ms + _REACH_EVERY_MS
+            self._reach = self._disk.within_reach()
+            self.bucket = self._reach.bucket
+        return self._watch.due(now_ms, self.bucket, self._reach.rest_bytes)
 
     def _on_entry(self, _offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """Collect the clean points of the entry at ``_offset``."""
@@ -211,10 +239,12 @@ class Standby:
         """Copy the newest checkpoint within reach once more, and stop reading control topics: this
         process becomes the primary. ``lead`` follows.
         """
-        # One copy at a time: two would choose the same name for their directories.
-        if self._copying is not None:
-            self._copying.join()
-        self.copy()
+        if not self._is_moved:
+            # One copy at a time: two would choose the same name for their directories. A moving
+            # replica has what it needs: a store that is slow by now holds nothing up.
+            if self._copying is not None:
+                self._copying.join()
+            self.copy()
         self._control.close()
 
     def lead(self, bucket: int, checkpoint_bucket: int) -> None:
@@ -240,15 +270,22 @@ class Standby:
                 0,
                 checkpoint_bucket=checkpoint_bucket,
                 life=self._life,
+                fetched_bytes=self._reach.read_bytes,
             )
         )
 
     def copy(self) -> bool:
         """Replace this process's checkpoint by a copy of a newer one within reach. Return whether
-        one was found. A moving replica copies nothing.
+        one was found. A moving replica fetches the replica's checkpoint from the store instead,
+        where the nodes have no directory in common.
+
+        Raises:
+            Unavailable: the primary kept changing its directory; or the store does not answer.
         """
         if self._is_moved:
-            return False
+            before = self._reach.bucket
+            self._disk.fetch()
+            return self._disk.within_reach().bucket > before
         copied = carry_out(copy_steps(self._process, self._token), self._perform)
         if copied is None:
             return False
@@ -273,7 +310,10 @@ class Standby:
         """
         try:
             self.copy()
-        except Unavailable:
-            return  # the primary changed its directory during the copy: the next copy is due soon
+            self._not_fetched = ""
+        except Unavailable as error:
+            # The primary changed its directory during the copy, or the store is away: the next copy
+            # is due soon.
+            self._not_fetched = short(str(error))
         except BaseException as error:  # noqa: BLE001 - handed to the main thread
             self._copy_error = error

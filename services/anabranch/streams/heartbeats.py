@@ -422,4 +422,4 @@ class ReplicaControl:
 
 def _news(beat: Heartbeat) -> Heartbeat:
     """Return ``beat`` without its progress: a change of anything else is sent at once."""
-    return replace(beat, written_ms=0, bucket=0, checkpoint_bucket=0)
+    return replace(beat, written_ms=0, bucket=0, checkpoint_bucket=0, fetched_bytes=0)

@@ -13,8 +13,9 @@ import structlog
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.process.frame import ServiceStatus
 from anabranch.process.threads import OWN_THREADS
-from anabranch.processing.checkpoint_sync import CHECKPOINT_SYNC_EVERY_MS, CheckpointSync
+from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.protocol.errors import Fenced, Unavailable
+from anabranch.protocol.stage.transfer import STORE_AGAIN_MS, STORE_EVERY_MS
 from harness.waiting import wait_until
 
 
@@ -51,7 +52,10 @@ def made(clock: VirtualClock, status: ServiceStatus, stored: list[str]) -> Any:
         stored.append(name)
         return True
 
-    return CheckpointSync(context, status, store)  # type: ignore[arg-type]
+    def interval_ms(has_failed: bool) -> int:
+        return STORE_AGAIN_MS if has_failed else STORE_EVERY_MS
+
+    return CheckpointSync(context, status, store, interval_ms)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("jump_ms", [0, -3_600_000, 3_600_000])
@@ -60,13 +64,13 @@ def test_one_at_a_time_and_not_too_often(jump_ms: int) -> None:
     clock, stored = VirtualClock(), list[str]()
     runner: Any = Runner()
     sync = made(clock, ServiceStatus(), stored)
-    clock.advance(CHECKPOINT_SYNC_EVERY_MS - 1)
+    clock.advance(STORE_EVERY_MS - 1)
     clock.jump(jump_ms)
     sync.sync_if_due(runner)
     assert runner.begun == 0
     clock.advance(1)
     sync.sync_if_due(runner)
-    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    clock.advance(STORE_EVERY_MS)
     sync.sync_if_due(runner)
     wait_until(lambda: runner.begun, 60, "the first")
     runner.may_end.set()
@@ -87,11 +91,11 @@ def test_a_store_that_denies_is_shown_until_it_is_mended() -> None:
     sync = made(clock, status, stored)
     runner.may_end.set()
     runner.dies_of = Unavailable("the store is full")
-    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    clock.advance(STORE_EVERY_MS)
     sync.sync_if_due(runner)
     wait_until(lambda: status.detail.get("not_stored") == "the store is full", 60, "what is wrong")
     runner.dies_of = None
-    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    clock.advance(STORE_AGAIN_MS)
 
     def goes_on() -> bool:
         sync.sync_if_due(runner)
@@ -110,7 +114,7 @@ def test_what_a_sync_dies_of_ends_the_replica_and_not_the_process(*, is_replaced
     runner.may_end.set()
     runner.dies_of = FileNotFoundError("gone")
     runner.replaced_by = Fenced("a newer one") if is_replaced else None
-    clock.advance(CHECKPOINT_SYNC_EVERY_MS)
+    clock.advance(STORE_EVERY_MS)
     sync.sync_if_due(runner)
 
     def ended_by() -> Exception | None:

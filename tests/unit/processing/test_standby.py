@@ -12,14 +12,15 @@ from typing import cast
 
 import pytest
 
+from anabranch.adapters.disk.checkpoint_store import stored_replicas
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
-from anabranch.ports import EventLog
-from anabranch.processing.standby import STANDBY_COPY_EVERY_MS, Standby
+from anabranch.ports import EventLog, Reach
+from anabranch.processing.standby import MOVED_FETCH_EVERY_MS, STANDBY_COPY_EVERY_MS, Standby
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HEARTBEAT_SEND_MS, LONG_SILENT_MS, PASSIVE_BEAT_MS
@@ -374,6 +375,11 @@ class Moved(World):
             self.clock,
         )
 
+    def writer_started(self) -> BoundaryWriter:
+        made = self.writer()
+        made.start()
+        return made
+
     def closed(self, writer: BoundaryWriter, bucket: int) -> None:
         record = BoundaryRecord("0", writer.epoch, BatchId("l", bucket), writer.tip(), bucket)
         writer.append(record)
@@ -393,7 +399,8 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(
         world.beats.send(Heartbeat("processing", "s", "0", epoch, "running", 100, 0))
         assert not made.round()
         world.clock.advance(500)
-    assert (made.bucket, "within reach" in str(made.waiting_for)) == (40, True)
+    assert made.bucket == 40
+    assert "need a store of checkpoints" in str(made.waiting_for)
     world.run(Timeline.fresh(epoch), 5)
     files = sorted(tmp_path.rglob("*"))
     assert made.round()
@@ -408,6 +415,102 @@ def test_one_that_is_moved_is_due_when_it_could_go_on_from_where_the_other_is(
         if isinstance(entry, Heartbeat)
     ]
     assert {beat.state for beat in beats} == {"running", "standby"}, "the replica speaks for itself"
+
+
+class MovedFar(Moved):
+    """The new node is on a machine of its own: both share the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = folder / "store"
+        self.store.mkdir()
+        super().__init__(folder)
+        self.far = self.stored_disk("far")
+
+    def stored_disk(self, machine: str) -> ReplicaDisk:
+        stored = stored_replicas(f"file://{self.store}", "p")
+        return ReplicaDisk(self.folder / machine / "s.0", stored=stored)
+
+    def disk(self, process: str, other: str) -> ReplicaDisk:
+        return self.stored_disk("near")
+
+    def comes(self) -> Standby:
+        made = Standby(
+            self.log,
+            self.clock,
+            self.pipeline,
+            StandbyProcess("s", "0", "north.9", "0" * 16),
+            self.far,
+        )
+        self.made.append(made)
+        return made
+
+
+def test_one_that_is_moved_far_is_due_when_its_copy_has_come_near(tmp_path: Path) -> None:
+    world = MovedFar(tmp_path)
+    writer = world.writer()
+    epoch = writer.start()
+    world.closed(writer, 100)
+    made = world.comes()
+
+    def passes(ms: int) -> bool:
+        world.clock.advance(ms)
+        world.beats.send(Heartbeat("processing", "s", "0", epoch, "running", 100, 0))
+        return made.round()
+
+    assert not passes(MOVED_FETCH_EVERY_MS)
+    assert str(made.waiting_for).endswith("up to date, from the store of checkpoints")
+    world.run(Timeline.fresh(epoch), 4)
+    assert world.primary.store(Timeline.fresh(epoch).name)
+    wait_until(lambda: not passes(MOVED_FETCH_EVERY_MS) and made.bucket == 40, 60, "a copy")
+    assert made.fetched["fetched_bytes"] > 0
+    hidden = world.store.rename(tmp_path / "hidden")
+    world.run(Timeline.fresh(epoch), 9)
+    wait_until(
+        lambda: not passes(MOVED_FETCH_EVERY_MS) and "does not exist" in str(made.waiting_for),
+        60,
+        "what is wrong with the store",
+    )
+    hidden.rename(world.store)
+    assert world.primary.store(Timeline.fresh(epoch).name)
+    wait_until(lambda: passes(MOVED_FETCH_EVERY_MS), 60, "it is due")
+    assert made.waiting_for is not None
+    assert "does not exist" not in made.waiting_for
+    made.end_watch()
+    newest = world.far.newest()
+    assert newest is not None
+    assert world.far.last_commit(newest.name) == 8
+    made.close()
+    beats = [
+        entry
+        for entry in all_control_records(world.log, world.pipeline)
+        if isinstance(entry, Heartbeat) and entry.service == "standby"
+    ]
+    assert beats[-1].fetched_bytes > beats[0].fetched_bytes == 0
+
+
+def test_one_that_waits_for_blocks_looks_into_the_store_again(tmp_path: Path) -> None:
+    """Trimming has followed a checkpoint that was stored after it became due."""
+    world = MovedFar(tmp_path)
+    made = world.comes()
+    assert not made.copy()
+    world.run(FIRST, 4)
+    assert world.primary.store(FIRST.name)
+    assert made.copy()
+    assert made.fetched["rest_bytes"] == 0
+    made.close()
+
+
+def test_how_much_is_still_to_be_read_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = MovedFar(tmp_path)
+    world.closed(writer := world.writer_started(), 100)
+    made = world.comes()
+    monkeypatch.setattr(world.far, "within_reach", lambda: Reach(0, 7, 1))
+    world.beats.send(Heartbeat("processing", "s", "0", writer.epoch, "running", 100, 0))
+    assert not made.round()
+    assert "7 bytes are to be read" in str(made.waiting_for)
+    made.close()
 
 
 def test_one_that_was_moved_and_begun_does_not_wait(tmp_path: Path) -> None:

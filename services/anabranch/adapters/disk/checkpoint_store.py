@@ -31,6 +31,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -43,7 +44,7 @@ from anabranch.adapters.disk.state_format import FORMAT, life_folder
 from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 STORE_URL_EXAMPLES: Final = "file:///mnt/checkpoints or s3://BUCKET/FOLDER?region=eu-central-1"
 """Examples of a store's address, for messages."""
@@ -56,18 +57,19 @@ is damaged.
 """
 _READ_BYTES: Final = 1 << 20
 _DEAD_SHARE_MAX: Final = 0.5
-"""Maximum share of unused bytes in packs. Above it the next checkpoint is written whole, and the
-old packs are removed.
+"""Maximum share of unused bytes in a pack. Above it the next checkpoint writes the pack's other
+files anew, and the pack is removed.
 """
 _CONNECT_TIMEOUT_S: Final = 10
 _REQUEST_TIMEOUT_S: Final = 60
 """Timeout of a request, in s. A request transfers at most a part of a pack, of 10 MB."""
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _NAME = re.compile(r"(?P<timeline>[0-9]{12}-[0-9]{6}(-[0-9a-f]{16})?)-[0-9]{9}\.(json|pack)\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Position of one file's bytes."""
+class Place:
+    """Position of one file's bytes in a pack, and their digest."""
 
     pack: str
     offset: int
@@ -84,7 +86,14 @@ class StoredCheckpoint:
     """Fields of its timeline file."""
     directory: str
     """Directory that it was copied from. Some of its files name that directory."""
-    files: Mapping[str, _Place]
+    files: Mapping[str, Place]
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """Name of its timeline, and the last batch that is committed in it; -1: none."""
+        commits = (path.removeprefix("commits/") for path in self.files)
+        last = max((int(name) for name in commits if name.isdecimal()), default=-1)
+        return str(self.timeline["name"]), last
 
 
 def open_store(url: str) -> fs.FileSystem:
@@ -176,7 +185,7 @@ class StoredReplica:
         self._place, self._life = place, life_folder(life)
         self._folder = f"{place}/{self._life}".rstrip("/")
         self._number = 0
-        self._written: dict[_FileKey, _Place] = {}
+        self._written: dict[_FileKey, Place] = {}
         """Places of the files that this process has packed whole."""
         self._packs: dict[str, int] = {}
         """Packs of this process, with their sizes in bytes."""
@@ -236,35 +245,34 @@ class StoredReplica:
         except OSError as error:
             raise self._unavailable("read", error) from error
 
-    def read(self, checkpoint: StoredCheckpoint, target: Path, earlier: Path | None = None) -> bool:
-        """Write the files of ``checkpoint`` below ``target``, which is created. Return False if a
-        file is damaged, or no longer in the store.
+    def fetch(self, places: Iterable[Place], folder: Path, was_read: Callable[[int], None]) -> bool:
+        """Write the bytes of each of ``places`` to a file of its digest's name in ``folder``,
+        durably. Return False if one is damaged, or no longer in the store; files that were written
+        before stay.
 
         Args:
-            checkpoint: A result of ``find``.
-            target: The folder to create.
-            earlier: A folder with some of the files under the same names; equal ones are linked
-                from it instead of read.
+            places: Places of a checkpoint, results of ``find``.
+            folder: A folder that exists.
+            was_read: Called after each piece with its size in bytes.
 
         Raises:
             Unavailable: the store does not answer, or denies access.
         """
-        by_pack: dict[str, list[tuple[str, _Place]]] = {}
-        for path, place in checkpoint.files.items():
-            by_pack.setdefault(place.pack, []).append((path, place))
-        target.mkdir(parents=True)
+        by_pack: dict[str, list[Place]] = {}
+        for place in places:
+            by_pack.setdefault(place.pack, []).append(place)
         try:
-            for pack, files in by_pack.items():
-                rest = [each for each in files if not _link_if_same(earlier, target, *each)]
-                if rest and not self._unpack(pack, rest, target):
+            for pack, wanted in by_pack.items():
+                if not self._unpack(pack, wanted, folder, was_read):
                     return False
+            sync_folder(folder)
         except FileNotFoundError:
             return False
         except OSError as error:
             raise self._unavailable("read", error) from error
         return True
 
-    def _write_files(self, name: str, snapshot: Path) -> dict[str, _Place]:
+    def _write_files(self, name: str, snapshot: Path) -> dict[str, Place]:
         """Write those files of ``snapshot`` that are in no pack yet, as one pack. Return the place
         of each file, without files that changed while they were read.
         """
@@ -273,10 +281,14 @@ class StoredReplica:
         known = {
             key: place for key in keys.values() if (place := self._written.get(key)) is not None
         }
-        used = {place.pack for place in known.values()}
-        in_packs = sum(self._packs[pack] for pack in used)
-        if sum(place.size for place in known.values()) < in_packs * (1 - _DEAD_SHARE_MAX):
-            known = {}
+        live_bytes = Counter[str]()
+        for place in known.values():
+            live_bytes[place.pack] += place.size
+        known = {
+            key: place
+            for key, place in known.items()
+            if live_bytes[place.pack] >= self._packs[place.pack] * (1 - _DEAD_SHARE_MAX)
+        }
         fresh = [relative for relative, key in keys.items() if key not in known]
         pack, offset = f"{name}.pack", 0
         if fresh:
@@ -284,7 +296,7 @@ class StoredReplica:
                 for relative in fresh:
                     key, sha256, size = _append_file(stream, relative, found[relative])
                     if key is not None:
-                        known[key] = _Place(pack, offset, size, sha256)
+                        known[key] = Place(pack, offset, size, sha256)
                     offset += size
             self._make_durable(pack)
             self._packs[pack] = offset
@@ -365,7 +377,7 @@ class StoredReplica:
         try:
             fields = json.loads(content)
             files = {
-                str(path): _Place(str(pack), int(offset), int(size), str(sha256))
+                str(path): Place(str(pack), int(offset), int(size), str(sha256))
                 for path, (pack, offset, size, sha256) in fields["files"].items()
             }
             timeline, directory = dict(fields["timeline"]), str(fields["directory"])
@@ -381,22 +393,27 @@ class StoredReplica:
             return None
         return StoredCheckpoint(_stem(name), timeline, directory, files)
 
-    def _unpack(self, pack: str, files: list[tuple[str, _Place]], target: Path) -> bool:
+    def _unpack(
+        self, pack: str, places: list[Place], folder: Path, was_read: Callable[[int], None]
+    ) -> bool:
+        draft = folder / "reading"
         with self._store.open_input_file(f"{self._folder}/{pack}") as source:
-            for relative, place in sorted(files, key=lambda each: each[1].offset):
-                path, left = target / relative, place.size
-                digest = hashlib.sha256()
-                path.parent.mkdir(parents=True, exist_ok=True)
+            for place in sorted(places, key=lambda each: each.offset):
+                digest, left = hashlib.sha256(), place.size
                 source.seek(place.offset)
-                with path.open("wb") as file:
+                with draft.open("wb") as file:
                     while left and (piece := source.read(min(left, _READ_BYTES))):
                         file.write(piece)
                         digest.update(piece)
                         left -= len(piece)
+                        was_read(len(piece))
                     file.flush()
                     os.fsync(file.fileno())
                 if left or digest.hexdigest() != place.sha256:
+                    draft.unlink()
                     return False
+                # The name last: a file that has it is whole.
+                draft.replace(folder / place.sha256)
         return True
 
     def _unavailable(self, what: str, error: OSError) -> Unavailable:
@@ -460,21 +477,7 @@ def _append_file(stream: BinaryIO, relative: str, path: Path) -> tuple[_FileKey 
     return (key if key == after and size == key.size else None), digest.hexdigest(), size
 
 
-def _link_if_same(earlier: Path | None, target: Path, relative: str, place: _Place) -> bool:
-    """Link the file from ``earlier`` if it is there with the same content; return whether it was
-    linked.
-    """
-    if earlier is None or not (earlier / relative).is_file():
-        return False
-    with (earlier / relative).open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != place.sha256:
-            return False
-    (target / relative).parent.mkdir(parents=True, exist_ok=True)
-    os.link(earlier / relative, target / relative)
-    return True
-
-
-def _is_good(path: str, place: _Place) -> bool:
+def _is_good(path: str, place: Place) -> bool:
     """Return whether a file name stays below the folder that it is written into, and its place is
     valid. A manifest comes from another machine, so neither is certain.
     """
@@ -484,6 +487,7 @@ def _is_good(path: str, place: _Place) -> bool:
         and ".." not in parts.parts
         and _NAME.match(place.pack) is not None
         and min(place.offset, place.size) >= 0
+        and _SHA256.match(place.sha256) is not None
     )
 
 

@@ -7,7 +7,8 @@
         checkpoints/<name>/    Spark's checkpoint
         copying-<name>/        an unfinished copy; removed at the next start
         storing-<name>/        a snapshot being written to the store; removed likewise
-        stored/<peer>/         a folder like this one: a peer's checkpoint from the store
+        stored/<replica>/      a copy of a replica's checkpoint in the store: a peer's, or the own
+                               one that another machine has written (``adapters.disk.stored_copy``)
 
 A life is that of the stage's log (``streams.stream_life``). Where the log's topic is created again
 its offsets, which are the epochs, start again. So what an earlier life left is neither newer nor
@@ -16,6 +17,8 @@ older than what is here: it is never found, on this disk or a peer's, and the ne
 Copies are hard links: Spark never changes a finished file. Disks of peers are read, never written.
 Where there is a store (``adapters.disk.checkpoint_store``), a folder without a checkpoint gets the
 replica's stored one, which then counts as one that lost its last batches in a loss of power (TI6).
+So does a folder whose checkpoint is older than the stored one that ``fetch`` has copied: the
+replica ran elsewhere meanwhile.
 A copy is only as durable as its source. Spark syncs nothing, so ``sync`` makes the rest durable,
 which takes as long as the disk does.
 
@@ -25,35 +28,33 @@ Bounds: ``checkpoints/`` holds the stable timeline, the branch, and one that is 
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.adapters.disk import spark_checkpoint_files
-from anabranch.adapters.disk.durable import (
-    SyncedTree,
-    put_file,
-    replace_file,
-    sync_folder,
-    sync_folders,
+from anabranch.adapters.disk.checkpoint_folder import (
+    install,
+    last_commit,
+    link_tree,
+    move_paths,
+    new_query_id,
+    newest_timeline,
+    write_timeline,
 )
+from anabranch.adapters.disk.durable import SyncedTree, sync_folder
 from anabranch.adapters.disk.state_format import life_folder
+from anabranch.adapters.disk.stored_copy import Position, StoredCopy
+from anabranch.ports.disk import Reach
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.log.timeline import Timeline, newest, obsolete
 
 if TYPE_CHECKING:
     from anabranch.adapters.disk.checkpoint_store import StoredReplica
 
-_TRIES: Final = 20
-"""Number of attempts to copy a checkpoint that its process changes meanwhile."""
 _REMOVALS: Final = 2
 """Number of syncs that remove a removed directory again. Spark's maintenance of the state, which
 runs every 20 s, may write one more snapshot there after the query has stopped.
@@ -82,13 +83,18 @@ class ReplicaDisk:
         self._root = root = root / life_folder(life)
         self._stored = stored
         self._own_stored = None if stored is None else stored(self._place.name, life)
-        self._from_store: dict[str, str] = {}
-        """Peer without a checkpoint on this machine -> name of the one read from the store."""
-        self._peer_places = {replica: place.name for replica, place in (peers or {}).items()}
         self._peers = {
             replica: place / life_folder(life) for replica, place in (peers or {}).items()
         }
         self._crash_point = crash_point
+        self._own_copy = self._copy_of(self._place.name)
+        self._peer_copies = {
+            replica: made
+            for replica, place in (peers or {}).items()
+            if (made := self._copy_of(place.name)) is not None
+        }
+        self._from_store: set[str] = set()
+        """Peers without a checkpoint on this machine."""
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
         self._removed: dict[str, int] = {}
@@ -108,11 +114,49 @@ class ReplicaDisk:
         Raises:
             Unavailable: there is none here, and the store does not answer.
         """
-        found = _newest(self._root)
-        if found is None and self._own_stored is not None:
-            _restore(self._own_stored, self._root)
-            found = _newest(self._root)
-        return found
+        copy = self._own_copy
+        if copy is None:
+            return newest_timeline(self._root)
+        if newest_timeline(self._root) is None and not copy.is_fresh:
+            copy.refresh()
+        self._take_fetched(copy)
+        return newest_timeline(self._root)
+
+    def fetch(self) -> None:
+        """Copy the replica's checkpoint from the store, unless the one here is as far. The copy
+        becomes the replica's own at the next ``newest``.
+
+        Raises:
+            Unavailable: the store does not answer, or denies access.
+        """
+        if self._own_copy is not None:
+            own = newest_timeline(self._root)
+            here = None if own is None else self.directory(own.name)
+            self._own_copy.refresh(self._position(), here)
+
+    def _position(self) -> Position | None:
+        own = newest_timeline(self._root)
+        return None if own is None else (own.name, last_commit(self.directory(own.name)))
+
+    def _take_fetched(self, copy: StoredCopy) -> None:
+        """Make the fetched checkpoint the newest here, if it is further than what is here."""
+        own, fetched = self._position(), copy.position
+        if fetched is None or (own is not None and own >= fetched):
+            return
+        name, _ = fetched
+        self._crash_point("checkpoint.taking_fetched")
+        with copy.lock:
+            timeline = copy.newest()
+            if timeline is None or timeline.name != name:
+                return  # replaced meanwhile by a checkpoint that the next call finds
+            self._copy(copy.directory(name), name)
+        self.write(timeline)
+
+    def _copy_of(self, place: str) -> StoredCopy | None:
+        if self._stored is None:
+            return None
+        stored = self._stored(place, self._life)
+        return StoredCopy(stored, self._root / "stored" / place, self._crash_point)
 
     def directory(self, name: str) -> Path:
         """Return the checkpoint directory of a timeline."""
@@ -134,43 +178,22 @@ class ReplicaDisk:
         Raises:
             Unavailable: there is no checkpoint here at all, and the store does not answer.
         """
-        here = {replica: _newest(root) for replica, root in self._peers.items()}
-        if self._stored is not None:
-            try:
-                for replica, timeline in here.items():
-                    if timeline is None:
-                        here[replica] = self._fetch_stored(replica)
-                    else:
-                        self._from_store.pop(replica, None)
-            except Unavailable:
-                if _newest(self._root) is None and not any(here.values()):
-                    raise
+        here = {replica: newest_timeline(root) for replica, root in self._peers.items()}
+        self._from_store = {replica for replica in self._peer_copies if here[replica] is None}
+        try:
+            for replica in sorted(self._from_store):
+                copy = self._peer_copies[replica]
+                copy.refresh()
+                here[replica] = copy.newest() if copy.is_fresh else None
+        except Unavailable:
+            if newest_timeline(self._root) is None and not any(here.values()):
+                raise
         return [(replica, timeline) for replica, timeline in sorted(here.items()) if timeline]
 
-    def _fetch_stored(self, replica: str) -> Timeline | None:
-        """Copy the newest checkpoint of a peer from the store into the folder for it, unless it is
-        there; return its timeline.
-        """
-        assert self._stored is not None, "there is a store"  # noqa: S101
-        root = self._stored_root(replica)
-        stored = self._stored(self._peer_places[replica], self._life)
-        names = stored.names()
-        if names and names[0] != self._from_store.get(replica):
-            before = _newest(root)
-            earlier = None if before is None else root / "checkpoints" / before.name
-            self._from_store[replica] = _restore(stored, root, earlier) or ""
-            found = _newest(root)
-            for folder in (root / "checkpoints").glob("*"):
-                if found is not None and folder.name < found.name:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    (root / "timelines" / f"{folder.name}.json").unlink(missing_ok=True)
-        return _newest(root) if names else None
-
-    def _stored_root(self, replica: str) -> Path:
-        return self._root / "stored" / self._peer_places[replica]
-
     def _peer_root(self, replica: str) -> Path:
-        return self._stored_root(replica) if replica in self._from_store else self._peers[replica]
+        if replica in self._from_store:
+            return self._peer_copies[replica].root
+        return self._peers[replica]
 
     def peer_commit(self, replica: str, name: str) -> int:
         """Return the last committed batch in a peer's directory; -1: none."""
@@ -189,11 +212,11 @@ class ReplicaDisk:
     def _copy(self, source: Path, target: str) -> None:
         self._forget_removal(target)
         partial = self._root / f"copying-{target}"
-        _link_tree(source, partial)
-        _move_paths(partial, source, self.directory(target))
-        _new_query_id(partial)
+        link_tree(source, partial)
+        move_paths(partial, source, self.directory(target))
+        new_query_id(partial)
         self._crash_point("checkpoint.copying")
-        _install(partial, self.directory(target))
+        install(partial, self.directory(target))
 
     def store(self, name: str) -> bool:
         """Write the directory to the store, if there is one. Return whether another machine could
@@ -208,10 +231,10 @@ class ReplicaDisk:
         if self._own_stored is None:
             return True
         snapshot = self._root / f"storing-{name}"
-        _link_tree(self.directory(name), snapshot)
+        link_tree(self.directory(name), snapshot)
         try:
             # After the snapshot, not before: what it shows was stable if the timeline still is.
-            timeline = _newest(self._root)
+            timeline = newest_timeline(self._root)
             if timeline is None or timeline.name != name:
                 return False
             self._own_stored.save(asdict(timeline), snapshot, self.directory(name))
@@ -256,25 +279,36 @@ class ReplicaDisk:
         """Return the last bucket that ``batch`` has read."""
         return spark_checkpoint_files.last_bucket(self.directory(name), batch)
 
-    def within_reach(self) -> int:
-        """Return the last bucket of the checkpoint on this machine from which a failover would
-        continue now: its own one, otherwise the most advanced of a peer; 0: there is none.
+    def within_reach(self) -> Reach:
+        """Return how far the checkpoint is from which a failover would continue now: the
+        replica's own, here or as ``fetch`` has copied it, otherwise the most advanced of a peer.
 
         Changes nothing, since another process may be running in it.
         """
-        own = _newest(self._root)
+        own, copy = newest_timeline(self._root), self._own_copy
         places = (
             [(self._root, own)]
             if own is not None
-            else [(root, timeline) for root in self._peers.values() if (timeline := _newest(root))]
+            else [
+                (root, timeline)
+                for root in self._peers.values()
+                if (timeline := newest_timeline(root))
+            ]
         )
-        return max(
-            (
-                spark_checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name)
-                for root, timeline in places
-            ),
-            default=0,
+        buckets = [
+            spark_checkpoint_files.last_bucket_now(root / "checkpoints" / timeline.name)
+            for root, timeline in places
+        ]
+        if copy is None:
+            return Reach(max(buckets, default=0))
+        return Reach(
+            max([*buckets, copy.bucket]), copy.rest_bytes, copy.read_bytes, copy.linked_bytes
         )
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the process uses a store of checkpoints."""
+        return self._own_stored is not None
 
     def remove(self, name: str) -> None:
         """Remove one directory, and its timeline file unless it is the newest."""
@@ -284,7 +318,7 @@ class ReplicaDisk:
 
     def write(self, timeline: Timeline) -> None:
         """Make ``timeline`` the newest, durably."""
-        _write_timeline(self._timelines, timeline.name, asdict(timeline))
+        write_timeline(self._timelines, timeline.name, asdict(timeline))
 
     def sync(self, name: str) -> None:
         """Make the directory durable. Spark does not: without this a loss of power takes the last
@@ -334,6 +368,8 @@ class ReplicaDisk:
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):
             (self._timelines / f"{name}.json").unlink(missing_ok=True)
+        if self._own_copy is not None:
+            self._own_copy.remove()
         for prefix in ("copying-", "storing-"):
             for name in obsolete(
                 [path.name.removeprefix(prefix) for path in self._root.glob(f"{prefix}*")],
@@ -371,143 +407,3 @@ class ReplicaDisks:
             stored=self._stored if is_stored else None,
             life=life,
         )
-
-
-def _restore(stored: StoredReplica, root: Path, earlier: Path | None = None) -> str | None:
-    """Make the newest whole checkpoint of the store the newest of ``root``, durably; return its
-    name in the store. None: there is none. ``earlier``: a directory that has some of its files.
-    """
-    for name in stored.names():
-        checkpoint = stored.find(name)
-        if checkpoint is None:
-            continue
-        timeline = str(checkpoint.timeline["name"])
-        partial, directory = root / f"copying-{timeline}", root / "checkpoints" / timeline
-        shutil.rmtree(partial, ignore_errors=True)
-        if stored.read(checkpoint, partial, earlier):
-            _move_paths(partial, Path(checkpoint.directory), directory)
-            _new_query_id(partial)
-            _install(partial, directory)
-            _write_timeline(root / "timelines", timeline, checkpoint.timeline)
-            return name
-        shutil.rmtree(partial, ignore_errors=True)
-    return None
-
-
-def _link_tree(source: Path, target: Path) -> None:
-    """Make ``target`` a copy of ``source`` by hard links, each file as it is at one moment.
-
-    Raises:
-        Unavailable: the source kept changing.
-    """
-    for _ in range(_TRIES):
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            shutil.copytree(source, target, copy_function=_link_or_copy)
-        except (FileNotFoundError, shutil.Error):
-            # The source's process is alive and purges old files: one vanished during the copy.
-            continue
-        return
-    message = f"checkpoint {source} kept changing while it was copied"
-    raise Unavailable(message)
-
-
-def _install(partial: Path, directory: Path) -> None:
-    """Move a finished copy to its final name, durably, replacing an earlier directory."""
-    # The names in the copy before its own: after a loss of power a directory of that name is whole.
-    sync_folders(partial)
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial.rename(directory)
-    sync_folder(directory.parent)
-
-
-def _write_timeline(folder: Path, name: str, fields: Mapping[str, object]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    put_file(folder / f"{name}.json", json.dumps(fields).encode())
-
-
-def _newest(root: Path) -> Timeline | None:
-    """Return the timeline that the newest file in ``root`` names, if both the file and its
-    directory are readable.
-
-    Never falls back to an older file: its directory may be a branch by now.
-    """
-    name = newest(path.stem for path in (root / "timelines").glob("*.json"))
-    if name is None or not (root / "checkpoints" / name).is_dir():
-        return None
-    try:
-        fields = json.loads((root / "timelines" / f"{name}.json").read_text(encoding="utf-8"))
-        tip, earlier = (
-            fields["start_tip"],
-            tuple(BatchId(**each) for each in fields.get("earlier", ())),
-        )
-        found = {
-            "start_tip": None if tip is None else BatchId(**tip),
-            "earlier": earlier,
-            "plan": _plan(fields.get("plan", {})),
-        }
-        return Timeline(**(fields | found))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _plan(fields: Mapping[str, Any]) -> StatefulPlan:
-    operators = tuple(_operator(each) for each in fields.get("operators", ()))
-    return StatefulPlan(
-        operators,
-        str(fields.get("source", "")),
-        str(fields.get("engine", "")),
-        int(fields.get("version", 1)),
-    )
-
-
-def _operator(fields: Mapping[str, Any]) -> StatefulOperator:
-    facts = tuple((str(aspect), tuple(map(str, items))) for aspect, items in fields["facts"])
-    return StatefulOperator(str(fields["kind"]), facts)
-
-
-def _new_query_id(copy: Path) -> None:
-    """Give the copy a query id of its own. Spark stops a running query when another one starts with
-    its id, and the original of the copy may be running.
-    """
-    path = copy / "metadata"
-    if path.exists():
-        try:
-            fields = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            fields = {}  # damaged; Spark needs nothing from it but the id
-        replace_file(path, json.dumps(fields | {"id": str(uuid.uuid4())}).encode())
-        (copy / ".metadata.crc").unlink(missing_ok=True)
-
-
-def last_commit(checkpoint: Path) -> int:
-    """Return the last batch that Spark committed in ``checkpoint``; -1: none."""
-    try:
-        names = [path.name for path in (checkpoint / "commits").iterdir()]
-    except FileNotFoundError:
-        return -1
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
-
-
-def _link_or_copy(source: str, target: str) -> str:
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        shutil.copy2(source, target)  # no hard links across file systems
-    return target
-
-
-def _move_paths(copy: Path, old: Path, new: Path) -> None:
-    """Replace the old directory by the new one in the copy's files. TransformWithState stores the
-    absolute path of its schema files; without this the copy breaks when the original is removed.
-    """
-    for path in copy.glob("state/*/_metadata/**/*"):
-        if path.is_file() and not path.name.startswith("."):
-            content = path.read_bytes()
-            moved = content.replace(str(old).encode(), str(new).encode())
-            if moved != content:
-                replace_file(path, moved)
-                (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

@@ -104,6 +104,8 @@ class Heartbeat:
     """Life of the stream that it writes, or delivers, in which epoch and buckets mean something
     (SK5); empty: of none.
     """
+    fetched_bytes: int = 0
+    """Bytes that a process that stands by has read from the store of checkpoints since it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +250,17 @@ class AskReply:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An operator wants a replica on another node (``protocol.control.placement``)."""
+    """Decision that a replica runs on another node: of an operator, or of an agent; or of the node
+    that runs it, which withdraws a move (``protocol.control.placement``).
+    """
 
     stage: str
     replica: str
     node: str
     """Empty: nowhere."""
     written_ms: int
+    withdrawn: str = ""
+    """Why the move before is withdrawn, for people; empty: it is not."""
 
 
 @dataclass(frozen=True, slots=True)

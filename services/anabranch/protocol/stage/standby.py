@@ -14,7 +14,8 @@ in buckets, so nobody sees a difference (what is called repeating recovery, whic
 A replica that an operator moves to another node (``protocol.control.placement``) comes there as a
 standby, too, in a stage of any kind. What it is waiting for is its own readiness: it becomes the
 primary as soon as it stands by, warm, and a checkpoint from which it would go on is within reach
-that is about as far as the log. Until then the one on the old node goes on. That one ends as any
+that is about as far as the log: on the disk of its machine, or copied from the store
+(``protocol.stage.transfer``). Until then the one on the old node goes on. That one ends as any
 primary does of which a newer epoch is in the log.
 
 A process is all the state that there is: it stands by until ``StandbyWatch.due`` says that it
@@ -44,10 +45,11 @@ Invariants:
         to be its stable one, and durable, since trimming counts on it; until then nobody goes on
         from it.
     SB8 one that was moved replaces who is heard only if what it goes on from is at most
-        ``MOVED_BEHIND_MS`` behind what the replica has closed: no result is missed for longer than
-        a restart takes. Where the newest epoch began on its own node, or on none, it begins at
-        once; so does a stage that makes its state anew from its input (``upstream_backup``), which
-        needs nobody's checkpoint: thus a stage comes to a node with which it shares no disk.
+        ``MOVED_BEHIND_MS`` behind what the replica has closed, at least as far as the checkpoint
+        below which the input is trimmed, and all of it but ``MOVED_REST_BYTES`` is on its machine:
+        no result is missed for longer than a restart takes, whatever the size of the state. Where
+        the newest epoch began on its own node, or on none, it begins at once; so does a stage that
+        makes its state anew from its input (``upstream_backup``), which needs nobody's checkpoint.
     SB9 a node that is started again makes way for ``MAKES_WAY_MS`` at most, and until who became
         the primary elsewhere has written a record.
 """
@@ -115,6 +117,11 @@ epoch; otherwise they would fence one another.
 MOVED_BEHIND_MS: Final = 5_000
 """Maximum lag, in ms, of the checkpoint with which a moved replica becomes the primary: a few
 batches, which it runs again.
+"""
+
+MOVED_REST_BYTES: Final = 16 << 20
+"""Maximum size, in bytes, of what a replica that is moved may have to read from the store after it
+has become the primary: less than a second's reading.
 """
 
 STANDING_BY: Final = "standby"
@@ -208,17 +215,25 @@ class StandbyWatch:
         """Time since the last sign of life of the primary, in ms (SB3)."""
         return self._silence.ms
 
-    def due(self, now_ms: int, bucket: int) -> bool:
+    def due(self, now_ms: int, bucket: int, rest_bytes: int = 0) -> bool:
         """Return whether to become the primary now (SB3, SB4, SB8).
 
-        ``bucket``: that of the checkpoint from which it would go on; 0: none.
+        Args:
+            now_ms: Present time.
+            bucket: That of the checkpoint from which it would go on; 0: none.
+            rest_bytes: Bytes of the newest stored checkpoint that its machine lacks.
         """
         if not self._log_was_read:
             return False
-        is_near = self._reads_back or bucket + self._behind_max >= self._closed
+        last = self._detector.last(self._primary)
+        trimmed = 0 if last is None else last.checkpoint_bucket
+        is_near = self._reads_back or (
+            bucket + self._behind_max >= self._closed
+            and bucket >= trimmed
+            and rest_bytes <= MOVED_REST_BYTES
+        )
         if not self.must_wait or (self._node is not None and is_near):
             return True
-        last = self._detector.last(self._primary)
         has_ended = last is not None and last.state == ENDED and last.epoch == self._epoch
         own = bucket == 0, self._order[self._process]
         alive = self._detector.alive(STANDBY_SERVICE, self._stage, now_ms)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks, last_commit
+from anabranch.adapters.disk.checkpoint_folder import last_commit
+from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.timeline import Timeline, timeline_name
@@ -426,17 +427,17 @@ def test_what_is_within_reach_is_the_own_checkpoint_else_the_furthest_of_a_peer(
     tmp_path: Path,
 ) -> None:
     disk = ReplicaDisk(tmp_path / "s.0", {name: tmp_path / f"s.{name}" for name in ("1", "2", "3")})
-    assert disk.within_reach() == 0
+    assert disk.within_reach().bucket == 0
     for name, batches in (("1", 2), ("2", 5)):
         peer = ReplicaDisk(tmp_path / f"s.{name}")
         spark_files.fill(peer.directory(ONE), batches)
         peer.write(Timeline.fresh(1))
-    assert disk.within_reach() == 50
+    assert disk.within_reach().bucket == 50
     spark_files.fill(disk.directory(TWO), 3)
-    assert disk.within_reach() == 50, "without a timeline file it counts for nothing"
+    assert disk.within_reach().bucket == 50, "without a timeline file it counts for nothing"
     disk.write(Timeline.fresh(2))
-    assert disk.within_reach() == 30
+    assert disk.within_reach().bucket == 30
     (disk.directory(TWO) / "offsets" / "2").write_bytes(b"torn")
     before = sorted(tmp_path.rglob("*"))
-    assert disk.within_reach() == 0
+    assert disk.within_reach().bucket == 0
     assert sorted(tmp_path.rglob("*")) == before, "somebody may run there"

@@ -109,4 +109,4 @@ def test_a_peer_of_a_former_life_is_no_source_and_no_reach(tmp_path: Path) -> No
     disk = lives.disk()
     assert disk.peers() == []
     assert not disk.copy_peer("1", timeline_name(FORMER_EPOCH, 0), timeline_name(1, 0))
-    assert disk.within_reach() == 0
+    assert disk.within_reach().bucket == 0

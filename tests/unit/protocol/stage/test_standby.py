@@ -40,6 +40,7 @@ from anabranch.protocol.stage.standby import (
     LEADING,
     MAKES_WAY_MS,
     MOVED_BEHIND_MS,
+    MOVED_REST_BYTES,
     PRIMARY_SETTLED_MS,
     PRIMARY_SILENT_MS,
     STANDBY_TURN_MS,
@@ -277,6 +278,21 @@ def test_sb8_one_that_was_moved_replaces_who_is_heard_once_it_is_up_to_date() ->
     assert come(closed=0).due(0, 0), (
         "nothing is closed yet: it is at the beginning as the other one is"
     )
+
+
+def test_sb8_it_waits_for_a_copy_of_what_the_input_is_trimmed_below() -> None:
+    """Trimming has followed a stored checkpoint that it does not have yet."""
+    watch = come(closed=1_000)
+    watch.heard(replace(PRIMARY, replica="1", checkpoint_bucket=990), 0)
+    assert not watch.due(0, 989)
+    assert watch.due(0, 990)
+
+
+def test_sb8_it_waits_for_a_small_rest_in_bytes() -> None:
+    watch = come(closed=1_000)
+    heard(watch, 0)
+    assert not watch.due(0, 1_000, MOVED_REST_BYTES + 1)
+    assert watch.due(0, 1_000, MOVED_REST_BYTES)
 
 
 def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
