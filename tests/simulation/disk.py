@@ -260,6 +260,8 @@ class SimulatedDisk:
         self._machine.enter(life)
         self._stage, self._place = stage, f"{stage}.{process}"
         self._store = self._shared_store if is_stored else None
+        self._has_fetched = self._is_cleaned = False
+        self._rest_bytes = self._read_bytes = 0
 
     def _within_reach(self) -> dict[str, Machine]:
         """Return the machines of the peers that have anything of this life."""

@@ -109,6 +109,8 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     found = _stores_fail(options, targets)
     if options.scenario not in ("", "chain", "two outputs"):
         found += _scenario(options, targets)
+        if options.scenario == "moved" and _is_quiet_move(options):
+            return sorted(fault for fault in found if fault.kind == "move")
         return sorted([*found, *(_cleaned(options) if options.scenario in _CLEANED_IN else [])])
     is_live = any(output.is_live for output in options.outputs)
     if is_live and random.Random(f"{options.seed}/silence").random() < 0.25:
@@ -494,6 +496,42 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
     return found
 
 
+def _moved(options: Options, rng: random.Random) -> list[Fault]:
+    """A move there, perhaps back, and what strikes the two nodes around it."""
+    old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
+    at_ms = rng.randint(600, options.heal_ms // 2)
+    found = [Fault(at_ms, "move", old, 2 * rng.randrange(3), 0)]
+    if rng.random() < 0.4:
+        found.append(
+            Fault(at_ms + rng.randint(100, 5_000), "move", old, 2 * rng.randrange(3) + 1, 0)
+        )
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        kind = rng.choice(
+            ("crash", "crash", "crash", "away", "zombie", "double", "pause", "cut", "slow")
+        )
+        strikes_ms = max(0, at_ms + rng.randint(-200, 3_000))
+        found.append(
+            Fault(
+                strikes_ms,
+                kind,
+                rng.choice((old, new)),
+                rng.randrange(24),
+                rng.randint(100, 3_000),
+            )
+        )
+    if random.Random(f"{options.seed}/new node dies").random() < 0.15:
+        gone_ms = at_ms + rng.randint(-500, 100)
+        found.append(Fault(gone_ms, "dead", new, 0, 0))
+    return found
+
+
+def _is_quiet_move(options: Options) -> bool:
+    """Whether nothing strikes while a replica moves by the store: then the move must come to its
+    end.
+    """
+    return options.has_store and random.Random(f"{options.seed}/quiet move").random() < 0.3
+
+
 def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
     """Draw the faults of scenarios in which processes, or what they wrote, fail; none in others."""
     output = f"delivery/{OUTPUT}"
@@ -508,28 +546,7 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
                 if replica.startswith(f"processing/{stage}.")
             ]
         case "moved":
-            old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
-            at_ms = rng.randint(600, options.heal_ms // 2)
-            found = [Fault(at_ms, "move", old, 2 * rng.randrange(3), 0)]
-            if rng.random() < 0.4:
-                found.append(
-                    Fault(at_ms + rng.randint(100, 5_000), "move", old, 2 * rng.randrange(3) + 1, 0)
-                )
-            for _ in range(rng.choice((0, 1, 1, 2, 3))):
-                kind = rng.choice(
-                    ("crash", "crash", "crash", "away", "zombie", "double", "pause", "cut", "slow")
-                )
-                strikes_ms = max(0, at_ms + rng.randint(-200, 3_000))
-                found.append(
-                    Fault(
-                        strikes_ms,
-                        kind,
-                        rng.choice((old, new)),
-                        rng.randrange(24),
-                        rng.randint(100, 3_000),
-                    )
-                )
-            return found
+            return _moved(options, rng)
         case "passive":
             return _standbys_fail(options, rng)
         case "far rows":

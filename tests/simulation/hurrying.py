@@ -48,6 +48,8 @@ STANDBY_TURN_MS: Final = 600
 FEED_EVERY_MS: Final = 150
 """In place of FEED_MOVE_EVERY_MS and MOVED_FETCH_EVERY_MS: a move must come near enough."""
 STORE_AGAIN_MS: Final = 500
+MOVE_STALLED_MS: Final = 6_000
+"""Longer than the faults of a move last, but for a node that is gone for good."""
 _SYNC_EVERY_MS: Final = (500, 1_500, 3_000, 3_000, 6_000, 30_000)
 """Intervals in place of STORE_EVERY_MS, of which a seed has one."""
 
@@ -83,6 +85,7 @@ def hurried(options: Options) -> Iterator[None]:
         (transfer, "FEED_MOVE_EVERY_MS", FEED_EVERY_MS),
         (transfer, "FEED_STANDBY_EVERY_MS", 400),
         (transfer, "STORE_AGAIN_MS", STORE_AGAIN_MS),
+        (transfer, "MOVE_STALLED_MS", MOVE_STALLED_MS),
         (standby_process, "MOVED_FETCH_EVERY_MS", FEED_EVERY_MS),
         (standby_process, "_REACH_EVERY_MS", FEED_EVERY_MS if options.has_store else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),

@@ -12,6 +12,7 @@ from typing import Final
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import Fenced
+from anabranch.protocol.stage import transfer
 from anabranch.streams.placement import PlacementReader
 from simulation import nodes, workload
 from simulation.disk import Machine
@@ -92,12 +93,13 @@ class Moving:
             < (_SHARED_BESIDE_STORE_CHANCE if options.has_store else _SHARED_CHANCE)
         ):  # both nodes have one state directory
             machines[self._keys[self.new]] = machines[self._keys[self.old]]
-        self._is_stored = options.has_store and pipeline.stages[stage].ha == "active"
         self._runs = {node: runs[key] for node, key in self._keys.items()}
         self._machines = machines
         self._begun: list[tuple[str, int]] = []
         """In their order: (node, epoch)."""
-        self._moves = 0
+        self._moves = self._moved_ms = 0
+        self.is_undisturbed = False
+        """Nothing strikes in this run, and the nodes have a directory or a store in common."""
 
     def node_of(self, key: str) -> str:
         """Return the node that a service is a process of."""
@@ -108,6 +110,7 @@ class Moving:
         its outcome unknown.
         """
         self._moves += 1
+        self._moved_ms = self._network.scheduler.now_ms
         port = Port(
             self._network,
             Process(f"operator/{self.label}", self._moves),
@@ -159,15 +162,10 @@ class Moving:
             )
 
     def is_over(self) -> bool:
-        """The replica runs where its place is, and nowhere else. Where the nodes share neither a
-        directory nor a store it may stay where it is, in an older process, too.
+        """The replica runs where its place is, and nowhere else: it has moved, or the move was
+        withdrawn.
         """
-        running = self._running()
-        shares = (
-            self._machines[self._keys[self.new]] is self._machines[self._keys[self.old]]
-            or self._is_stored
-        )
-        return running == [self._place()] if shares else len(running) <= 1
+        return self._running() == [self._place()]
 
     def _running(self) -> list[str]:
         """Return the nodes on which a process of the replica is the primary, or was."""
@@ -192,6 +190,16 @@ class Moving:
         )
         reader.read_to_end()
         return reader.places.node_of(self.label)
+
+    def stalled(self, node: str, reason: str) -> None:
+        """The node withdraws the move, for which the other one must have had time."""
+        self._add(node, "withdraws", reason)
+        self._network.history.reached("move withdrawn")
+        since_ms = self._network.scheduler.now_ms - self._moved_ms
+        if since_ms < transfer.MOVE_STALLED_MS or self.is_undisturbed:
+            self._unexpected.append(
+                f"moves: {node} withdraws the move of {self.label} after {since_ms} ms: {reason}"
+            )
 
     def check(self) -> None:
         """At the end of the run."""

@@ -43,6 +43,9 @@ class Watch(Protocol):
         by the node's own decision.
         """
 
+    def stalled(self, node: str, reason: str) -> None:
+        """The node is about to withdraw the move of the replica."""
+
 
 class OnePlace(Places):
     """Places of which a node looks after one alone: other replicas are processes of their own."""
@@ -136,6 +139,11 @@ class SimulatedNode(Node):
         self._port.network.history.reached("replica left its node")
         if replica.epoch >= 0:
             self._watch.ends(self._node, replica.epoch, replica.died_of)
+
+    @override
+    def _withdraw(self, label: str, reason: str) -> None:
+        self._watch.stalled(self._node, reason)
+        super()._withdraw(label, reason)
 
     @override
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:

@@ -218,6 +218,10 @@ class World:
             if options.moved
             else None
         )
+        if self._moving is not None:
+            self._moving.is_undisturbed = options.has_store and all(
+                fault.kind == "move" for fault in self.faults
+            )
         self._last = workload.last_bucket(options)
         self.producers = Producers(
             options, self.sent, self.scheduler, self.log, self.network, self.history

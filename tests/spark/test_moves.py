@@ -5,6 +5,7 @@ and either node is killed in the middle.
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 from collections import Counter
@@ -125,6 +126,8 @@ class World:
         assert self.pipeline.nodes() == {NEW: [], THIRD: [], OLD: ["clean.0", MOVED]}
         create_topics(kafka, self.pipeline)
         self.kafka, self.state = kafka, folder / "state"
+        self.store: Path | None = None
+        self.more: dict[str, str] = {}
         self.feed, self.output = (
             Feed(kafka, self.pipeline, "a"),
             Output(kafka, self.pipeline, "windows"),
@@ -139,7 +142,18 @@ class World:
         self.output.close()
 
     def start(self, node: str, crash_point: str = "") -> StageProcess:
-        return StageProcess(self.pipeline, node, self.kafka, self.state, crash_point=crash_point)
+        return StageProcess(
+            self.pipeline,
+            node,
+            self.kafka,
+            self.state_of(node),
+            crash_point=crash_point,
+            more=self.more,
+        )
+
+    def state_of(self, node: str) -> Path:
+        """The state directory of a node: one for all, or each has its own beside a store."""
+        return self.state if self.store is None else self.state / node
 
     def move(self, node: str) -> MoveCommand:
         moving = MoveCommand(KafkaEventLog(self.kafka), self.pipeline, MOVED, node, SystemClock())
@@ -150,7 +164,7 @@ class World:
         """Return what the node reports of each of its replicas, as ``anabranch status``
         shows it.
         """
-        port = probe.metrics_port(self.state, "processing", name, node.process.pid)
+        port = probe.metrics_port(self.state_of(name), "processing", name, node.process.pid)
         answer = probe.status(port) if port is not None else None
         return (
             {}
@@ -216,6 +230,66 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
         world.runs(OLD, old, "clean.0")
         world.runs(NEW, new, MOVED)
         world.load.end()
+    assert world.rows() == expected(world.load.given)
+
+
+@pytest.fixture
+def apart(world: World, tmp_path: Path) -> World:
+    """The nodes share nothing but a store of checkpoints."""
+    world.store = tmp_path / "store"
+    world.store.mkdir()
+    world.more = {"ANABRANCH_CHECKPOINT_STORE": f"file://{world.store}"}
+    return world
+
+
+def fetched(node: StageProcess) -> dict[str, int]:
+    """What a node says that it had copied when it became the primary, in bytes."""
+    line = next(each for each in node.all_of_its_log().splitlines() if "becoming_primary" in each)
+    return {
+        name: int(match[1])
+        for name in ("fetched_bytes", "linked_bytes", "rest_bytes")
+        if (match := re.search(rf"{name}\W+(\d+)", line)) is not None
+    }
+
+
+def test_a_replica_moves_there_and_back_between_nodes_that_share_nothing(apart: World) -> None:
+    """Its state goes by the store. Files that did not change are read once, and where it comes
+    back those that are still there are not read at all.
+    """
+    world = apart
+    with world.start(OLD) as old, world.start(NEW) as new:
+        world.load.start()
+        world.runs(OLD, old, "clean.0", MOVED)
+        world.closes(FIRST + 20, OLD)
+        for node, process, other in ((NEW, new, OLD), (OLD, old, NEW)):
+            begun = time.monotonic()
+            assert world.move(node).is_done(200_000)
+            world.closes(world.load.given, node)
+            first = fetched(process)
+            print(f"to {node}: pause {world.load.gap_s(begun):.2f} s, {first}")
+            assert first["fetched_bytes"] > 0
+            assert first["rest_bytes"] == 0
+            assert first["linked_bytes"] > 0, f"beside {other} it read whole checkpoints"
+        world.runs(NEW, new)
+        world.runs(OLD, old, "clean.0", MOVED)
+        world.load.end()
+    assert world.rows() == expected(world.load.given)
+
+
+@pytest.mark.parametrize("point", ["checkpoint.fetched", "checkpoint.taking_fetched"])
+@pytest.mark.nightly
+def test_the_new_node_is_killed_while_it_copies(apart: World, point: str) -> None:
+    world = apart
+    with world.start(OLD) as old:
+        with world.start(NEW, point) as new:
+            world.load.start()
+            world.runs(OLD, old, "clean.0", MOVED)
+            world.move(NEW)
+            assert new.wait(300) == -9, new.log()
+        with world.start(NEW) as again:
+            world.runs(NEW, again, MOVED)
+            world.runs(OLD, old, "clean.0")
+            world.load.end()
     assert world.rows() == expected(world.load.given)
 
 

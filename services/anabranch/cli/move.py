@@ -43,11 +43,12 @@ def move(
 
     The new node starts the replica while the old one still runs it. When the new one has caught up,
     it becomes the primary, and the old one ends. Results are the same as without the move. If the
-    new node dies before that, or cannot reach a checkpoint, the old one continues; a move to the
-    old node cancels the move. The new place survives a restart of everything.
+    new node dies before that, or cannot reach a checkpoint, the old one continues, and withdraws
+    the move when it has made no progress for five minutes; a move to the old node cancels it at
+    once. The new place survives a restart of everything.
 
     Exit codes: 0 the replica runs there (with `--wait 0`: the move is recorded), 1 not within
-    `--wait`, or no broker, 2 it cannot be moved there.
+    `--wait`, withdrawn, or no broker, 2 it cannot be moved there.
 
         anabranch status                                          # which replicas are on which node
 

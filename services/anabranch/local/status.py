@@ -160,6 +160,8 @@ def slowest_in_words(hops: list[Hop]) -> str:
 
 _STALLS: Final = {
     "not_stored": "input is kept: {}",
+    "move_withdrawn": "its move was withdrawn: {}",
+    "move_stalled": "its move is stalled: {}",
     "pushed_back": "nothing is read: readers of this source are too far behind",
     "wrong_unit": "{}",
     "too_much_open": "nothing is read: out_of_orderness keeps too many buckets open",

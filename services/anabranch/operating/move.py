@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.operating.known_topic import check_topic
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
@@ -107,17 +107,29 @@ class MoveCommand:
 
         A removed replica has no node to wait for. Nor is a replica of a passive stage waited for:
         it runs only while it is primary.
+
+        Raises:
+            AnabranchError: the node that runs the replica has withdrawn the move.
         """
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         stage, _, _ = self._label.rpartition(".")
-        while (
-            self._pipeline.stages[stage].ha != "passive"
-            and self._node
-            and self._runs_on() != self._node
-        ):
-            if self._clock.monotonic_ms() >= deadline_ms:
-                return False
-            self._clock.sleep_ms(_POLL_MS)
+        if self._pipeline.stages[stage].ha == "passive" or not self._node:
+            return True
+        places = self._pipeline.places()
+        reader = PlacementReader(self._log, self._at.topic, places)
+        try:
+            while self._runs_on() != self._node:
+                reader.read_to_end()
+                if places.withdrawn(self._label):
+                    raise AnabranchError(
+                        f"the move of {self._label} to node {self._node} was withdrawn; it stays on"
+                        f" node {places.node_of(self._label)}: {places.withdrawn(self._label)}"
+                    )
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    return False
+                self._clock.sleep_ms(_POLL_MS)
+        finally:
+            reader.close()
         return True
 
     def _runs_on(self) -> str:

@@ -21,13 +21,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from anabranch.ports import Disks
+from anabranch.ports import Disks, TopicPartition
 from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no_other_cluster
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
+from anabranch.processing.own_move import OwnMove
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
+from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -35,7 +37,7 @@ from anabranch.protocol.errors import (
     EngineEnded,
     Unavailable,
 )
-from anabranch.streams.placement import PlacementReader, runs_on
+from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -147,6 +149,8 @@ class Node:
         self._hosted: dict[str, HostedReplica] = {}
         self._kept: set[str] = set()
         """Labels of replicas that keep running here although their place is on another node."""
+        self._stalled: dict[str, str] = {}
+        """Replica -> what people have to do about its move, which this node cannot withdraw."""
         self._leaving: set[str] = set()
         """Labels of replicas that were asked to stop because their place is elsewhere."""
         self.status = ServiceStatus(detail={"stages": []})
@@ -413,8 +417,52 @@ class Node:
             may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
             has_place=placement.places.node_of(label) == self._node,
         )
+        made.move = OwnMove(partial(self._goes_to, label), partial(self._withdraw, label))
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made
+
+    def _goes_to(self, label: str) -> str:
+        """Return the node to which the replica ``label`` moves, if this one may withdraw that; else
+        an empty text. The agent withdraws moves to and from partners' nodes.
+        """
+        if self._placement is None:
+            return ""  # the node is stopping
+        places = self._placement.places
+        node = places.node_of(label)
+        is_own = node not in ("", self._node) and not any(
+            map(places.is_partners, (node, self._node))
+        )
+        return node if is_own else ""
+
+    def _move_shown(self, label: str) -> dict[str, object]:
+        """Return what is shown of a replica whose last move was withdrawn, or is to be."""
+        if self._placement is None:
+            return {}
+        places = self._placement.places
+        if places.node_of(label) == self._node:
+            self._stalled.pop(label, None)
+        texts = {
+            "move_withdrawn": places.withdrawn(label),
+            "move_stalled": self._stalled.get(label, ""),
+        }
+        return {name: text for name, text in texts.items() if text}
+
+    def _withdraw(self, label: str, reason: str) -> None:
+        """Record that the replica ``label`` stays on this node, for ``reason``. The replica asks
+        again every second while the broker does not take the record. Where it never does - only
+        operators may write there (``anabranch acls``) - people see what they have to do.
+        """
+        context, (stage, _, replica) = self._context, label.rpartition(".")
+        at = TopicPartition(context.pipeline.topic_names.placement(), 0)
+        move = Move(stage, replica, self._node, context.clock.now_ms(), withdrawn=reason)
+        try:
+            append_decision(context.log, at, move, "move")
+        except AnabranchError as error:
+            if label not in self._stalled:
+                context.logger.warning("move_stalled", replica=label, reason=reason, why=str(error))
+            self._stalled[label] = f"{reason}; take it back: anabranch move {label} {self._node}"
+        else:
+            context.logger.warning("move_withdrawn", replica=label, reason=reason)
 
     def _build_in_engine(
         self, context: ServiceContext, *, may_run_elsewhere: bool, has_place: bool
@@ -444,7 +492,7 @@ class Node:
         furthest behind, and the status of each.
         """
         hosted = list(self._hosted.values())
-        shown = [each.shown() for each in hosted]
+        shown = [each.shown() | self._move_shown(each.label) for each in hosted]
         self.status.detail["stages"] = shown
         self.status.state = state_of(each.state for each in hosted)
         statuses = [each.status for each in hosted]

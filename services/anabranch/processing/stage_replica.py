@@ -26,6 +26,7 @@ from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
+from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Recomputing, RecomputingReplica
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
@@ -49,7 +50,7 @@ from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
 from anabranch.protocol.stage.standby import StandbyProcess
-from anabranch.protocol.stage.transfer import Feed
+from anabranch.protocol.stage.transfer import Feed, MoveDeadline
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.fences import FenceWatch
 from anabranch.streams.heartbeats import ReplicaControl
@@ -129,6 +130,9 @@ class StageReplica:
                 run before.
             has_place: Whether the replica's place is this node.
         """
+        self.move = NO_MOVE
+        """Move of the replica to another node. The node sets it before ``start``."""
+        self._move_deadline = MoveDeadline()
         self._node = node
         self._may_run_elsewhere = may_run_elsewhere
         self._has_place = has_place
@@ -787,6 +791,16 @@ class StageReplica:
         if monotonic_ms - self._epoch_checked_ms >= _EPOCH_CHECK_MS:
             self._epoch_checked_ms = monotonic_ms
             runner.check_epoch()
+            self._check_move(monotonic_ms)
+
+    def _check_move(self, now_ms: int) -> None:
+        """Withdraw the move of this replica to another node if it makes no progress (TR5)."""
+        node = self.move.goes_to()
+        coming = next(iter(self._feed.alive(now_ms)), None)
+        trouble = str(self.status.detail.get("not_stored", ""))
+        reason = self._move_deadline.withdrawn(now_ms, node, coming, trouble)
+        if reason:
+            self.move.withdraw(reason)
 
     def _slowest_input(self, runner: ReplicaRunner) -> str:
         """Return the input that delays the stage, with the trouble of reading it, if any."""

@@ -83,7 +83,10 @@ class StandingBy:
                 self._warming.step()
             return False
         self._context.logger.info(
-            "becoming_primary", stage=self._context.settings.name, bucket=self.standby.bucket
+            "becoming_primary",
+            stage=self._context.settings.name,
+            bucket=self.standby.bucket,
+            **self.standby.fetched,
         )
         self._context.crash_point("processing.standby_due")
         self._failover = Failover(self._context.clock, self.standby.silent_ms)

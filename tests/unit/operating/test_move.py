@@ -14,10 +14,15 @@ from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.model import Federation, HaMode, Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import (
+    AnabranchError,
+    ConfigurationError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
-from anabranch.streams.placement import PlacementReader
+from anabranch.streams.placement import PlacementReader, append_decision
 
 
 class World:
@@ -101,6 +106,22 @@ def test_a_move_under_way_can_only_be_cancelled(world: World) -> None:
     back.do()
     assert back.is_done(0)
     assert world.reader().places.of_node("north.0") == ["s.0"]
+
+
+def test_a_move_that_is_withdrawn_is_waited_for_no_longer(world: World) -> None:
+    world.begin("0", "north.0")
+    command = world.command("s.0", "north.2")
+    command.do()
+    at = TopicPartition("p.placement", 0)
+    back = Move("s", "0", "north.0", 0, withdrawn="the store is away")
+    append_decision(world.log, at, back, "move")
+    with pytest.raises(
+        AnabranchError, match=r"was withdrawn; it stays on node north\.0: the store is away"
+    ):
+        command.is_done(60_000)
+    again = world.command("s.0", "north.2")
+    again.do()
+    assert not again.is_done(0), "the next move is another one"
 
 
 def test_where_nobody_ever_ran_nothing_is_under_way(world: World) -> None:

@@ -23,8 +23,10 @@ from anabranch.ports import StartingEngine, TopicPartition
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
+from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
+from anabranch.processing.own_move import NO_MOVE
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -56,6 +58,7 @@ class Waiting:
         has_place: bool,
     ) -> None:
         self._context, self._node = context, node
+        self.move = NO_MOVE
         self.name = context.settings.name
         self.may_run_elsewhere = may_run_elsewhere
         self.has_place = has_place
@@ -286,6 +289,63 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
     MADE[0].dies_of = Fenced("a second process of this node")  # type: ignore[assignment]
     with pytest.raises(Fenced):
         becomes(old, {})
+
+
+def test_a_move_is_withdrawn_by_the_node_that_runs_the_replica(world: World) -> None:
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    assert MADE[0].move.goes_to() == ""
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    shown(old)
+    assert MADE[0].move.goes_to() == NEW
+    assert MADE[1].move.goes_to() == "", "it has its place here"
+    MADE[0].move.withdraw("the store is away")
+    world.clock.advance(PLACEMENT_LOOK_MS)
+    becomes(new, {})
+    becomes(old, {"s.0": "running"})
+    assert detail(old, "move_withdrawn") == "the store is away"
+    again = world.node(OLD)
+    becomes(again, {"s.0": "running"})
+    assert detail(again, "move_withdrawn") == "the store is away", "the log has it"
+    again.stop()
+    assert MADE[0].move.goes_to() == ""
+    assert MADE[-1].move.goes_to() == "", "the node is stopping"
+    again._report()
+    world.move(NEW)
+    shown(old)
+    assert detail(old, "move_withdrawn") is None
+
+
+def test_a_move_that_cannot_be_withdrawn_is_shown_until_it_is_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only operators may write where replicas are."""
+    old = world.node(OLD)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    shown(old)
+
+    def denied(*_: object) -> NoReturn:
+        raise ConfigurationError("it may not write there")
+
+    monkeypatch.setattr(node_module, "append_decision", denied)
+    for _ in range(2):
+        MADE[0].move.withdraw("the store is away")
+    shown(old)
+    assert detail(old, "move_stalled") == (
+        f"the store is away; take it back: anabranch move s.0 {OLD}"
+    )
+    world.move(OLD)
+    shown(old)
+    assert detail(old, "move_stalled") is None
+
+
+def detail(node: Node, name: str) -> object:
+    """What the node shows of its only replica."""
+    node.step()
+    stages: Any = node.status.detail["stages"]
+    return stages[0].get(name)
 
 
 def test_n5_one_that_began_just_when_it_was_told_to_stop_runs_until_the_other_node_has_it(

@@ -40,7 +40,8 @@ Invariants:
         move that cannot come to its end takes nothing away. One that was removed, and a process of
         a passive stage, for which another one stands by, ends where its place is no more. One that
         is to stop begins no epoch; if it has just begun one, the node starts it again.
-    PC6 A move is under way until the replica begins an epoch where its place is.
+    PC6 A move is under way until the replica begins an epoch where its place is, or until it is
+        withdrawn: by a record that moves it to where it runs, with the reason.
 """
 
 from __future__ import annotations
@@ -167,6 +168,7 @@ class Places:
         places = {label: node for node, labels in nodes.items() for label in labels}
         self._node = {label: places[label] for label in self._stages}
         self._from: dict[str, str] = {}
+        self._withdrawn: dict[str, str] = {}
 
     def rejected(self, label: str, node: str) -> str:
         """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3).
@@ -220,6 +222,7 @@ class Places:
         if self.rejected(label, move.node):
             return False
         self._from[label], self._node[label] = self._node[label], move.node
+        self._withdrawn[label] = move.withdrawn
         return True
 
     def _may_run(self, stage: PlacedStage, node: str) -> bool:
@@ -246,6 +249,12 @@ class Places:
     def of_node(self, node: str) -> list[str]:
         """Return the replicas that have their place on ``node``."""
         return [label for label, place in self._node.items() if place == node]
+
+    def withdrawn(self, label: str) -> str:
+        """Return why the last move of a replica was withdrawn (``protocol.stage.transfer``, TR5);
+        empty: it was not.
+        """
+        return self._withdrawn.get(label, "")
 
     def was_moved(self, label: str) -> bool:
         """Whether it may have begun on a node that the pipeline file does not say."""

@@ -5,6 +5,7 @@ are bounded, and start over after a healthy run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
@@ -255,6 +256,21 @@ def test_pc6_a_move_is_under_way_until_the_replica_begins_where_its_place_is() -
         False,
     ]
     assert not places.is_under_way("sums.0", "north.2"), "the pipeline file is no move"
+
+
+def test_pc6_a_withdrawn_move_is_over_and_the_reason_is_known_until_the_next() -> None:
+    places = moved(move("clean.0", "north.2"))
+    assert not places.withdrawn("clean.0")
+    old = places.came_from("clean.0")
+    assert places.moved(replace(move("clean.0", old), withdrawn="the store is away"))
+    assert places.withdrawn("clean.0") == "the store is away"
+    assert not places.is_under_way("clean.0", old)
+    assert places.moved(move("clean.0", "north.2"))
+    assert not places.withdrawn("clean.0")
+    assert not places.moved(replace(move("clean.0", "north.2"), withdrawn="late")), (
+        "it changes nothing"
+    )
+    assert not places.withdrawn("clean.0")
 
 
 def test_pc5_a_node_takes_nothing_back_that_moves_away() -> None:
