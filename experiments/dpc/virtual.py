@@ -16,6 +16,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.waits import policy, waits
+from anabranch.ports import Reach
 from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
 from anabranch.protocol.control.records import ReplicaState
@@ -131,9 +132,14 @@ class _Disk:
         del replica, name
         return -1
 
-    def within_reach(self) -> int:
+    has_store = False
+
+    def within_reach(self) -> Reach:
         """Nobody stands by."""
-        return 0
+        return Reach(0)
+
+    def fetch(self) -> None:
+        """Nothing is stored."""
 
     def write(self, timeline: Timeline) -> None:
         self._timelines[timeline.name] = timeline
