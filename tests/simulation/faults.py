@@ -497,7 +497,7 @@ def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) 
 
 
 def _moved(options: Options, rng: random.Random) -> list[Fault]:
-    """A move there, perhaps back, and what strikes the two nodes around it."""
+    """Return a move there, perhaps back, and what strikes the two nodes around it."""
     old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
     at_ms = rng.randint(600, options.heal_ms // 2)
     found = [Fault(at_ms, "move", old, 2 * rng.randrange(3), 0)]

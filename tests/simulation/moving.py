@@ -162,7 +162,7 @@ class Moving:
             )
 
     def is_over(self) -> bool:
-        """The replica runs where its place is, and nowhere else: it has moved, or the move was
+        """Return whether the replica runs where its place is alone: it has moved, or the move was
         withdrawn.
         """
         return self._running() == [self._place()]
@@ -192,7 +192,7 @@ class Moving:
         return reader.places.node_of(self.label)
 
     def stalled(self, node: str, reason: str) -> None:
-        """The node withdraws the move, for which the other one must have had time."""
+        """Judge that the node withdraws the move: the other one must have had time."""
         self._add(node, "withdraws", reason)
         self._network.history.reached("move withdrawn")
         since_ms = self._network.scheduler.now_ms - self._moved_ms

@@ -44,7 +44,7 @@ class Watch(Protocol):
         """
 
     def stalled(self, node: str, reason: str) -> None:
-        """The node is about to withdraw the move of the replica."""
+        """Note that the node is about to withdraw the move of the replica."""
 
 
 class OnePlace(Places):

@@ -152,7 +152,7 @@ class World:
         )
 
     def state_of(self, node: str) -> Path:
-        """The state directory of a node: one for all, or each has its own beside a store."""
+        """Return the state directory of a node: one for all, or each has its own beside a store."""
         return self.state if self.store is None else self.state / node
 
     def move(self, node: str) -> MoveCommand:
@@ -235,7 +235,7 @@ def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world:
 
 @pytest.fixture
 def apart(world: World, tmp_path: Path) -> World:
-    """The nodes share nothing but a store of checkpoints."""
+    """Return a world whose nodes share nothing but a store of checkpoints."""
     world.store = tmp_path / "store"
     world.store.mkdir()
     world.more = {"ANABRANCH_CHECKPOINT_STORE": f"file://{world.store}"}
@@ -243,7 +243,7 @@ def apart(world: World, tmp_path: Path) -> World:
 
 
 def fetched(node: StageProcess) -> dict[str, int]:
-    """What a node says that it had copied when it became the primary, in bytes."""
+    """Return what a node says that it had copied when it became the primary, in bytes."""
     line = next(each for each in node.all_of_its_log().splitlines() if "becoming_primary" in each)
     return {
         name: int(match[1])

@@ -342,7 +342,7 @@ def test_a_move_that_cannot_be_withdrawn_is_shown_until_it_is_taken_back(
 
 
 def detail(node: Node, name: str) -> object:
-    """What the node shows of its only replica."""
+    """Return what the node shows of its only replica."""
     node.step()
     stages: Any = node.status.detail["stages"]
     return stages[0].get(name)
