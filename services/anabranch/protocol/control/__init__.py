@@ -1,3 +1,3 @@
-"""What processes tell each other beside the data: heartbeats, fences, trim points, requests,
-moves; and who judges by them, and how.
+"""Control records that processes exchange beside the data (heartbeats, fences, trim points,
+requests, moves), and the decisions based on them.
 """

@@ -85,12 +85,12 @@ _EMPTY: Final = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Two replicas have different rows in one bucket."""
+    """Bucket in which two replicas have different rows."""
 
     stream: str
     bucket: int
     first: tuple[str, int, int]
-    """(replica, rows, digest) of the one of the two that closed the bucket first."""
+    """(replica, rows, digest) of the replica that closed the bucket first."""
     second: tuple[str, int, int]
     stands: str = ""
     """The replica whose rows the stream has; empty: not known yet, or another one made none
@@ -127,11 +127,11 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Two replicas have the same rows in one bucket, as far as the digest shows."""
+    """Bucket in which two replicas have the same rows, as far as the digest shows."""
 
     bucket: int
     first: tuple[str, tuple[Part, ...]]
-    """(replica, its parts); none: they are forgotten."""
+    """(replica, its parts); without parts if they are forgotten."""
     second: tuple[str, tuple[Part, ...]]
 
 
@@ -148,7 +148,7 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """How one replica made its buckets from ``first`` on."""
+    """Origin of one replica's buckets from ``first`` on."""
 
     first: int
     fingerprint: str
@@ -170,7 +170,7 @@ class _Replica:
     base: int = 0
     fingerprint: str = ""
     order: list[int] = field(default_factory=list)
-    """Ascending."""
+    """Closed buckets that are not empty, ascending."""
     digests: dict[int, tuple[int, int]] = field(default_factory=dict)
     """(rows, digest) of the buckets in ``order``, which are closed and not empty."""
     points: dict[BatchId, _Point] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class _Replica:
     spans: list[_Span] = field(default_factory=list)
 
     def span(self, bucket: int) -> _Span:
-        """How ``bucket`` was made, or will be."""
+        """Return the origin of ``bucket``, which may still be open."""
         at = bisect_right(self.spans, bucket, key=lambda span: span.first)
         return self.spans[at - 1] if at else _UNKNOWN
 
@@ -229,7 +229,7 @@ class StreamAudit:
         return spans[-1].history if spans else ""
 
     def _adopt(self, log_state: LogState, log_snapshot: LogSnapshot) -> None:
-        """CN4."""
+        """Restore the buckets and plans of a log snapshot (CN4)."""
         stated = {r.replica: r for r in log_snapshot.replicas}
         for name, replica in self._replicas.items():
             replica.closed = replica.base = log_state.closed(name)
@@ -342,8 +342,8 @@ class StreamAudit:
         return found
 
     def _differ_by_mistake(self, log_state: LogState, name: str, other: str, bucket: int) -> bool:
-        """Whether the process of ``other`` that closed ``bucket`` still writes, and has another
-        plan than that of ``name``, of the same version.
+        """Return whether the process of ``other`` that closed ``bucket`` still writes, and has
+        another plan than that of ``name`` though the same version.
         """
         return (
             self._replicas[other].span(bucket).epoch == log_state.epoch(other)
@@ -416,7 +416,7 @@ class AlarmBook:
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
     def is_new(self, alarm: Alarm) -> bool:
-        """Whether ``alarm`` is to be raised; from then on it is known."""
+        """Return whether to raise ``alarm``; from then on it is known."""
         new = (alarm.stream, alarm.bucket, alarm.text) not in self._known
         self.known(alarm)
         return new

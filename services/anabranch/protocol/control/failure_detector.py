@@ -1,6 +1,6 @@
-"""Which processes are alive, and what they say of themselves: what a process knows of the others
-from the control topics; and for how long another one has not been heard, although it could have
-been.
+"""Failure detection: which processes are alive and what they report, as one process knows it from
+the control topics, and for how long another process has been silent although it could have been
+received.
 
 Theory of operation. A process judges another by the time that it has *observed* since it last heard
 of it. The other's clock counts for nothing, and a pause of its own makes no one dead: a process
@@ -58,22 +58,22 @@ from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_SEND_MS
 
 REPLICA_SERVICE: Final = "processing"
 STANDBY_SERVICE: Final = "standby"
-"""Under this name each process of a passive stage says which bucket its own checkpoint holds,
-beside what the primary says as the replica.
+"""Service name under which each process of a passive stage reports the bucket of its own
+checkpoint, beside the primary's heartbeats as the replica.
 """
 DELIVERY_SERVICE: Final = "delivery"
 INGESTION_SERVICE: Final = "ingestion"
 MANAGER_SERVICE: Final = "consistency_manager"
 
 OBSERVED_STEP_MS: Final = 1_000
-"""The most that one look counts towards a time-out about others. Below FAILURE_AFTER_MS, so
-that nobody is dead right after a pause.
+"""Maximum time that one check counts towards a timeout about others, in ms. Below FAILURE_AFTER_MS,
+so that no process counts as dead right after a pause.
 """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Peer:
-    """A process that is heard on the control topics, as its heartbeats name it."""
+    """Process whose heartbeats are received from the control topics, as these name it."""
 
     service: str
     name: str
@@ -94,7 +94,9 @@ class FailureDetector:
     """
 
     def __init__(self, peers: Iterable[Peer]) -> None:
-        """``peers``: who is listened to; others are not heard."""
+        """Start without signs of life. ``peers``: processes to watch; heartbeats of others are
+        ignored.
+        """
         self._known = tuple(sorted(set(peers)))
         self._time = ObservedTime()
         self._sign_at = dict.fromkeys(self._known, 0)
@@ -118,8 +120,8 @@ class FailureDetector:
         return self._time.at(monotonic_ms)
 
     def heard(self, beat: Heartbeat, monotonic_ms: int) -> bool:
-        """Take note of any heartbeat of the control topics; whether it was news of somebody
-        who is listened to (DT1).
+        """Apply a heartbeat from the control topics. Return whether it is a new sign of life of a
+        watched process (DT1).
         """
         at, peer = self._time.at(monotonic_ms), Peer(beat.service, beat.name, beat.replica)
         if peer not in self._sign_at:
@@ -136,8 +138,8 @@ class FailureDetector:
         return True
 
     def began(self, peer: Peer, epoch: int, monotonic_ms: int) -> bool:
-        """``epoch`` of ``peer`` stands in its log: whether it is new, which is a sign of life
-        (DT1).
+        """Apply ``epoch`` of ``peer`` from its log. Return whether it is new, which is a sign of
+        life (DT1).
         """
         at = self._time.at(monotonic_ms)
         if epoch <= self._epochs.get(peer, -1):
@@ -151,7 +153,9 @@ class FailureDetector:
         return None if found is None else found.beat
 
     def silent_ms(self, peer: Peer, monotonic_ms: int) -> int:
-        """Observed time since the last sign of life of ``peer``, or since this process listens."""
+        """Return the observed time since the last sign of life of ``peer``, or since this process
+        began to listen, in ms.
+        """
         return self._time.at(monotonic_ms) - self._sign_at[peer]
 
     def replicas(self, service: str, name: str) -> list[str]:
@@ -171,7 +175,8 @@ class FailureDetector:
 
     def silent(self, stage: str, monotonic_ms: int) -> frozenset[str]:
         """Return the replicas of ``stage`` that count as dead: no sign of life for
-        FAILURE_AFTER_MS, all of it observed. Who has just begun to listen takes nobody for dead.
+        FAILURE_AFTER_MS, all of it observed. A process that has just begun to listen counts none as
+        dead.
         """
         return frozenset(
             replica
@@ -181,8 +186,8 @@ class FailureDetector:
         )
 
     def states(self, stage: str, monotonic_ms: int) -> dict[str, ReplicaState]:
-        """Return the state of every replica of ``stage``; FAILURE of those that are not alive.
-        Empty: it has none, as a source.
+        """Return the state of every replica of ``stage``; FAILURE for those that are not alive.
+        Empty for a source, which has no replicas.
         """
         alive = self.alive(REPLICA_SERVICE, stage, monotonic_ms)
         return {
@@ -193,7 +198,7 @@ class FailureDetector:
         }
 
     def stalled(self, peer: Peer, limit_ms: int, monotonic_ms: int) -> bool:
-        """Whether ``peer`` was heard of nothing new for ``limit_ms`` (DT3)."""
+        """Return whether ``peer`` has reported no progress for ``limit_ms`` (DT3)."""
         found = self._heard.get(peer)
         return found is None or self._time.at(monotonic_ms) - found.progress_at >= limit_ms
 
@@ -203,14 +208,16 @@ def _doing(beat: Heartbeat) -> tuple[object, ...]:
 
 
 class ObservedTime:
-    """Turns readings of a clock into observed time, in ms since the first look."""
+    """Converter from readings of a clock to observed time, in ms since the first check."""
 
     def __init__(self) -> None:
         self._last_ms: int | None = None
         self._observed_ms = 0
 
     def at(self, monotonic_ms: int) -> int:
-        """Observed time at the clock's ``monotonic_ms`` (OT1, OT2). Call it at every look."""
+        """Return the observed time at the clock's ``monotonic_ms`` (OT1, OT2). Must be called at
+        every check.
+        """
         if self._last_ms is not None:
             self._observed_ms += min(max(0, monotonic_ms - self._last_ms), OBSERVED_STEP_MS)
         self._last_ms = monotonic_ms
@@ -218,20 +225,22 @@ class ObservedTime:
 
 
 STUCK_MS: Final = 60_000
-"""A call of the client that has not returned for so long never will: where a broker does not answer
-it takes some seconds.
+"""Time in ms after which a call of the client counts as stuck for good: if a broker does not
+answer, it takes some seconds.
 """
 
 
 class Standstill:
-    """Standstill of a thread of the own process. ``now_ms`` is as for ``ObservedTime``."""
+    """Detector of a stuck thread of the own process. ``now_ms`` is as for ``ObservedTime``."""
 
     def __init__(self) -> None:
         self._time, self._moved_at = ObservedTime(), 0
         self._done: Hashable = None
 
     def is_stuck(self, done: Hashable, now_ms: int) -> bool:
-        """Whether the thread is, which has ``done`` that by now (SS1). Ask every second."""
+        """Return whether the thread is stuck; ``done`` is its progress by now (SS1). Must be called
+        every second.
+        """
         at = self._time.at(now_ms)
         if done != self._done:
             self._done, self._moved_at = done, at
@@ -239,7 +248,9 @@ class Standstill:
 
 
 class Silence:
-    """Silence of one other process. ``now_ms`` is of any own clock that is never set back."""
+    """Time without signs of life of one other process. ``now_ms`` is of any own clock that is never
+    set back.
+    """
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
@@ -254,11 +265,13 @@ class Silence:
             self._since_ms = now_ms
 
     def is_known(self, now_ms: int) -> bool:
-        """Whether the way is open, as far as is known: own news came back not long ago (SL5)."""
+        """Return whether the connection is open, as far as is known: an own heartbeat was received
+        not long ago (SL5).
+        """
         return self._since_ms is not None and now_ms - self._since_ms <= OBSERVED_STEP_MS
 
     def came_back(self, now_ms: int) -> None:
-        """Own news was read back, or the broker has answered (SL1, SL3)."""
+        """Record that an own heartbeat was received, or that the broker has answered (SL1, SL3)."""
         since_ms, self._since_ms = self._since_ms, now_ms
         if since_ms is None:
             return

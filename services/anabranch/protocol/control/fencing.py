@@ -1,4 +1,4 @@
-"""Which process must end because its peers contradict it.
+"""Fencing of a process that its peers contradict: which one must end, and how that is proven.
 
 Theory of operation. If two replicas have different digests of a bucket, one of them is wrong, and
 nothing says which: the first record in the log stands, and a person is notified. If three or more
@@ -52,8 +52,9 @@ def outvoted(votes: Mapping[str, Hashable]) -> tuple[str, ...]:
 
 
 def is_proven(fence: Fence, log_state: LogState) -> bool:
-    """Whether the votes of ``fence`` outvote the process that it names, and ``log_state`` does not
-    contradict one of them. ``log_state``: of its stage, read to the end after the fence was.
+    """Return whether the votes of ``fence`` outvote the process that it names, and ``log_state``
+    contradicts none of them. ``log_state``: state of the stage's log, read to its end after the
+    fence was.
     """
     votes = {vote.replica: vote for vote in fence.votes}
     own = votes.get(fence.replica)
@@ -108,8 +109,8 @@ class FenceBook:
         self._known.setdefault((fence.stage, fence.replica), set()).add(fence)
 
     def is_new(self, fence: Fence, log_state: LogState) -> bool:
-        """Whether to write ``fence``; from then on it is known. Not where the replica was fenced in
-        an epoch that is not older than that of the process which made the bucket (EF1).
+        """Return whether to write ``fence``; from then on it is known. False if the replica was
+        fenced in an epoch not older than that of the process that made the bucket (EF1).
         """
         made = max((v.epoch for v in fence.votes if v.replica == fence.replica), default=-1)
         known = self._known.get((fence.stage, fence.replica), ())

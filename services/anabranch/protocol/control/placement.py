@@ -1,4 +1,5 @@
-"""Which node runs which replicas, and when one that has ended, or a whole process, starts again.
+"""Placement of replicas on nodes, and when a replica or process that has ended is started
+again.
 
 Theory of operation. A node is one process with one Spark application, which runs replicas of many
 stages (Borealis' and Medusa's node). By default, replica i of each stage of participant P runs on
@@ -64,7 +65,7 @@ class PlacedStage:
     """Ids of its replicas, or of the processes that are one replica."""
 
     def labels(self) -> list[str]:
-        """``STAGE.REPLICA`` of each."""
+        """Return the label ``STAGE.REPLICA`` of each replica."""
         return [f"{self.name}.{process}" for process in self.processes]
 
 
@@ -155,8 +156,8 @@ class Places:
         named: Mapping[str, Sequence[str]],
         partners: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        """Begin with the places that ``place`` gives, before any move. ``partners``: the stages
-        that may be moved to each partner's node.
+        """Start with the places that ``place`` returns, before any move. ``partners``: stages that
+        may be moved to each partner's node.
         """
         self._partners = dict(partners or {})
         self._stages = {label: stage for stage in stages for label in stage.labels()}
@@ -171,8 +172,8 @@ class Places:
         self._withdrawn: dict[str, str] = {}
 
     def rejected(self, label: str, node: str) -> str:
-        """Why the replica ``label`` cannot be moved to ``node``; empty: it can (PC1 to PC3).
-        Where ``node`` is empty it is to be removed.
+        """Return why the replica ``label`` cannot be moved to ``node``; empty if it can (PC1 to
+        PC3). An empty ``node`` removes the replica.
         """
         if label not in self._node:
             return f"there is no replica {label}; there are {', '.join(self._node)}"
@@ -235,7 +236,7 @@ class Places:
         return self._owners[node]
 
     def is_partners(self, node: str) -> bool:
-        """Whether another participant runs this node, under a contract."""
+        """Return whether another participant runs this node, under a contract."""
         return node in self._partners
 
     def may_come(self, node: str) -> set[str]:
@@ -257,7 +258,9 @@ class Places:
         return self._withdrawn.get(label, "")
 
     def was_moved(self, label: str) -> bool:
-        """Whether it may have begun on a node that the pipeline file does not say."""
+        """Return whether the replica may have begun on a node that the pipeline file does not
+        name.
+        """
         return label in self._from
 
     def moved_away(self, node: str) -> list[str]:
@@ -275,8 +278,8 @@ class Places:
         return self._from.get(label, self._node[label])
 
     def is_under_way(self, label: str, runs_on: str) -> bool:
-        """Whether the replica has yet to begin where its place is (PC6). ``runs_on``: where
-        its newest epoch began; empty: nobody knows.
+        """Return whether the replica has yet to begin on the node of its place (PC6). ``runs_on``:
+        node of its newest epoch; empty if it is not known.
         """
         return (
             label in self._from
@@ -286,16 +289,16 @@ class Places:
 
 
 def goes_on(*, runs_here: bool, is_passive: bool, is_removed: bool) -> bool:
-    """Whether a replica stays on a node where its place is no more (PC5). ``runs_here``: its
-    newest epoch began there.
+    """Return whether a replica stays on a node that is no longer its place (PC5). ``runs_here``:
+    whether its newest epoch began there.
     """
     return runs_here and not is_passive and not is_removed
 
 
 def has_left(runs_on: str, node: str, *, has_place: bool) -> bool:
-    """Whether ``node``, which is about to begin an epoch of a replica, must not (PC5): another one
-    has begun it, and has its place. ``runs_on``: by the boundary log, read to its end. Without
-    that, a node that restarts while a replica moves away would take it back.
+    """Return whether ``node`` must not begin an epoch of a replica, because another node has begun
+    one and has its place (PC5). ``runs_on``: node of the newest epoch in the boundary log, read to
+    its end. Otherwise a node that restarts while a replica moves away would take it back.
     """
     return not has_place and runs_on not in ("", node)
 
@@ -343,9 +346,9 @@ because that one waits for a partner or a broker: the others have been at work f
 
 
 def ends_deployment(*, was_ready: bool, running_ms: int) -> bool:
-    """Whether a mistake of one service (a file, function or setting that cannot be right) ends the
-    whole deployment: only while it starts, when a person waits to hear of it. Later it is that
-    service's alone, and the others go on.
+    """Return whether an error of one service (a file, function or setting that cannot be right)
+    ends the whole deployment. It does so only during the start, when a person is waiting for the
+    result; later it ends that service alone.
 
     ``was_ready``: all services have been, at the same time. ``running_ms``: since the start.
     """
@@ -371,8 +374,8 @@ class Backoff:
     failures: int = 0
 
     def after_end(self, ran_ms: int, *, of_function: bool = False) -> int:
-        """How long to wait, in ms, after the end of what had been ready for ``ran_ms``.
-        ``of_function``: a stage's function ended it.
+        """Return the pause in ms after the end of a process that had been ready for ``ran_ms``.
+        ``of_function``: whether a stage's function ended it.
         """
         delay_max_ms = STAGE_FAILED_DELAY_MAX_MS if of_function else RESTART_MAX_MS
         if ran_ms >= HEALTHY_AFTER_MS:

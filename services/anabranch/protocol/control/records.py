@@ -40,7 +40,7 @@ class ReplicaState(StrEnum):
     STABLE = "stable"
     """The replica has caught up with its input, and closes buckets in time: stable."""
     UP_FAILURE = "up_failure"
-    """Input is missing: a branch makes tentative buckets."""
+    """Input is missing, and a branch computes tentative buckets."""
     STABILIZATION = "stabilization"
     """The missing input is there: the successor makes the corrections."""
     FAILURE = "failure"
@@ -83,8 +83,8 @@ class Heartbeat:
     """Last bucket that it closed as stable, or delivered."""
     written_ms: int
     replica_state: str = ""
-    """``ReplicaState`` of a writer of a stream; empty if there is none yet, or if it is not a
-    writer.
+    """``ReplicaState`` of the process, if it writes a stream; empty if it has none yet, or writes
+    none.
     """
     branch: int | None = None
     """Number of the branch that runs (its counter, rule 16); None: none."""
@@ -157,8 +157,8 @@ class TrimPoint:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryProgress:
-    """One transaction of an output's delivery, visible to read_committed readers together with what
-    it wrote.
+    """Progress of an output's delivery: one transaction, visible to read_committed readers together
+    with its records.
 
     Written are the rows from (``first_bucket``, ``first_position``) up to, not including,
     (``last_bucket`` + 1, ``next_position``).
@@ -171,8 +171,8 @@ class DeliveryProgress:
     several transactions.
     """
     positions: tuple[tuple[int, int], ...]
-    """(partition, offset) of every partition of the output topic: whatever is written from
-    the first row on stands there or after. -1: another shard of the output writes it.
+    """(partition, offset) for every partition of the output topic: records from the run's first row
+    on are at that offset or later. -1 if another shard of the output writes the partition.
     """
     written_ms: int
     first_position: int = 0
@@ -182,8 +182,8 @@ class DeliveryProgress:
     (``protocol.edge.output_handover``). 0: it goes on.
     """
     inherited: tuple[tuple[int, int], ...] = ()
-    """(partition, offset) of the topic of rejected results: what shards of an earlier number wrote
-    is still compared, and stands there or after. Empty: it is passed.
+    """(partition, offset) in the topic of rejected results: records of shards of an earlier number,
+    which are still compared, are at that offset or later. Empty once they are passed.
     """
     life: str = ""
     """Life of the output's stream in which this was recorded (``protocol.edge.origins``): what it
@@ -287,11 +287,11 @@ class Speaker:
     """Process that writes one control topic."""
 
     beats: frozenset[tuple[str, str, str]]
-    """(service, name, replica) for which it speaks."""
+    """Pairs (service, name, replica) that it may write heartbeats for."""
     reader: str = ""
     """Name under which the process sends recomputation requests; empty if it sends none."""
     answers: frozenset[tuple[str, str]] = frozenset()
-    """(stream, replica) for which it answers."""
+    """Pairs (stream, replica) that it may answer requests for."""
     trims: bool = False
     """Whether it is the manager, which writes trim points."""
     fences: bool = False
@@ -299,7 +299,9 @@ class Speaker:
     known_as: str = ""
     """Local name of what its heartbeats are about, where that is a stream of another pipeline."""
     logs: Mapping[str, str] = field(default_factory=dict)
-    """Source, stage or output -> topic of the boundary log whose life its records name (SK5)."""
+    """Topic of the boundary log of each source, stage or output whose life its records name
+    (SK5).
+    """
 
     @property
     def is_manager(self) -> bool:
@@ -318,7 +320,9 @@ class Speaker:
         return ""
 
     def heard(self, entry: ControlRecord) -> ControlRecord | None:
-        """``entry``, which stands in its topic, as it counts here; None: it does not."""
+        """Return ``entry``, read from its topic, in the form that counts here; None if it does not
+        count.
+        """
         if not self.may_say(entry):
             return None
         if self.known_as and isinstance(entry, Heartbeat):
@@ -326,7 +330,7 @@ class Speaker:
         return entry
 
     def may_say(self, entry: ControlRecord) -> bool:
-        """Whether ``entry`` counts when it stands in its topic."""
+        """Return whether ``entry`` counts if it is read from its topic."""
         if isinstance(entry, Heartbeat):
             return (entry.service, entry.name, entry.replica) in self.beats
         if isinstance(entry, Ask):

@@ -1,5 +1,5 @@
-"""Up to which bucket the blocks of a stream may be deleted, and up to which offset of each topic
-(rule 18).
+"""Trimming of a stream: up to which bucket its blocks may be deleted, and up to which offset of
+each topic (rule 18).
 
 Theory of operation. A reader never again reads what its *synced* stable position covers: the
 directory of its newest timeline file (a fork point, while a branch runs), or what stands in the
@@ -81,8 +81,8 @@ from anabranch.protocol.log.records import (
 from anabranch.protocol.log.writer import is_piece
 
 TRIM_READER_MS: Final = 86_400_000
-"""A reader that was not heard for so long holds trimming back no more, else one that never
-returns would fill the disks. It re-enters by a copy.
+"""Observed time without a heartbeat, in ms, after which a reader no longer holds trimming back;
+otherwise one that never returns would fill the disks. It re-enters by copying a peer.
 """
 
 
@@ -122,14 +122,15 @@ class Trimming:
         readers: Mapping[str, Collection[Peer]],
         kept_buckets: Mapping[str, int] | None = None,
     ) -> None:
-        """``readers``: all that a stream may have, by stream. ``kept_buckets``: of streams that
-        other pipelines read, or an auditor, as many as are kept for these.
+        """Start without trim points. ``readers``: all possible readers, by stream.
+        ``kept_buckets``: number of newest buckets to keep, for streams that other pipelines, or an
+        auditor, read.
         """
         self._kept_buckets = kept_buckets or {}
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, int] = {}
-        """Newest bucket of each stream."""
+        """Newest trim point of each stream, as a bucket."""
         self._seen_ms: dict[str, int] = {}
         """Monotonic time at which the newest trim point of a stream was seen: whose clock dated it,
         and how that was set, does not decide when the next one follows.
@@ -146,7 +147,7 @@ class Trimming:
             self._seen_ms[point.stream] = monotonic_ms
 
     def point(self, stream: str) -> int:
-        """Buckets of ``stream`` up to this one are not needed; 0: all are."""
+        """Return the last bucket of ``stream`` that is no longer needed; 0 if all are needed."""
         return self._points.get(stream, 0)
 
     def due(self, monotonic_ms: int, uptos: Mapping[str, int], *, wall_ms: int) -> list[TrimPoint]:
@@ -182,9 +183,9 @@ class Trimming:
 
 
 TRIM_SPANS_MAX: Final = 8_192
-"""Buckets of one partition of blocks of which it is remembered where they stand. While a reader is
-away nothing is trimmed, and a partition gets 345 600 a day: beyond the limit neighbours are joined,
-and trimmed together. Of a week each then stands for some two minutes.
+"""Maximum number of buckets whose offsets are remembered for one partition of blocks. While a
+reader is away nothing is trimmed, and a partition gets 345 600 a day: beyond the limit neighbours
+are joined, and trimmed together. After a week each entry stands for about two minutes.
 """
 
 Place = tuple[str, int]
@@ -203,8 +204,8 @@ class _Span:
 
 
 class TrimOffsets:
-    """The offsets of one stream. Tell it every record of the boundary log right after the log
-    state took it.
+    """Offsets below which the blocks of one stream may be deleted. Needs every record of the
+    boundary log, right after the log state applied it (``seen``).
     """
 
     def __init__(self) -> None:
@@ -219,7 +220,7 @@ class TrimOffsets:
         """
 
     def seen(self, entry: LogEntry, outcome: Outcome) -> None:
-        """Take note of a record."""
+        """Apply a record of the log."""
         if not outcome.accepted:
             return
         if isinstance(entry, LogSnapshot):
@@ -257,7 +258,7 @@ class TrimOffsets:
         self._in_pieces = cut
 
     def _named(self, replica: str, parts: Iterable[Part], *, in_order: bool) -> None:
-        """Parts of ``replica``; ``in_order``: named by a stable record."""
+        """Add the parts of ``replica``; ``in_order`` if a stable record named them."""
         for part in parts:
             place = replica, part.partition
             stable_next = part.offset_next if in_order else 0
@@ -277,8 +278,8 @@ class TrimOffsets:
                 )
 
     def below(self, bucket: int) -> dict[Place, int]:
-        """Return the offsets below which may be deleted, by place, when nobody needs buckets up to
-        ``bucket``; places where it is 0 are left out.
+        """Return the offset below which records may be deleted, by place, once buckets up to
+        ``bucket`` are no longer needed; places with offset 0 are left out.
         """
         self._bucket = max(self._bucket, bucket)
         for place, spans in self._spans.items():
@@ -291,9 +292,9 @@ class TrimOffsets:
 
 
 def _joined(spans: BucketMap[_Span]) -> BucketMap[_Span]:
-    """Return neighbours as one span at the last one's bucket, so that about half of TRIM_SPANS_MAX
-    remain, equally wide. Where it is trimmed all of them may be; until then the earlier ones are
-    kept, too, so nothing that is needed is deleted.
+    """Merge neighbouring spans into about TRIM_SPANS_MAX / 2 equally wide ones, each at its last
+    bucket. They are trimmed together, once the last bucket is; until then all are kept, so nothing
+    that is needed is deleted.
     """
     begin, _ = next(iter(spans))
     width = (spans.highest - begin) // (TRIM_SPANS_MAX // 2) + 1

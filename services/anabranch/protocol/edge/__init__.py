@@ -1,1 +1,1 @@
-"""Where records come in and results go out: ingestion, the corrected topic, the live topic."""
+"""Entry and exit of records: ingestion, the corrected topic, the live topic."""

@@ -1,5 +1,5 @@
-"""In which order do blocks, dead letters and the boundary record of what a source has read get into
-their topics?
+"""Order in which the blocks, dead letters and boundary record of a source's batch are appended to
+their topics.
 
 Theory of operation. The boundary record of a batch says up to where the source is read, and names
 the blocks of what is part of the stream. What it does not name is read again by the next process,
@@ -27,13 +27,13 @@ class Step(Enum):
     """Step of appending one batch. After a crash between any two the batch is read again."""
 
     AWAIT_BLOCKS = auto()
-    """All its blocks are in their topic."""
+    """Waits until all blocks of the batch are in their topic."""
     AWAIT_RECORD = auto()
-    """The boundary record before is seen accepted."""
+    """Waits until the previous boundary record was read back as accepted."""
     WRITE_DEAD_LETTERS = auto()
-    """All its dead letters are in their topic."""
+    """Appends all dead letters of the batch to their topic."""
     SEND_RECORD = auto()
-    """Its own boundary record is put under way."""
+    """Sends the batch's own boundary record."""
 
 
 APPEND_ORDER: Final = (

@@ -123,7 +123,7 @@ ALL_NUMBERS: Final = (
 
 
 def rows_bound(parts: Sequence[Part]) -> int:
-    """How many records a run may have that comes from ``parts`` (DE6)."""
+    """Return the maximum number of records of a run that is taken from ``parts`` (DE6)."""
     rows = sum(part.rows for part in parts)
     size_bytes = sum(part.size_bytes for part in parts)
     return max(1, min(DELIVERY_ROWS_MAX, DELIVERY_BYTES_MAX * rows // max(1, size_bytes)))
@@ -141,31 +141,31 @@ def end_of(progress: DeliveryProgress) -> RecordId:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """State of a partition after earlier shards."""
+    """State that earlier shards left in a partition."""
 
     written: RecordId
-    """Ids before it stand there, or did, wherever."""
+    """Id before which every record of the partition is written, or was before retention."""
     position: int
-    """Offset from which the records of the other runs may stand."""
+    """Offset from which records of the other runs may be found."""
     runs: tuple[tuple[int, RecordId], ...]
     """Runs of earlier shards: the lowest offset of each, and the id after its last record."""
 
     def bound(self, start: int) -> RecordId:
-        """Ids before it count as written (DE13) where retention has removed what stood before
-        ``start``.
+        """Return the id before which records count as written (DE13), if retention has removed
+        everything below offset ``start``.
         """
         return max(self.written, *(upto for at, upto in self.runs if start > at), BEGINNING)
 
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Inheritance of a shard from earlier ones."""
+    """Partitions that a shard takes over from earlier shards, and their state."""
 
     partitions: Mapping[int, Left]
     """State of each of the shard's partitions."""
     rejected: Mapping[int, int]
-    """Offsets by partition of the topic of rejected results: records of earlier shards and of this
-    one that may belong to these partitions stand there or after.
+    """Offset by partition of the topic of rejected results, from which records of earlier shards
+    and of this one that may belong to these partitions can be found.
     """
 
     @property
@@ -175,7 +175,7 @@ class Inherited:
 
 
 def has_run(progress: DeliveryProgress | None) -> bool:
-    """Whether anything was delivered. What records an empty run says only where an output begins
+    """Return whether anything was delivered. An empty run only records the beginning of an output
     that begins late (DE9).
     """
     return progress is not None and begin_of(progress) != end_of(progress)
@@ -284,12 +284,12 @@ class Run:
 
     @property
     def rows(self) -> int:
-        """How many records it covers, those that are there already included."""
+        """Number of records that the run covers, including those that are already in the topic."""
         return sum(s.stop - s.start for s in self.slices)
 
 
 class Form(Enum):
-    """How the next run is written (DE8)."""
+    """Way of writing the next run (DE8)."""
 
     RECORDS = "to the output topic"
     REJECTED = "its one record to the topic of rejected results"
@@ -306,9 +306,9 @@ class Lack(Enum):
 
 
 def live_asks(delivered: int | None, passed: int, *, has_any: bool) -> bool:
-    """Whether the live half of an output, which lacks blocks after bucket ``passed``, asks for them
-    itself. Else the corrected half comes to them and asks for both, or, as long as nothing was
-    delivered, the output begins after them (DE9).
+    """Return whether the live half of an output, which lacks blocks after bucket ``passed``,
+    requests them itself. Otherwise the corrected half reaches them later and requests them for
+    both, or, as long as nothing was delivered, the output begins after them (DE9).
 
     Args:
         delivered: The corrected topic has all up to this bucket; None: nothing is delivered to it
@@ -320,8 +320,8 @@ def live_asks(delivered: int | None, passed: int, *, has_any: bool) -> bool:
 
 
 class CorrectedDelivery:
-    """One failover of an output: made after the older writer was fenced, given up when the outcome
-    of a transaction is unknown.
+    """Delivery to a corrected topic between two failovers: created after the older writer was
+    fenced, discarded when the outcome of a transaction is unknown.
 
     Order of calls: ``inherit`` where there are earlier shards, ``found`` for every id between
     ``read_from`` and the topics' ends, ``recovered``, then ``plan``, and ``advance`` or
@@ -338,8 +338,9 @@ class CorrectedDelivery:
         after: int = 0,
         shard: Shard = ALONE,
     ) -> None:
-        """``output``: its name, or that of its shard. ``starts`` and ``ends``: first and end offset
-        of every place, read after fencing: the output's partitions, then the rejected results.
+        """Begin after the last recorded run. ``output``: name of the output, or of its shard.
+        ``starts`` and ``ends``: first and end offset of every place, read after fencing: the
+        output's partitions, then the rejected results.
 
         ``after``: an output that has no progress yet leaves out the buckets up to here, since their
             blocks are deleted.
@@ -419,8 +420,8 @@ class CorrectedDelivery:
         return self._passed
 
     def is_overtaken(self, progress: DeliveryProgress | None) -> bool:
-        """Whether ``progress``, the newest in the log, is beyond all that this one wrote:
-        another process has replaced this one meanwhile.
+        """Return whether ``progress``, the newest in the log, is beyond everything that this
+        delivery wrote: another process has replaced it meanwhile.
         """
         return progress is not None and end_of(progress) > self._confirmed
 
@@ -432,7 +433,7 @@ class CorrectedDelivery:
         *,
         live_has_any: bool = False,
     ) -> Lack:
-        """No replica has the blocks of the next run (DE9).
+        """Return what follows if no replica has the blocks of the next run (DE9).
 
         Args:
             progress: The newest in the log.
@@ -519,13 +520,15 @@ class CorrectedDelivery:
 
     @property
     def comparing(self) -> bool:
-        """Some of what is ahead may be in the topic: ask ``there`` about every record."""
+        """Whether the topic may already have some of the next records: ``there`` must be called for
+        every record.
+        """
         return (self._found_last is not None and self._cursor <= self._found_last) or (
             self._cursor < max(self._bounds.values(), default=BEGINNING)
         )
 
     def there(self, ident: RecordId, partition: int) -> bool:
-        """Whether this record, which belongs into ``partition``, is written (DE1, DE13)."""
+        """Return whether the record ``ident`` of ``partition`` is already written (DE1, DE13)."""
         if ident.position in self._found.get(ident.bucket, ()):
             return True
         return ident < self._bounds.get(partition, BEGINNING)
@@ -547,7 +550,7 @@ class CorrectedDelivery:
         return None if run is None else self._up_to_bounds(run)
 
     def _whole(self, upto: int, sizes: Iterable[tuple[int, int]], rows_max: int) -> Run | None:
-        """DE6."""
+        """Return the next run, with whole buckets unless the first one alone is too large (DE6)."""
         if not self._recovered:
             raise LocalProtocolError("delivery plans before it has read back")
         if upto < self._cursor.bucket:
@@ -574,7 +577,7 @@ class CorrectedDelivery:
         return Run(self._cursor, RecordId(upto + 1, 0), tuple(slices))
 
     def _up_to_bounds(self, run: Run) -> Run:
-        """``run``, which ends where what counts as written does (DE14)."""
+        """Return ``run``, cut at the id up to which records count as written (DE14)."""
         bound = max(self._bounds.values(), default=BEGINNING)
         if not self._cursor < bound < run.next:
             return run
@@ -618,12 +621,12 @@ class CorrectedDelivery:
 
     @property
     def form(self) -> Form:
-        """How the next run is to be written."""
+        """Way of writing the next run."""
         return self._form
 
     def rejected(self, run: Run, sizes: Mapping[int, int]) -> bool:
-        """``run`` was rejected for the size of a record, and nothing of it is written; whether
-        there is another way to write it (DE8).
+        """Choose another way of writing ``run``, which was rejected for the size of a record, with
+        none of its records written. Return whether there is one (DE8).
 
         ``sizes``: bytes of each record that was sent, by its place in the run.
         """
@@ -638,9 +641,9 @@ class CorrectedDelivery:
         return at < len(ways)
 
     def advance(self, run: Run, ends: Mapping[int, int] | None) -> None:
-        """``run`` is committed, or all of it was there. ``ends``: offset after the last
-        record written, of the places written to; empty: its progress record alone was written;
-        None: there was nothing to write, not even that.
+        """Move past ``run``, which is committed, or was in the topic already. ``ends``: offset
+        after the last record written, for the places written to; empty if only the progress record
+        was written; None if nothing was.
         """
         self._cursor = run.next
         if ends is not None:

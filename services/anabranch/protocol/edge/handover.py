@@ -1,5 +1,5 @@
-"""How a source gets another number of shards: what ends the streams that it had, and where those
-that it gets begin.
+"""Change of a source's number of shards: how its old streams end, and where the new ones
+begin.
 
 Theory of operation. The streams of a number are a *generation* (``protocol.edge.shards``). No log
 serves two generations, so nothing of a log's own rules changes. A change is one step in the log of
@@ -74,19 +74,19 @@ class Attempts:
     """
 
     def __init__(self, shard: Shard, now_ms: int) -> None:
-        """``now_ms``, here and below: a monotonic clock."""
+        """Start the schedule. ``now_ms``, here and below, is of a monotonic clock."""
         self._begun_ms = now_ms
         self._next_ms = now_ms + (LEFT_TO_FIRST_MS if shard.index else 0)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether to try now; the next attempt is later, then."""
+        """Return whether to try now; if so, schedule the next attempt."""
         if now_ms < self._next_ms:
             return False
         self._next_ms = now_ms + LEFT_TO_FIRST_MS
         return True
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether it has waited for too long."""
+        """Return whether the shard has waited for too long."""
         return now_ms - self._begun_ms > ENDED_WITHIN_MS
 
 
@@ -97,7 +97,7 @@ class EndedStream:
     shard: Shard
     positions: tuple[InputPosition, ...]
     closed: int
-    """Before its end."""
+    """Last bucket that was closed before its end."""
     past: int
     """Bucket that the stream was known to be past (rule 13)."""
     rest_upto: int
@@ -185,7 +185,7 @@ class SourceStream:
     """Generation of the stream."""
 
     def tell(self, log_state: LogState) -> None:
-        """``log_state``, which is to follow the stream, knows what the file says."""
+        """Set the stream's facts of the pipeline file in ``log_state``, which is to follow it."""
         is_last = self.generation == len(self.numbers)
         log_state.heirs_known = 0 if is_last else self.numbers[self.generation]
         log_state.lacks_rest = self.generation > 1 and not self.numbers[self.generation - 2]
@@ -248,7 +248,7 @@ def rest_upto(before: Sequence[EndedStream]) -> int:
 
 
 def begins_by_start(partition: int, before: Sequence[EndedStream]) -> bool:
-    """Whether a partition of which no position is known begins as the file says of a source that
-    is new (HO4).
+    """Return whether a partition without a known position begins where the pipeline file lets a new
+    source begin (HO4).
     """
     return all(not each.positions for each in before if each.shard.has(partition))

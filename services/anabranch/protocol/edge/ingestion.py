@@ -1,5 +1,5 @@
-"""What ingestion decides: how far a source has been read, which buckets are closed, which records
-are late or ahead.
+"""Decisions of ingestion: up to where a source has been read, which buckets are closed, which
+records are late or ahead.
 
 Theory of operation. A source is a set of input partitions, each read in order. The *low mark* of a
 partition is its largest event time minus the out-of-orderness that its producers may have; the
@@ -132,9 +132,9 @@ of the broker, and is counted anew.
 """
 
 HEARTBEAT_AHEAD_MS: Final = 86_400_000
-"""How far a producer's heartbeat may be in front of all that its source has stated where
-``max_ahead`` is unlimited: a day. One from the year 2100 would close its partition for good.
-Simulated time that jumps further has a record there.
+"""Maximum lead of a producer's heartbeat over all times that its source has stated, in ms, if
+``max_ahead`` is unlimited: a day. A heartbeat from the year 2100 would close its partition for
+good. Simulated time that jumps further has a record there.
 """
 
 END_SILENCE_MS: Final = 2_000
@@ -152,9 +152,9 @@ ones are how records come.
 """
 
 APPEND_EVERY_MS: Final = 50
-"""Least time between two boundary records of a live source, where the next bucket is about to
-close: bounds the growth of the boundary log, and what each round costs a source, the broker and
-every reader.
+"""Shortest interval between two boundary records of a live source, in ms, when the next bucket is
+about to close: bounds the growth of the boundary log, and the cost of each round for a source, the
+broker and every reader.
 """
 
 APPEND_OPEN_EVERY_MS: Final = 250
@@ -249,7 +249,7 @@ class EventTimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How far a source's log is when its writer begins: by its last accepted boundary record."""
+    """Progress of a source's log when its writer begins, by its last accepted boundary record."""
 
     positions: Sequence[InputPosition] = ()
     """Empty at the very beginning (rule 17). Partitions that are no longer read are carried
@@ -270,8 +270,8 @@ class SourceProgress:
 
 @dataclass(slots=True)
 class _Partition:
-    """One input partition. Silence was observed from ``quiet_since_ms`` to ``quiet_until_ms``;
-    None: not at all since it last spoke.
+    """State of one input partition. It was observed to be idle from ``quiet_since_ms`` to
+    ``quiet_until_ms``; None if not at all since its last record.
 
     ``event_time_max_ms`` was reached at ``risen_ms``. ``was_idle``: it was left out before a
     restart, and nobody has looked since.
@@ -302,7 +302,8 @@ class _Partition:
 def blocks_left(
     offsets: Mapping[int, tuple[int, int]], open_parts: Iterable[tuple[int, int]]
 ) -> int:
-    """How many blocks the readers of a source have not done with, though they could (IN10).
+    """Return the number of blocks that the readers of a source have not processed, though they
+    could (IN10).
 
     Args:
         offsets: Of each partition of its blocks the first offset that is there, and the end.
@@ -526,7 +527,7 @@ class SourceMachine:
             self._speech(now_ms)
 
     def heard(self, positions: Iterable[InputPosition], now_ms: int) -> None:
-        """Another shard of the source has read so far (IN13)."""
+        """Apply the read positions of another shard of the source (IN13)."""
         if self._others.hear(positions, now_ms):
             self._speech(now_ms)
 
@@ -550,10 +551,10 @@ class SourceMachine:
         self._is_unnamed = self._has_skipped = False
 
     def moves_unread(self, now_ms: int) -> bool:
-        """``advance`` by what was observed since the last boundary record, unless something that
-        was read waits to be named (IN12). Whether a record that names no parts is due by it: the
-        boundary moves, the other shards wait for a partition that is left out from now on, or a
-        position was moved past what is hidden.
+        """Advance by the observations since the last boundary record, unless records that were read
+        are not named yet (IN12). Return whether a record without parts is due: the boundary moved,
+        the partitions that are left out changed (other shards wait for them), or a position moved
+        past hidden offsets.
         """
         if self._is_unnamed:
             return False
@@ -581,7 +582,9 @@ class SourceMachine:
         self._spoke_ms = now_ms
 
     def looks_due(self, now_ms: int) -> list[InputPartition]:
-        """Partitions whose end must be looked at now, because their silence may matter."""
+        """Return the partitions whose end must be requested now, because their idleness may
+        matter.
+        """
         rules = self._rules
         matters = (
             rules.bounded
@@ -624,7 +627,9 @@ class SourceMachine:
         partition.was_idle = False
 
     def advance(self, now_ms: int) -> int:
-        """Move the boundary as far as what was read and observed allows; the last closed bucket."""
+        """Move the boundary as far as records and observations allow. Return the last closed
+        bucket.
+        """
         before, low_ms = self._closed, self._low_ms
         self._leave_out(now_ms)
         self._raise_low()
@@ -648,7 +653,7 @@ class SourceMachine:
         return self._closed
 
     def append_pause_ms(self, now_ms: int) -> int:
-        """Least time until the next boundary record.
+        """Return the shortest time until the next boundary record, in ms.
 
         A record that closes nothing only adds open parts, which cost the broker and every reader,
         and which all readers hold in memory. So the next one is made when the next bucket is due to
@@ -684,8 +689,8 @@ class SourceMachine:
             partition.left_out = silent and newest_ms - partition.spoke_ms >= idle_ms
 
     def _silence(self, now_ms: int) -> tuple[int, int] | None:
-        """Since when and until when the whole source was observed to be silent, if that
-        reaches up to now.
+        """Return the start and end of the whole source's observed idleness, if it lasts until
+        now.
         """
         observed = [partition.observed(now_ms) for partition in self._partitions.values()]
         spans = [span for span in observed if span is not None]

@@ -1,4 +1,4 @@
-"""Which tentative buckets can the live topic show: of which replica, and when?
+"""Selection of the tentative buckets for the live topic: from which replica, and when.
 
 Theory of operation. Tentative buckets come from one replica as long as it is as good as any
 (``protocol.stage.upstream_selection``). A bucket that was shown, and that an undo voids, is shown
@@ -44,8 +44,8 @@ from anabranch.protocol.stage import upstream_selection
 from anabranch.protocol.stage.availability import BucketTimers, Policy, Waits
 
 LIVE_HOLD_MS: Final = 200
-"""How long a tentative bucket that has had the long wait is delayed while a peer of its replica
-says that it is STABLE: the stable one is then about to come. Part of SLACK_MS.
+"""Maximum delay of a tentative bucket that has had the long wait, in ms, while a peer of its
+replica reports STABLE: the stable bucket is then about to arrive. Part of SLACK_MS.
 """
 
 UNREADABLE_BUCKETS_MAX: Final = 1_000
@@ -78,7 +78,7 @@ class Hold:
     def left_ms(
         self, offer: Offer, states: Mapping[str, ReplicaState], now_ms: int, *, failing: bool
     ) -> int:
-        """How long to wait with what is offered; 0: show it.
+        """Return how long to delay the offered buckets, in ms; 0 if they may be shown now.
 
         Args:
             offer: What could be shown.
@@ -164,7 +164,9 @@ class LiveChoice:
         return next((each for each in found if each is not None), None)
 
     def cannot_be_read(self, replica: str, bucket: int, branch: BranchNumber) -> None:
-        """LC2. Only the newest are remembered."""
+        """Exclude a bucket that could not be read from later offers (LC2). Only the newest
+        UNREADABLE_BUCKETS_MAX are remembered.
+        """
         self._unreadable[replica, bucket, branch] = None
         for oldest in list(self._unreadable)[:-UNREADABLE_BUCKETS_MAX]:
             del self._unreadable[oldest]

@@ -85,7 +85,7 @@ after the other.
 """
 
 Sizes = Iterable[tuple[int, int]]
-"""(bucket, rows) of buckets that are not empty. Read only as far as needed."""
+"""Pairs (bucket, rows) of buckets that are not empty. Read only as far as needed."""
 
 
 class Kind(Enum):
@@ -174,8 +174,8 @@ def decide(failure: Failure, *, stable: bool, tentative: bool, corrected: bool) 
 
 @dataclass(frozen=True, slots=True)
 class LiveProgress:
-    """How far the live topic of an output is (rule 19): in every transaction, and so true of
-    what committed readers see.
+    """Progress of an output's live topic (rule 19). Each transaction contains one, so it is true of
+    the records that read_committed readers see.
     """
 
     output: str
@@ -194,7 +194,7 @@ class LiveProgress:
     last_bucket: int = 0
     """Bucket of the last stable record; 0: none yet."""
     last_position: int = 0
-    """Its position."""
+    """Position of the last stable record in ``last_bucket``."""
     written_ms: int = 0
     life: str = ""
     """Life of the output's stream in which this was recorded (``protocol.edge.origins``)."""
@@ -214,19 +214,19 @@ class LiveProgress:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """One transaction. Buckets that are named are not empty; the empty ones between them need
-    no record.
+    """Content of one transaction. Named buckets are not empty; the empty ones between them need no
+    record.
     """
 
     before: LiveProgress
     after: LiveProgress
-    """``written_ms`` is the writer's to fill."""
+    """Progress after the transaction; the writer fills in ``written_ms``."""
     row: Row
     stable: tuple[int, ...] = ()
     again: tuple[int, ...] = ()
-    """Tentative, shown before and voided by this transaction's undo."""
+    """Tentative buckets that were shown before and that this transaction's undo voids."""
     tentative: tuple[int, ...] = ()
-    """Tentative, new."""
+    """Tentative buckets that are shown for the first time."""
     rec_done: bool = False
 
     @property
@@ -242,7 +242,9 @@ class Available:
     upto: int
     """Every bucket up to this one is stable."""
     stable: Sizes
-    """All non-empty ones after the last one delivered, up to ``upto``, ascending."""
+    """Sizes of the non-empty stable buckets after the last delivered one, up to ``upto``,
+    ascending.
+    """
     tentative_upto: int = 0
     """The chosen replica offers tentative buckets up to this one; 0: nobody is chosen."""
     tentative: Sizes = ()
@@ -250,7 +252,9 @@ class Available:
     ``tentative_upto``, ascending.
     """
     shown: Sizes = ()
-    """Above ``upto``, up to what was shown, from anyone who has them: the newest first."""
+    """Sizes of the shown buckets above ``upto``, from any replica that has them, the newest
+    first.
+    """
     settled: bool = True
     """No branch of the stage runs (``branching``)."""
     now_ms: int = 0
@@ -267,7 +271,8 @@ def branching(log_state: LogState, silent: Collection[str]) -> list[str]:
 
 
 def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
-    """``progress``, as read after fencing, if the topic is still the one that it tells of.
+    """Return ``progress``, read after fencing, if the topic still has the partitions that it
+    names.
 
     Raises:
         ConfigurationError: the topic has another number of partitions.
@@ -282,12 +287,12 @@ def resumed(progress: LiveProgress, partitions: int) -> LiveProgress:
 
 
 class LiveDelivery:
-    """One failover of an output's live topic: made after the older writer was fenced, given
-    up when an outcome is unknown.
+    """Delivery to a live topic between two failovers: created after the older writer was fenced,
+    discarded when an outcome is unknown.
     """
 
     def __init__(self, progress: LiveProgress) -> None:
-        """``progress``: the newest that is committed, or where to begin."""
+        """Continue from ``progress``: the newest that is committed, or where to begin."""
         self.progress = progress
         self._corrected_ms: int | None = None
         """Since when all that is shown is corrected (LD5); None: it is not, or nothing is shown."""
@@ -332,7 +337,7 @@ class LiveDelivery:
         )
 
     def advance(self, run: LiveRun) -> None:
-        """``run`` is committed.
+        """Record that ``run`` is committed.
 
         Raises:
             LocalProtocolError: it was not planned on what is delivered now.
@@ -349,15 +354,15 @@ class LiveDelivery:
         return 0 < at.shown <= at.stable and at.stable >= there.upto
 
     def _is_over(self, at: LiveProgress, there: Available) -> bool:
-        """LD5."""
+        """Return whether the failure that is shown is over (LD5)."""
         since_ms = self._corrected_ms
         has_waited = since_ms is not None and there.now_ms - since_ms >= REC_DONE_WAIT_MS
         return (there.settled or has_waited) and self._is_corrected(at, there)
 
     @staticmethod
     def _again(shown: Sizes) -> tuple[tuple[int, ...], int]:
-        """LD4: what the undo would void, ascending; and how many records are left for its
-        insertions.
+        """Return the buckets that the undo voids and that are shown again, ascending, and the
+        number of records left for the insertions of the same transaction (LD4).
         """
         left = UNDO_ROWS_MAX
         kept: list[int] = []
@@ -370,8 +375,8 @@ class LiveDelivery:
         return tuple(reversed(kept)), left
 
     def _insertions(self, there: Available, rows_left: int) -> tuple[list[tuple[int, int]], int]:
-        """LD1: the next stable buckets, and the bucket up to which stable is delivered with
-        them. What an undo voids comes with it.
+        """Return the next stable buckets, and the bucket up to which stable ones are delivered with
+        them (LD1). All buckets that an undo voids are included.
         """
         voided_upto = self.progress.shown if self.progress.failure is Failure.SHOWN else 0
         taken: list[tuple[int, int]] = []
@@ -390,8 +395,8 @@ class LiveDelivery:
 
     @staticmethod
     def _new(there: Available) -> tuple[tuple[int, ...], int]:
-        """LD2: tentative buckets that were not shown yet, and the bucket up to which they are
-        shown with them.
+        """Return the next tentative buckets that were not shown yet, and the bucket up to which
+        buckets are shown with them (LD2).
         """
         taken: list[int] = []
         left = LIVE_ROWS_MAX

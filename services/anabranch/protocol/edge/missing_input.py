@@ -41,7 +41,7 @@ NAMED_MAX: Final = 5
 
 
 class Lost(StrEnum):
-    """Why input is missing."""
+    """Reason why input is missing."""
 
     DELETED = "deleted"
     """Retention, or somebody, deleted the records before the source read them."""
@@ -65,15 +65,15 @@ class InputState:
 
 @dataclass(frozen=True, slots=True)
 class MissingInput:
-    """Offsets of one partition that a source should read and that are gone."""
+    """Range of offsets of one partition that a source should read and that no longer exist."""
 
     topic: str
     partition: int
     lost: Lost
     first: int
-    """Offset at which the source goes on."""
+    """Offset at which the source continues."""
     next: int
-    """Offset at which it can go on in what is there."""
+    """Offset at which it can continue in the existing records."""
 
     def __str__(self) -> str:
         at = f"{self.topic}[{self.partition}]"

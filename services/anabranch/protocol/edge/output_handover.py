@@ -1,5 +1,5 @@
-"""How an output gets another number of shards: what ends the work of those that it had, and where
-those that it gets begin.
+"""Change of an output's number of shards: how the work of the old shards ends, and where the new
+ones begin.
 
 Theory of operation. The shards of a number are a *generation* (``protocol.edge.shards``): processes
 with transactional ids and progress topics of their own. A change is one step in the progress topic
@@ -82,14 +82,16 @@ def end(
 
 
 def ends_earlier(shard: Shard) -> bool:
-    """Whether it is ``shard``, of the newest number, that ends those of earlier ones (OH6)."""
+    """Return whether ``shard``, of the newest number, is the one that ends the earlier shards
+    (OH6).
+    """
     return shard.index == 0
 
 
 def has_ended(
     output: str, numbers: Sequence[int], generation: int, progress: DeliveryProgress | None
 ) -> bool:
-    """Whether a shard of ``generation`` has ended, whose newest ``progress`` this is.
+    """Return whether a shard of ``generation`` has ended, given its newest ``progress``.
 
     Raises:
         ConfigurationError: with other heirs than the file's ``numbers`` say (OH2).
@@ -106,7 +108,9 @@ def has_ended(
 
 
 def inherits(progress: DeliveryProgress | None) -> bool:
-    """Whether a shard with this ``progress`` of its own needs what earlier ones left (OH5)."""
+    """Return whether a shard whose own progress is ``progress`` needs the state that earlier shards
+    left (OH5).
+    """
     return progress is None or bool(progress.inherited)
 
 

@@ -49,8 +49,8 @@ class SchemaLookups:
         return "" if known is None or now_ms >= known.ask_ms else known.why
 
     def unknown(self, schema_id: int | str, why: str, now_ms: int) -> int:
-        """Remember that the registry does not have ``schema_id``; the pause until it is asked
-        again.
+        """Remember that the registry does not have ``schema_id``. Return the pause until it is
+        asked again, in ms.
         """
         before = self._unknown.get(schema_id)
         pause_ms = (

@@ -30,13 +30,13 @@ _DOT: Final = "."
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One process of a source or output that has ``count``."""
+    """One of the ``count`` processes that share a source or output."""
 
     index: int = 0
     count: int = 1
 
     def has(self, partition: int) -> bool:
-        """Whether this partition of a topic is this shard's (MB1)."""
+        """Return whether this shard has the topic partition ``partition`` (MB1)."""
         return partition % self.count == self.index
 
 
@@ -57,7 +57,9 @@ def strangers(name: str, shards: int, generation: int = 1) -> list[str]:
 
 
 def another_number(whose: str, shards: int) -> str:
-    """How a message begins about a source or output that had another number of shards."""
+    """Return the beginning of a message about a source or output that had another number of
+    shards.
+    """
     count = "no shards" if shards == 1 else f"{shards} shards"
     return f"{whose} has {count} in the pipeline file, but it had another number when it ran before"
 

@@ -108,12 +108,14 @@ class OtherShards:
 
 
 PACE_OVER_MS: Final = 10_000
-"""Over so long it is measured how fast a source's boundary moves: short, since a source that
-has caught up goes on as fast as the clock.
+"""Period over which the speed of a source's boundary is measured, in ms: short, since a source that
+has caught up continues as fast as the clock.
 """
 
 PACE_LEAST_MS: Final = 1_000
-"""Over less nothing is measured: one chunk of a backlog holds any span of time."""
+"""Shortest period over which a speed is measured, in ms: one chunk of a backlog may span any
+time.
+"""
 
 PACE_CATCH_UP_MS: Final = 1_000
 """Time by which a source advances while nothing is read, in ms: received records are late by
@@ -126,24 +128,26 @@ class SourcePace:
     """The pace of one source. Times named ``now_ms`` are of a monotonic clock."""
 
     def __init__(self, upto_ms: int, since_ms: int) -> None:
-        """``upto_ms``: what the source reported last, at ``since_ms``; 0: nothing yet."""
+        """Start at ``upto_ms``, which the source reported last, at ``since_ms``; 0 if it has
+        reported none.
+        """
         self.upto_ms = upto_ms
         """The source has got to this event time."""
         self._first: tuple[int, int] | None = None
         self._moves: deque[tuple[int, int]] = deque([(since_ms, upto_ms)] if upto_ms else [])
-        """(when, the lowest event time then) of the moves of the boundary, over PACE_OVER_MS,
-        and the one before.
+        """Moves of the boundary over PACE_OVER_MS, and the one before, as (time, lowest event time
+        then).
         """
 
     def moved(self, lowest_ms: int, now_ms: int) -> None:
-        """All partitions that count have got to ``lowest_ms``."""
+        """Record that every partition that counts has reached the event time ``lowest_ms``."""
         self._moves.append((now_ms, lowest_ms))
         while len(self._moves) > 2 and now_ms - self._moves[1][0] >= PACE_OVER_MS:
             self._moves.popleft()
 
     def go_on(self, highest_ms: int, now_ms: int, *, speaks: bool) -> None:
-        """``highest_ms``: the largest event time that was read, 0: none yet; ``speaks``: since the
-        last call.
+        """Advance the source's progress. ``highest_ms``: largest event time that was read, 0 if
+        none was; ``speaks``: whether records were read since the last call.
         """
         if self._first is None and highest_ms:
             self._first = (now_ms, highest_ms)

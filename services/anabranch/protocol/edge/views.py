@@ -1,4 +1,5 @@
-"""What a reader of a live topic sees: the answer as it is known now, and the compacted view of it.
+"""Views of a live topic, as its readers reconstruct them: the current answer, and the compacted
+view of it.
 
 Theory of operation. Each transaction of a live topic ends with a ``boundary`` in every partition,
 all with the same sequence number. A reader gets the partitions at different times. So ``LiveView``
@@ -59,7 +60,7 @@ _NO_BUCKET = 0
 
 @dataclass(frozen=True, slots=True)
 class LiveRecord:
-    """One record of a live topic. Control kinds have no key and no value of a user."""
+    """Record of a live topic. Control kinds have neither key nor value."""
 
     kind: Kind
     id: RecordId | None = None
@@ -163,8 +164,8 @@ class _Answer:
         return {**self._by_key, **{record.key: record for record in self.tentative()}}
 
     def _next(self) -> int | None:
-        """Sequence of the transaction to apply next: the lowest that any partition has, once
-        all have it or begin after it (LV1).
+        """Return the sequence of the transaction to apply next: the lowest of any partition, once
+        every partition has it or begins after it (LV1); None if there is none.
         """
         waiting = [place.ended[0][-1].sequence for place in self._partitions if place.ended]
         if not waiting:
@@ -209,8 +210,8 @@ class LiveView:
     """
 
     def __init__(self, partitions: int, *, buckets_kept: int | None = None) -> None:
-        """``buckets_kept``: stable buckets whose records ``records`` still tells; None: all
-        that were read.
+        """Start with an empty answer. ``buckets_kept``: number of newest stable buckets that
+        ``records`` returns; None for all that were read.
         """
         self._count, self._kept = partitions, buckets_kept
         self._answers: dict[str, _Answer] = {}
@@ -245,7 +246,7 @@ class LiveView:
 
     @property
     def in_failure(self) -> bool:
-        """Some of the answer is, or was until its rec_done, tentative."""
+        """Whether part of the answer is tentative, or was and its rec_done is still to come."""
         return self._shown.boundary.shown > 0
 
     @property
@@ -304,7 +305,9 @@ class LiveView:
         return self._shown.by_key()
 
     def _begin(self, partition: int, origin: str) -> None:
-        """``origin`` follows the one that ``partition`` brought until now (LV6)."""
+        """Switch ``partition`` to ``origin``, which follows the origin of its earlier records
+        (LV6).
+        """
         before, self._read[partition] = self._read[partition], origin
         if before is None:
             return
@@ -332,12 +335,12 @@ restore: beyond it the process would be killed.
 """
 
 _KEY_BYTES: Final = 200
-"""About what the dictionaries need for a key beside its bytes and those of its values."""
+"""Approximate memory per key, in bytes, beside the key and its values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One value of a key."""
+    """Value of a key, and the record that brought it."""
 
     id: RecordId
     event_time_ms: int
@@ -378,7 +381,7 @@ class Write:
 
 
 Rows = Iterable[tuple[bytes, Version]]
-"""(key, version), in the order of their ids."""
+"""Pairs (key, version), in the order of their ids."""
 
 
 class UpsertView:
@@ -399,8 +402,8 @@ class UpsertView:
         return self._keys.get(key, State())
 
     def restore(self, key: bytes, state: State) -> None:
-        """Take the state in the next record of the topic that is read back (UV3). A later record
-        of the same key replaces an earlier one.
+        """Apply the next record read back from the topic (UV3): a later record of a key replaces an
+        earlier one.
 
         Raises:
             ConfigurationError: there is more than memory should hold.
@@ -448,7 +451,7 @@ class UpsertView:
         ]
 
     def apply(self, writes: Iterable[Write]) -> None:
-        """They are committed."""
+        """Apply ``writes``, which are committed."""
         for write in writes:
             self.restore(write.key, write.state)
         for bucket in [bucket for bucket, keys in self._touched.items() if not keys]:
