@@ -19,9 +19,9 @@ from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.delivery import live_read_back, output_topics, read_back
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import LiveCounters
-from anabranch.delivery.earlier_shards import EarlierShards
 from anabranch.delivery.live_writing import CompactedView, KindSequence, LiveForm, Piece
 from anabranch.delivery.origins import refuse_shared
+from anabranch.delivery.output_handover import EarlierShards
 from anabranch.delivery.rendering import Renderer
 from anabranch.pipeline import waits
 from anabranch.pipeline.control_topics import stage_control_topics
@@ -310,7 +310,7 @@ class LiveTopic:
         self._earlier.check_live()
         self._read_back_until_ms = self._context.clock.monotonic_ms() + _READ_BACK_MS
         self._following.read_to_end()
-        progress = live_read_back.last_progress(
+        progress = live_read_back.last_live_progress(
             log, self._progress_topic, name, self._origin.life, self._wait_for
         )
         self.has_delivered = progress is not None and progress.sequence > 0

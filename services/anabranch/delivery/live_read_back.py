@@ -36,7 +36,7 @@ class Restored:
     """(partition, key) of values that other origins wrote and nobody has deleted."""
 
 
-def last_progress(
+def last_live_progress(
     log: EventLog, topic: str, output: str, life: str, waiting: Waiting
 ) -> LiveProgress | None:
     """Return the newest committed progress record of ``output`` in this ``life`` of its stream

@@ -38,14 +38,14 @@ from anabranch.codec.writer_schema import shown_key
 from anabranch.ingestion.awaited_input import AwaitedInput
 from anabranch.ingestion.batches import EVENT_TIME_FIELD, Batch, Judged, joined, judge
 from anabranch.ingestion.dead_letters import DeadLetters
-from anabranch.ingestion.earlier_shards import EarlierShards
 from anabranch.ingestion.kafka_columns import KafkaColumns
-from anabranch.ingestion.other_logs import (
+from anabranch.ingestion.peer_shards import (
     OtherLogs,
     check_own_partitions,
     check_unknown_logs,
     missing_number,
 )
+from anabranch.ingestion.source_handover import EarlierShards
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.process.cycle_collector import without_collection
@@ -429,7 +429,7 @@ class IngestionService:
         Raises:
             ConfigurationError: neither does.
         """
-        if log_state.lacks_rest and not read_to(log_state.last(REPLICA)):
+        if log_state.rest_is_unread and not read_to(log_state.last(REPLICA)):
             raise missing_number(self._source)
 
     def step(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.codec.topic_rules import kept_ms, wrong_for_rejected
-from anabranch.protocol.edge.handover import strangers_of
+from anabranch.protocol.edge.handover import unexpected_processes
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT, RECORD_BYTES_ON_BROKER_MAX
 
@@ -55,7 +55,9 @@ def check(admin: LogAdmin, pipeline: Pipeline, source: Source, stream: str) -> S
     names = pipeline.topic_names
     blocks = names.blocks(stream, "0")
     logs = [names.boundaries(each) for each in source.streams()]
-    others = {names.boundaries(each): each for each in strangers_of(source.name, source.numbers)}
+    others = {
+        names.boundaries(each): each for each in unexpected_processes(source.name, source.numbers)
+    }
     found = admin.partitions([*source.topics, blocks, *logs, source.dead_letter, *others])
     missing = [topic for topic in source.topics if topic not in found]
     if missing:

@@ -207,7 +207,7 @@ class GiveUp:
         """Return the progress from which the source's ingestion would continue.
 
         A shard that has not recorded a position begins after what the ended streams before it have
-        closed (``handover.heir_begins``): these buckets are whole, and are not given up.
+        closed (``handover.successor_begins``): these buckets are whole, and are not given up.
         """
         source, now_ms = self._pipeline.sources[whole_of(self._source)], self._clock.now_ms()
         last, closed = log_state.last(_WRITER), log_state.closed(_WRITER)

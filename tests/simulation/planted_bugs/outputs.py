@@ -73,7 +73,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "live_progress_of_an_earlier_life_counts",
-        "delivery.live_read_back:last_progress",
+        "delivery.live_read_back:last_live_progress",
         "(entry.output, entry.life) == (output, life)",
         "entry.output == output",
         "ON2",
@@ -109,7 +109,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "no_end_is_written",
-        "delivery.earlier_shards:EarlierShards._end",
+        "delivery.output_handover:EarlierShards._end",
         "writer.commit()",
         "writer.abort()",
         "OH2",
@@ -118,7 +118,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "an_old_shard_ignores_its_end",
-        "delivery.earlier_shards:EarlierShards.check_own",
+        "delivery.output_handover:EarlierShards.check_own",
         "has_ended(self._output.name, numbers, len(numbers), progress)",
         "return",
         "OH2",
@@ -127,7 +127,7 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "an_old_shard_is_not_fenced",
-        "delivery.earlier_shards:EarlierShards._end",
+        "delivery.output_handover:EarlierShards._end",
         "transactional_id(self._context.pipeline.name, process)",
         "transactional_id(self._context.pipeline.name, process + '.')",
         "OH2",

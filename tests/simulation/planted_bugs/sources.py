@@ -29,7 +29,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "handed_over_too_late",
-        "protocol.edge.handover:heir_begins",
+        "protocol.edge.handover:successor_begins",
         "positions=[\n            position\n",
         "positions=[\n            InputPosition(position.topic, position.partition,"
         " position.offset_next + 1, position.event_time_max_ms)\n",
@@ -39,7 +39,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "begins_at_the_beginning",
-        "protocol.edge.handover:heir_begins",
+        "protocol.edge.handover:successor_begins",
         "if shard.has(position.partition)",
         "if shard.has(position.partition) and shard.index",
         "HO1",
@@ -75,7 +75,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "begins_with_nothing_closed",
-        "protocol.edge.handover:heir_begins",
+        "protocol.edge.handover:successor_begins",
         "closed=least.closed",
         "closed=0",
         "HO3",
@@ -84,7 +84,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "begins_where_the_fastest_was",
-        "protocol.edge.handover:heir_begins",
+        "protocol.edge.handover:successor_begins",
         "least = min(before",
         "least = max(before",
         "HO3",
@@ -111,7 +111,7 @@ SOURCES: Final = (
     ),
     Mutant(
         "begins_before_all_have_ended",
-        "ingestion.earlier_shards:EarlierShards._ended",
+        "ingestion.source_handover:EarlierShards._ended",
         "while not reader.log_state.heirs:",
         "while False:",
         "HO1",

@@ -52,7 +52,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from anabranch.protocol.edge.ingestion import SourceProgress
-from anabranch.protocol.edge.shards import Shard, members, strangers
+from anabranch.protocol.edge.shards import Shard, members, unexpected_members
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX, SHARDS_MAX
@@ -170,7 +170,7 @@ def goes_on(
     if last is not None and last.positions:
         away_ms = max(0, now_ms - last.written_ms)
         return SourceProgress(last.positions, closed, past=last.past, away_ms=away_ms)
-    begins = heir_begins(shard, before, now_ms) if before else SourceProgress(found_after=0)
+    begins = successor_begins(shard, before, now_ms) if before else SourceProgress(found_after=0)
     return replace(begins, closed=max(begins.closed, closed))
 
 
@@ -188,11 +188,11 @@ class SourceStream:
         """Set the stream's facts of the pipeline file in ``log_state``, which is to follow it."""
         is_last = self.generation == len(self.numbers)
         log_state.heirs_known = 0 if is_last else self.numbers[self.generation]
-        log_state.lacks_rest = self.generation > 1 and not self.numbers[self.generation - 2]
+        log_state.rest_is_unread = self.generation > 1 and not self.numbers[self.generation - 2]
 
     def check(self, log_state: LogState) -> None:
-        """Check that the stream has not ended with other heirs than the file names, and raise
-        ConfigurationError otherwise (HO5).
+        """Check that the stream has not ended with another number of successors than the file
+        names, and raise ConfigurationError otherwise (HO5).
         """
         heirs = log_state.heirs
         if heirs in (0, log_state.heirs_known):
@@ -205,15 +205,15 @@ class SourceStream:
         )
 
 
-def strangers_of(source: str, numbers: Sequence[int]) -> list[str]:
-    """Return the streams that ``source`` would have with other numbers of shards, or with a further
-    one, and does not have.
+def unexpected_processes(source: str, numbers: Sequence[int]) -> list[str]:
+    """Return the streams that ``source`` would have only with other numbers of shards, or with a
+    further one.
     """
     found = [
         stream
         for generation, shards in enumerate(numbers, 1)
         if shards
-        for stream in strangers(source, shards, generation)
+        for stream in unexpected_members(source, shards, generation)
     ]
     return [*found, *members(source, SHARDS_MAX, len(numbers) + 1)]
 
@@ -223,9 +223,9 @@ def written(numbers: Sequence[int]) -> str:
     return str(numbers[0]) if len(numbers) == 1 else str(list(numbers))
 
 
-def heir_begins(shard: Shard, before: Sequence[EndedStream], now_ms: int) -> SourceProgress:
+def successor_begins(shard: Shard, before: Sequence[EndedStream], now_ms: int) -> SourceProgress:
     """Return where ``shard`` begins after the streams of the generation ``before`` (HO1, HO3): at
-    the one that had come least far. ``now_ms`` is the wall clock.
+    the least advanced one. ``now_ms`` is the wall clock.
     """
     least = min(before, key=lambda each: each.closed)
     return SourceProgress(

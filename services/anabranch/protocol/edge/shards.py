@@ -47,8 +47,8 @@ def members(name: str, shards: int, generation: int = 1) -> list[str]:
     return [name] if shards == 1 else [f"{name}{_DOT}{index}" for index in range(shards)]
 
 
-def strangers(name: str, shards: int, generation: int = 1) -> list[str]:
-    """Return the processes that it would have with other numbers of shards, and has not."""
+def unexpected_members(name: str, shards: int, generation: int = 1) -> list[str]:
+    """Return the processes that a source or output would have only with other numbers of shards."""
     own = members(name, shards, generation)
     every = [name, *members(name, SHARDS_MAX)]
     if generation > 1:

@@ -47,7 +47,7 @@ from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.log.records import InputPosition
 
 
-def misdealt(shard: Shard, positions: Iterable[InputPosition]) -> InputPosition | None:
+def wrong_shard(shard: Shard, positions: Iterable[InputPosition]) -> InputPosition | None:
     """Return a position in the log of ``shard`` whose partition is another shard's; None if there
     is none. Such a log was written when the source had another number of shards.
     """

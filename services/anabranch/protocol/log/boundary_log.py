@@ -151,12 +151,14 @@ class LogState:
         """Number of parts of stable buckets that are not forgotten."""
         self._end: BoundaryRecord | None = None
         self.heirs_known = 0
-        """The reader follows so many heirs of the stream, and may go on only with them."""
+        """Number of successor streams that the reader follows. It may read beyond the end of the
+        stream only if that is the number that ended it.
+        """
         self.rest_upto = 0
         """Last bucket of which some rows may be in other streams of the source (``EpochStarted``).
         """
-        self.lacks_rest = False
-        """The reader follows none of these."""
+        self.rest_is_unread = False
+        """Whether the reader follows none of those other streams."""
 
     @property
     def writers(self) -> tuple[str, ...]:
@@ -180,7 +182,9 @@ class LogState:
 
     @property
     def heirs(self) -> int:
-        """The stream has ended, and its source goes on in so many others; 0: it has not (BL20)."""
+        """Number of successor streams in which the source continues after this stream has ended; 0
+        while it has not ended (BL20).
+        """
         return 0 if self._end is None else self._end.heirs
 
     @property
@@ -188,7 +192,7 @@ class LogState:
         """Last bucket of which the reader may miss rows, because they are in streams of the source
         that it does not follow.
         """
-        return self.rest_upto if self.lacks_rest else 0
+        return self.rest_upto if self.rest_is_unread else 0
 
     @property
     def filled_upto(self) -> int:

@@ -18,9 +18,9 @@ from anabranch.protocol.edge.handover import (
     end,
     ended,
     goes_on,
-    heir_begins,
     rest_upto,
-    strangers_of,
+    successor_begins,
+    unexpected_processes,
     written,
 )
 from anabranch.protocol.edge.ingestion import SourceProgress
@@ -92,10 +92,10 @@ def test_what_is_in_streams_before_the_one_that_ended_is_remembered() -> None:
 
 def test_ho3_a_shard_begins_where_the_slowest_was_with_its_own_partitions() -> None:
     before = [stream(0, 2, 0, 2, 4, closed=9), stream(1, 2, 1, 3, closed=6)]
-    found = heir_begins(Shard(1, 3), before, now_ms=700)
+    found = successor_begins(Shard(1, 3), before, now_ms=700)
     assert list(found.positions) == [position(4), position(1)]
     assert (found.closed, found.past, found.away_ms) == (6, 7, 100)
-    assert heir_begins(Shard(1, 3), before, now_ms=500).away_ms == 0, "by another clock"
+    assert successor_begins(Shard(1, 3), before, now_ms=500).away_ms == 0, "by another clock"
     assert rest_upto(before) == 11
     assert rest_upto([]) == 0
 
@@ -109,7 +109,7 @@ def test_ho1_every_position_is_taken_over_once(old: int, new: int, partitions: i
     taken = [
         each
         for index in range(new)
-        for each in heir_begins(Shard(index, new), before, now_ms=0).positions
+        for each in successor_begins(Shard(index, new), before, now_ms=0).positions
     ]
     assert sorted(taken, key=lambda each: each.partition) == list(map(position, range(partitions)))
 
@@ -179,7 +179,7 @@ def test_ho7_who_waits_too_long_for_an_end_begins_anew() -> None:
 
 
 def test_strangers_are_those_of_the_numbers_that_the_file_names_and_of_one_more() -> None:
-    found = strangers_of("cars", [15, 0, 14])
+    found = unexpected_processes("cars", [15, 0, 14])
     assert found[:2] == ["cars", "cars.15"]
     assert found[2:5] == ["cars.3-14", "cars.3-15", "cars.4-0"]
     assert len(found) == 20
@@ -192,7 +192,7 @@ def test_numbers_are_written_as_the_file_has_them() -> None:
 def test_ho8_a_stream_that_was_given_up_before_it_read_begins_as_without_that() -> None:
     before = [stream(0, 2, 0, 2, closed=9), stream(1, 2, 1, 3, closed=6)]
     given_up = replace(record(0, 0, 20), given_up=(GivenUp("s", 7, 20),), written_ms=650)
-    begins = heir_begins(Shard(1, 3), before, now_ms=700)
+    begins = successor_begins(Shard(1, 3), before, now_ms=700)
     assert goes_on(Shard(1, 3), None, 0, before, 700) == begins
     found = goes_on(Shard(1, 3), given_up, 20, before, 700)
     assert found == replace(begins, closed=20, found_after=6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.edge.shards import Shard, members, strangers, whole_of
+from anabranch.protocol.edge.shards import Shard, members, unexpected_members, whole_of
 from anabranch.protocol.identifiers import is_name
 from anabranch.protocol.limits import SHARDS_MAX
 
@@ -49,11 +49,11 @@ def test_mb3_no_two_generations_have_a_name_in_common(
 def test_a_later_generation_has_its_number_in_its_names() -> None:
     assert members("cars", 1, 2) == ["cars.2-0"]
     assert members("cars", 2, 3) == ["cars.3-0", "cars.3-1"]
-    assert strangers("cars", 14, 2) == ["cars.2-14", "cars.2-15"]
+    assert unexpected_members("cars", 14, 2) == ["cars.2-14", "cars.2-15"]
 
 
 @given(COUNTS)
 def test_strangers_are_the_processes_of_all_other_numbers(shards: int) -> None:
-    own, others = members("cars", shards), strangers("cars", shards)
+    own, others = members("cars", shards), unexpected_members("cars", shards)
     assert not set(own) & set(others)
     assert {*own, *others} == {"cars", *members("cars", SHARDS_MAX)}

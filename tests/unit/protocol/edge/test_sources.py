@@ -13,7 +13,7 @@ from anabranch.protocol.edge.sources import (
     PACE_OVER_MS,
     OtherShards,
     SourcePace,
-    misdealt,
+    wrong_shard,
 )
 from anabranch.protocol.log.records import InputPosition
 
@@ -25,7 +25,7 @@ def test_a_log_of_another_number_of_shards_is_known_by_its_partitions(
     partitions: tuple[int, ...], found: int | None
 ) -> None:
     read = [InputPosition("cars", partition, 7, 0, 0) for partition in partitions]
-    wrong = misdealt(Shard(1, 2), read)
+    wrong = wrong_shard(Shard(1, 2), read)
     assert (None if wrong is None else wrong.partition) == found
 
 

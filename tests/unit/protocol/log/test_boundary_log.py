@@ -274,7 +274,7 @@ def test_a_stream_keeps_what_its_first_epoch_says_of_the_streams_before() -> Non
     first = dataclasses.replace(started("0"), bucket_ms=250, rest_upto=40)
     log_state = state_after(first, dataclasses.replace(first, token="u", rest_upto=0))
     assert (log_state.rest_upto, log_state.whole_after) == (40, 0)
-    log_state.lacks_rest = True
+    log_state.rest_is_unread = True
     assert log_state.whole_after == 40
     again = LogState.from_snapshot(log_state.snapshot(2))
     assert again.rest_upto == 40

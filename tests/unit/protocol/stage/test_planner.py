@@ -250,7 +250,7 @@ def test_nothing_is_planned_before_every_input_is_complete() -> None:
 
 def test_pn5_nothing_is_planned_of_buckets_whose_rows_are_in_streams_that_nobody_names() -> None:
     log_state = Stream().close(9, {3: 1}).log_state
-    log_state.rest_upto, log_state.lacks_rest = 7, True
+    log_state.rest_upto, log_state.rest_is_unread = 7, True
     message = r"buckets 7\.\.7 are in streams .* last 0"
     with pytest.raises(ConfigurationError, match=message):
         next_plan(QueryPosition(2, 6), {"a": log_state}, STATELESS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.handover import written
 from anabranch.protocol.edge.shards import another_number
-from anabranch.protocol.edge.sources import misdealt
+from anabranch.protocol.edge.sources import wrong_shard
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import InputPosition
@@ -74,7 +74,7 @@ def check_own_partitions(source: Source, stream: str, positions: Sequence[InputP
     Raises:
         ConfigurationError: one belongs to another shard: the number of shards has changed.
     """
-    if (found := misdealt(source.shard(stream), positions)) is not None:
+    if (found := wrong_shard(source.shard(stream), positions)) is not None:
         raise _number_changed(
             source, f"{stream} has read partition {found.partition} of {found.topic}"
         )

@@ -9,8 +9,8 @@ import pytest
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.consistency_manager.service import build as build_manager
-from anabranch.ingestion import earlier_shards
 from anabranch.ingestion import service as ingestion
+from anabranch.ingestion import source_handover
 from anabranch.ingestion.service import IngestionService
 from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.internal_topics import internal_topics
@@ -127,7 +127,7 @@ def test_who_dies_while_it_ends_them_is_followed_by_one_that_goes_on(
         world.produce(partition, report(1_000, partition))
     world.run_all(processes)
     world.change(3, 2)
-    ended = earlier_shards.EarlierShards._end
+    ended = source_handover.EarlierShards._end
     done: list[str] = []
 
     def dying(self: Any, stream: str, *rest: Any) -> None:
@@ -136,10 +136,10 @@ def test_who_dies_while_it_ends_them_is_followed_by_one_that_goes_on(
         done.append(stream)
         ended(self, stream, *rest)
 
-    monkeypatch.setattr(earlier_shards.EarlierShards, "_end", dying)
+    monkeypatch.setattr(source_handover.EarlierShards, "_end", dying)
     with pytest.raises(Unavailable, match="died"):
         world.process("reports.2-0")
-    monkeypatch.setattr(earlier_shards.EarlierShards, "_end", ended)
+    monkeypatch.setattr(source_handover.EarlierShards, "_end", ended)
     assert done == ["reports.0", "reports.1"]
     world.run_all(world.start())
     assert world.rows() == [0, 1, 2, 3]

@@ -7,14 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from anabranch.ingestion.other_logs import check_own_partitions
+from anabranch.ingestion.peer_shards import check_own_partitions
 from anabranch.protocol.edge.handover import (
     Attempts,
     EndedStream,
     end,
     ended,
-    heir_begins,
     rest_upto,
+    successor_begins,
 )
 from anabranch.protocol.edge.ingestion import SourceProgress
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
@@ -130,7 +130,7 @@ class EarlierShards:
         context = self._context
         now_ms = context.clock.now_ms()
         shard = self._source.shard(stream)
-        begins = heir_begins(shard, before, now_ms) if before else SourceProgress()
+        begins = successor_begins(shard, before, now_ms) if before else SourceProgress()
         writer = BoundaryWriter(
             context.log,
             context.pipeline.topic_names.boundaries(stream),

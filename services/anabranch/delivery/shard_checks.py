@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from anabranch.delivery import read_back
 from anabranch.ports import TopicPartition
 from anabranch.protocol.edge.delivery import ALL_NUMBERS, had_another_number
-from anabranch.protocol.edge.handover import strangers_of
+from anabranch.protocol.edge.handover import unexpected_processes
 from anabranch.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ def check_unknown_progress(
         ConfigurationError: one has: the number of shards has changed.
     """
     names = pipeline.topic_names
-    topics = {names.progress(each): each for each in strangers_of(output.name, output.numbers)}
+    topics = {
+        names.progress(each): each for each in unexpected_processes(output.name, output.numbers)
+    }
     there = admin.partitions(list(topics))
     if not there:
         return
