@@ -2,15 +2,15 @@
 buckets, the waits that a pipeline's ``max_delay`` leaves, and the additional lag of inputs with
 more stages behind them.
 
-Theory of operation. A bucket that is not complete is waited for, but not for ever. Its timer starts
-at the first sign that *any* input has got beyond the bucket before it (rule 13; Borealis' SUnion
-starts it at a boundary, here a source whose boundary is held back says how far it has got,
-``protocol.edge.sources``). Named parts are no sign: a record in front of the clock, or a result
-that belongs to the end of a long window, may lie far beyond what can be complete. Since the signs
-travel with the log and not with the results, the timers of all stages of a chain start together, so
-a chain waits once and not once per stage (as in Borealis' DPC). A stage waits so much shorter, the
-more stages come after it, that the tentative bucket of the stage before is there when its own wait
-is over.
+Theory of operation. A stage waits for an incomplete bucket, but not for ever. The bucket's timer
+starts at the first sign that *any* input has passed the bucket before it (rule 13; Borealis' SUnion
+starts it at a boundary, here a source whose boundary is held back reports how far it is,
+``protocol.edge.sources``). Named parts are no sign: a record ahead of the clock, or a result that
+belongs to the end of a long window, may be far beyond the buckets that can be complete. Since the
+signs travel with the log and not with the results, the timers of all stages of a chain start
+together, so a chain waits once and not once per stage (as in Borealis' DPC). The more stages follow
+a stage, the shorter it waits, so that the tentative bucket of the previous stage exists when its
+own wait is over.
 
 The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before
 leaves no trace. With the policy ``process`` later buckets get the short wait, ``Waits.next_ms``:
@@ -24,36 +24,36 @@ start of a bucket's timer until the input has closed that bucket, by the boundar
 process's own clock. The median of the last LAG_SAMPLES counts, which a short failure does not move.
 Until there is a sample, the lag is HOP_MS for each hop.
 
-A process that was paused must not take its own sleep for a failure. So a wait is over only when the
-process, after the deadline, has asked for the ends of all inputs' logs and has read up to them.
-Time in which it did not look does not count.
+A process that was paused must not count its own pause as a failure. So a wait is over only when the
+process, after the deadline, has requested the ends of all inputs' logs and has read up to them.
+Time in which it did not check its inputs does not count.
 
-A stream of another owner's cluster may be out of reach while the own one answers. A process cannot
-tell which side of the way there has failed, and need not: it lacks that input. Who has lost the own
-cluster can show nothing, and says nothing of others.
+A stream of another owner's cluster may be unreachable while the own one answers. A process cannot
+tell which side of the connection has failed, and need not: that input is missing. A process that
+has lost the own cluster can publish nothing, and does not judge other clusters.
 
 Invariants:
-    AV1 the timer of bucket n never starts before a sign that an input is past n - 1, and never
+    AV1 the timer of bucket n never starts before a sign that an input has passed n - 1, and never
         starts again.
     AV2 timers start in the order of buckets.
     AV3 a wait is not over while one input's log has not been read to an end requested after the
         deadline.
-    AV4 time in which nobody looked (longer than ``STALL_MS``) is added to every wait. Whoever has
-        not looked for so long is blind until the logs of all inputs were read to an end requested
-        since. So is who left the log of an input unread for want of memory.
-    AV5 no wait is over for a bucket of which no input has anything: sources that all stand still,
-        or have all ended, have not failed, and there would be nothing to show.
-    AV6 a stage whose tentative results nobody sees never goes on without input.
-    AV7 an input on another cluster that leaves a question for its end without an answer is silent
-        from then on: AV3 and AV4 do not wait for its log, until that was read to an end requested
-        since. Waking from a pause ends it, too. They hold for the own cluster all the same: where
-        no input is on it, the process asks whether it answers.
-    AV8 what is kept of timers does not grow with the time that an input is away: those of long ago
-        count as started later than they did, by at most a part of that time (TIMER_ERROR_PARTS).
+    AV4 time without a check of the inputs (longer than ``STALL_MS``) is added to every wait. After
+        such a pause a process is blind until the logs of all inputs were read to an end requested
+        since. It is also blind while it leaves the log of an input unread for lack of memory.
+    AV5 no wait is over for a bucket of which no input has anything: if all sources are idle, or
+        have ended, none has failed, and there is nothing to publish.
+    AV6 a stage whose tentative results no reader sees never continues without input.
+    AV7 an input on another cluster that does not answer a request for its log's end is silent from
+        then on: AV3 and AV4 do not wait for its log until that was read to an end requested since,
+        or until the process wakes from a pause. They still hold for the own cluster: if no input is
+        on it, the process checks by a request of its own that it answers.
+    AV8 the memory for timers does not grow with the time that an input is missing: old ones count
+        as started later than they did, by at most a part of their age (TIMER_ERROR_PARTS).
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
-        where stages are slower, the stage goes on without it.
-    IL3 what took longer than that says nothing about a hop: it is a failure, or its correction.
+        if stages are slower, the stage continues without that input.
+    IL3 a longer time is no sample of a hop: it is a failure, or its correction.
 """
 
 from __future__ import annotations
@@ -339,8 +339,8 @@ class Availability:
 
         Args:
             now_ms: Now.
-            past: The furthest is known to be past this bucket (``LogState.past_upto``).
-            seen: The last bucket of which an input has anything, or which it has closed
+            past: Last bucket that the most advanced input has passed (``LogState.past_upto``).
+            seen: Last bucket of which an input has anything, or which it has closed
                 (``LogState.seen_upto``); None: ``past + 1``.
         """
         self._seen = max(self._seen, past + 1 if seen is None else seen)
@@ -392,8 +392,8 @@ class Availability:
         Args:
             name: The input.
             look: As ``look`` said.
-            is_opening: Nobody knows yet whether its log can be read: nothing is judged before.
-            own_wanted: Whether the own cluster answers may decide something now.
+            is_opening: Whether the log is still being opened: nothing is judged before.
+            own_wanted: Whether an answer of the own cluster may decide something now.
         """
         ends = [name] if look is Look.ASK_END else []
         if name not in self.elsewhere:
@@ -549,11 +549,11 @@ class Availability:
 
         Args:
             name: The input.
-            bucket: The next one that the stage could go on with.
+            bucket: Next bucket that the stage could process.
             now_ms: Now.
-            branching: The branch asks: the short wait counts.
-            again: A branch runs, and the stable query asks: its wait begins anew whenever it goes
-                on.
+            branching: Whether the branch asks: the short wait counts.
+            again: Whether the stable query asks beside a running branch: its wait restarts with
+                every batch.
             extended: As in ``due_upto``, for the branch.
         """
         started = self._started(bucket)

@@ -2,13 +2,14 @@
 same on all its inputs, and derives from the query's plan how many a batch may hold.
 
 Theory of operation. A stage advances over all its inputs together, bucket by bucket. Between two
-batches the planner gets the position that the query stands at (it is in Spark's own log) and the
-log states of the input streams. It answers with a plan: a range of buckets that is complete on
-every input, and the parts that they are made of; or that there is nothing to do yet. A plan is
-written to Spark's log before it runs, so a batch that is run again reads exactly the same rows.
+batches the planner receives the position of the query (from Spark's own log) and the log states of
+the input streams. It returns a plan, which is a range of buckets that is complete on every input,
+and their parts; or None if there is nothing to do yet. A plan is written to Spark's log before it
+runs, so a batch that is run again reads exactly the same rows.
 
-A batch runs under its own boundary: windows end, state goes and timers fire by it, after the rows
-of the batch. So what a batch reads it closes, and whatever its buckets complete comes out with it.
+A batch runs under its own boundary: by it windows end, state expires and timers fire, after the
+rows of the batch. So a batch closes the buckets that it reads, and publishes all results that these
+complete.
 
 A query that became a *branch* is given tentative plans instead: over buckets whose wait is over,
 each input's bucket taken from the best that there is: stable, else what the chosen upstream
@@ -19,8 +20,8 @@ What a query allows is decided from its analysed plan. Replicas see the same buc
 same batches, and a drained backlog takes many at once. So a batch may hold several buckets only if
 the result cannot depend on how buckets were grouped: the plan is *batch-safe*. That is decided by
 an allow-list of operators and expressions, each of which has a test on real Spark that compares one
-bucket per batch with all in one batch. Everything else runs the rows of one bucket per batch,
-everywhere.
+bucket per batch with all in one batch. Any other plan runs the rows of one bucket per batch, at
+every replica.
 
 The empty buckets before and after them go into the same batch, unless the plan *has timers*: what
 later rows give then depends on whether time has passed in a batch before theirs. A timer fires, or

@@ -13,9 +13,9 @@ in the boundary log (``Recomputed``). From then on readers use these parts inste
 A reply on the control topic decides only about asking again, and what people read. What a reader
 may read is in the boundary log.
 
-*The request.* Its state is what was heard of it last, whatever was heard before: nothing, that a
-replica has taken it, or has recomputed it, or that all are unable. It decides for how long the
-reader waits until it asks again (``RecomputeRequests``). Blocks that are there end the request.
+*The request.* Its state follows from the last reply alone: none yet, taken by a replica, recomputed
+by one, or rejected by all. The state decides how long the reader waits before it repeats the
+request (``RecomputeRequests``). The request ends when the blocks exist.
 
 *The query* runs the stage's function over the same stable input (``Recomputation``): a stateless
 one begins right before the first bucket that is wanted, a stateful one in a copy of a checkpoint
@@ -30,10 +30,10 @@ Invariants:
     RQ1 a reader has at most one request per stream; its numbers grow, over restarts too.
     RQ2 a request is repeated only when its time is over, or what is gone is not within it.
     RQ3 a request is for ASK_BUCKETS_MAX non-empty buckets at most (the shell counts them).
-    RQ4 a replica works at one request at a time, and holds at most ASKS_MAX, the newest of each
+    RQ4 a replica works on one request at a time, and holds at most ASKS_MAX, the newest of each
         reader.
-    RQ5 while a peer works, a replica begins nothing, until the peer has answered, or has not
-        repeated for ASK_TAKEN_MS that it works.
+    RQ5 while a peer works on a request, a replica begins none, until the peer has answered, or has
+        not repeated for ASK_TAKEN_MS that it works.
     RQ6 replicas take their turn in the order of their names; one that has answered a request does
         not take it again.
     RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has repeated
@@ -457,7 +457,7 @@ class Recomputation:
             LocalProtocolError: they may not be used (RC3, RC4).
         """
         if self.different() is not None:
-            message = f"bucket {self.different()} was made again with other rows"
+            message = f"bucket {self.different()} was recomputed with other rows"
             raise LocalProtocolError(message)
         return tuple(part for bucket in self._wanted for part in self._made[bucket])
 

@@ -4,86 +4,88 @@ which output it gives up, and whether recomputed results equal those in the log.
 Theory of operation. A process goes on from a checkpoint, its own or a peer's
 (``protocol.log.timeline``). Where there is none it begins with an empty query after some bucket.
 
-*In a copy of a checkpoint* (rule 6). A replica without a disk goes on in a copy of a peer's
-checkpoint, under a base record: "buckets up to ``base`` are not mine". Of a bucket of which the
-peer had named parts already the copy makes only the rest, so ``base`` must not be below it; and
-what is not the copy's should be stable already, or it would depend on the peer for ever. So a batch
-is a *clean point* if all that it had closed or begun is stable by now. It must also still count: be
-on the peer's accepted chain. All this is seen by following the stage's own log (``CleanPoints``).
-Where results are never ahead of the input, and nothing is late, every batch will do; else one that
-is a little older. The same holds for a replica's own checkpoint whose records were cut off the
-chain: another process of the replica went on from an older one, and its disk was lost. Nothing may
-continue such a record; under a base record its state is as good as a peer's.
+*In a copy of a checkpoint* (rule 6). A replica without a disk continues in a copy of a peer's
+checkpoint, under a base record: "buckets up to ``base`` are not mine". If the peer had already
+named parts of a bucket, the copy computes only the rest of it, so ``base`` must not be below that
+bucket; and the buckets up to ``base`` should be stable already, or they would depend on the peer
+for ever. So a batch is a *clean point* if all buckets that it had closed or begun are stable by
+now. It must also still count: be on the peer's accepted chain. The stage's own log shows all this
+(``CleanPoints``). If results are never ahead of the input, and no row is late, every batch is a
+clean point; otherwise one that is a little older. The same holds for a replica's own checkpoint
+whose records were cut off the chain: another process of the replica continued from an older one,
+and its disk was lost. No record may continue such a record; under a base record its state is as
+good as a peer's.
 
-*Empty.* After which bucket follows from the stage's own log, from what is left of its inputs, and
-from what the stage's author says: the *state horizon*, how much later than its own time a record
-can still change results (the length of a window, the bound of a join, 0 for a function of single
-rows), and ``ha``. Results after time t depend only on input after t - horizon, whatever the
-function is, so an empty query makes all that lies a horizon after its beginning. What lies within
-it would be partial. It is given up where no reader has it yet: closed *empty*, in records that name
-every input as missing.
+*Empty.* The bucket after which an empty query begins follows from the stage's own log, from the
+remaining input, and from the stage's settings: the *state horizon*, how much later than its own
+time a record can still change results (the length of a window, the bound of a join, 0 for a
+function of single rows), and ``ha``. Results after time t depend only on input after t - horizon,
+whatever the function is, so an empty query computes completely all results that are at least one
+horizon after its beginning. Earlier results would be partial. They are given up if no reader has
+them yet: closed *empty*, in records that name every input as missing.
 
-A stage may be added to a pipeline whose blocks were deleted in part: trimming deletes what all
-readers that there are have passed (rule 18), and nobody can make it again if the inputs of the
-stage before are gone as well. So a stage that has never made anything begins *late*, after the last
-bucket of which blocks are gone, and its first record says so. From then on that is the beginning of
-the stage for all its processes, however much it has made. Where the horizon is not known, the first
-results are made from what there is.
+A stage may be added to a pipeline whose blocks were deleted in part: trimming deletes blocks that
+all existing readers have passed (rule 18), and they cannot be recomputed if the inputs of the
+previous stage are gone as well. So a stage without any results begins *late*, after the last bucket
+with deleted blocks, and its first record says so. From then on that is the beginning of the stage
+for all its processes, whatever its results. If the horizon is not known, the first results are
+computed from the remaining input.
 
 ``active``, ``passive``: a process without a checkpoint begins at the beginning of the stage, or
 waits for blocks or a checkpoint.
 
 ``upstream_backup``: the input's blocks are the backup. A process without a checkpoint begins at its
 output's last closed bucket less *twice* the horizon. Its results of the first horizon may be
-partial, but those buckets are closed already: no reader takes them (rule 4). Its results of the
-second one are whole and closed already, so they must equal the log, bucket by bucket
-(``Comparison``). Otherwise the state horizon that the author promised is wrong, and the process
-ends before it writes anything new. Results of another participant's node may be wrong for another
-reason, and the owner cannot repair them: they stand, as the first record in the log does, and are
-reported. Until the process has closed a new bucket the comparison is *open*, and the log says so: a
-process that begins then does not continue from a checkpoint of which half was never compared, but
-begins as the one before did. Trimming keeps what this needs, and no more: who has been away while
-another node ran the stage leaves a checkpoint that is older. No results are lost, and by their ids
-none comes twice: precise.
+partial, but those buckets are closed already: readers ignore them (rule 4). Its results of the
+second one are complete and closed already, so they must equal the log, bucket by bucket
+(``Comparison``). Otherwise the configured state horizon is wrong, and the process ends before it
+writes anything new. Results of another participant's node may be wrong for another reason, and the
+owner cannot repair them: they remain, as the first record in the log counts, and are reported.
+Until the process has closed a new bucket the comparison is *open*, and the log shows that: a
+process that begins then does not continue from a checkpoint that was compared only in part, but
+begins like the previous one. Trimming keeps the input that this needs, and no more: a node that was
+away while another one ran the stage does not use its older checkpoint. No results are lost, and
+their ids prevent duplicates: precise.
 
-``amnesia``: it begins at what is complete now. The buckets from its output's last closed one to
-there are lost, and those within the horizon after there are given up, too. So the log says what is
-lost, and everything after the gap is right.
+``amnesia``: the process begins after the last bucket that is complete now. The buckets from its
+output's last closed one to there are lost, and those within the horizon after it are given up, too.
+So the log shows the loss, and everything after the gap is right.
 
-Whoever goes on from a checkpoint continues what the log says is given up: the process before, or
-the peer whose checkpoint it is, may have ended on the way.
+A process that continues from a checkpoint also continues giving up the output that the log shows as
+given up: the process before, or the peer whose checkpoint it is, may have ended before it was done.
 
 Invariants:
     CP1 the base of a point is the highest bucket that the peer had closed, or named a part of, by
         then; up to it everything is stable.
-    CP2 a point was made under the plan of the one who asks: another plan's state means something
-        else.
-    CP3 memory is bounded by what Spark retains: older batches cannot be gone back to.
-    CP4 a point is the record of a batch on the peer's accepted chain; of the replica itself, one
-        that was on its chain once.
-    CP5 of a log that is read from a log snapshot on, the tip of each chain is known, and what came
+    CP2 a clean point was made under the plan of the replica that uses it: another plan's state
+        means something else.
+    CP3 memory is bounded by what Spark retains: older batches cannot be restored.
+    CP4 a clean point is the record of a batch on the peer's accepted chain; for the replica's own
+        checkpoint, one that was once on its chain.
+    CP5 if a log is read from a log snapshot on, the tip of each chain is known, and every record
         after it.
-    LA1 a stage begins late only while every stable record of its stream is one that says so:
-        nothing is ever left out between results, unless an operator lets it begin anew with
-        another function (``protocol.stage.restating``).
-    LA2 once one replica has written where, all that begin without a checkpoint begin there, or
-        later.
-    LA3 whoever goes on from a checkpoint of a stage that began late gives up what is given up.
-    SH1 a query that begins at ``after`` makes every bucket above ``after`` + horizon whole.
+    LA1 a stage begins late only while every stable record of its stream is a late start: no bucket
+        is ever left out between results, unless an operator lets the stage begin anew with another
+        function (``protocol.stage.restating``).
+    LA2 once one replica has recorded a late start, all that begin without a checkpoint begin there,
+        or later.
+    LA3 a process that continues from a checkpoint of a stage that began late gives up the same
+        output.
+    SH1 a query that begins at ``after`` computes every bucket above ``after`` + horizon completely.
     SH2 upstream backup: ``after`` + horizon is not above the last closed bucket, or ``after`` is
         the beginning of the stage: nothing more is left out.
-    SH3 amnesia: a bucket that is not given up is whole; one that is given up is empty, and its
+    SH3 amnesia: a bucket that is not given up is complete; one that is given up is empty, and its
         record has ``missing``.
-    SH4 a gap that a crash interrupted is continued: its end follows from the log, and where nothing
-        was committed from the plan that is run again.
+    SH4 a gap that a crash interrupted is continued: its end follows from the log, or, if nothing
+        was committed, from the plan that is run again.
     SH5 a stage whose stream has closed nothing yet begins at the beginning, or late: it has nothing
         to lose.
-    SH6 upstream backup: nobody goes on from a checkpoint, or runs a plan again, that stands before
-        the bucket after which a process without a checkpoint begins. Trimming keeps no input for
-        it, and it would have more to make again.
-    CM1 no record that closes a new bucket is let through unless every bucket that must be whole was
-        the same as before, by whichever process: while that is open, each begins anew. A bucket
-        that was made on a partner's node, by what the log says, may differ.
+    SH6 upstream backup: no process uses a checkpoint, or runs a plan again, from before the bucket
+        after which a process without a checkpoint begins. Trimming keeps no input for it, and it
+        would have more to recompute.
+    CM1 no record that closes a new bucket is appended unless every bucket that must be complete
+        equals the log, by whichever process: while that is open, each process begins anew. A bucket
+        that the log shows as computed on a partner's node may differ.
 """
 
 from __future__ import annotations
@@ -215,11 +217,11 @@ def beginning(
 
     Args:
         log_state: The stage's own stream.
-        replica: The process writes as this one.
-        horizon: Of the stage's state, in buckets; 0: there is none, or it is not known.
-        ha: Of the stage.
-        gone: The last bucket of which an input's blocks are gone, the inputs' logs read to their
-            end; 0: none is.
+        replica: Replica as which the process writes.
+        horizon: The stage's state horizon, in buckets; 0 if it has none, or it is not known.
+        ha: The stage's ``ha`` setting.
+        gone: Returns the last bucket of which an input's blocks are deleted, with the inputs' logs
+            read to their end; 0 if there is none.
         complete: The last bucket that is complete on all inputs, their logs read to the end.
         restated_after: Bucket after which an operator lets the process begin anew with another
             function; None: nobody does.
@@ -365,8 +367,8 @@ class Comparison:
                     found.append(PartnerWrong(self._stage, bucket, node))
                     continue
                 message = (
-                    f"stage {self._stage}: bucket {bucket}, made again from"
-                    f" {2 * self._horizon * self._width_ms} ms of input, is not what it was: give"
+                    f"stage {self._stage}: bucket {bucket}, recomputed from"
+                    f" {2 * self._horizon * self._width_ms} ms of input, differs from the log: give"
                     " the stage a longer state_horizon, or ha: passive; or its function does not"
                     " give the same for the same input"
                 )

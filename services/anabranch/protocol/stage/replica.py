@@ -50,12 +50,13 @@ Invariants:
         time. Nor is it dropped while an input awaits corrections (US4): a stage that ran out of
         them would fork again in the same failure.
     RE6 at most two queries.
-    RE7 a branch that failed is not tried again at the same hole: the stable query must not die of
-        what only the branch does. Where it died of what may pass, blocks or a broker that were
-        away, it is, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
-    RE8 memory is bounded however long an input is missing: of INPUT_PARTS_MAX parts on only what
-        the stable query waits for is read on. The stable query goes on whenever it can, and forgets
-        what it has passed; the branch, which gets nothing new, stands still.
+    RE7 a branch that failed is not tried again at the same hole: an error of the branch alone must
+        not end the stable query. If the cause may be transient (missing blocks, an unavailable
+        broker), the branch is tried again, after a pause that doubles up to BRANCH_RETRY_MAX_MS.
+    RE8 memory is bounded however long an input is missing: from INPUT_PARTS_MAX parts on the
+        replica reads only the input that the stable query waits for. The stable query continues
+        whenever it can, and forgets the buckets that it has passed; the branch, which receives
+        nothing new, stops.
     RE9 beside a branch a batch of the stable query has at most CORRECTION_ROWS_MAX rows, or the
         buckets of one long wait if those have more: what a batch costs by itself is then a part of
         the time in which its buckets came, however many rows come, and corrections gain on their

@@ -1,10 +1,10 @@
 """Phases of a failure that a replica goes through, and the events that are possible in each.
 
-Theory of operation. What a replica does hangs on two facts: whether it has a branch, and whether
-its stable query has something to correct. Together they are its *phase*. Whatever changes them is
-an *event*. ``TRANSITIONS`` names all pairs of the two that there can be. What is not in it would be
-a mistake in ``protocol.stage.replica``, of which nobody knows where it leads: the replica ends, and
-its next process begins ALONE, from what is durable.
+Theory of operation. The behaviour of a replica depends on two facts: whether it has a branch, and
+whether its stable query has something to correct. Together they are its *phase*. A change of either
+is an *event*. ``TRANSITIONS`` lists all possible pairs of the two. Any other pair is a bug in
+``protocol.stage.replica`` with unknown consequences: the replica ends, and its next process begins
+ALONE, from its durable state.
 
 ==========  ==========  ==========  ======================================================
 phase       event       next        what it is
@@ -23,11 +23,12 @@ CORRECTING  ABANDONED   ALONE       the branch failed
 ==========  ==========  ==========  ======================================================
 
 Invariants:
-    RF1 nothing happens to a replica but what ``TRANSITIONS`` has.
-    RF2 there is a branch in every phase but ALONE.
-    RF3 who forks a second time has come to stand at a hole before: no correction is under way.
-    RF4 what is advertised follows from the phase; ALONE it is STABLE while results are in time, and
-        FAILURE else.
+    RF1 only the events in ``TRANSITIONS`` happen to a replica.
+    RF2 there is a branch in every phase except ALONE.
+    RF3 a second fork happens only after the stable query has stopped at a hole: no correction is
+        under way.
+    RF4 the advertised state follows from the phase; in ALONE it is STABLE while results are in
+        time, otherwise FAILURE.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def next_phase(phase: Phase, event: Event) -> Phase:
     """
     follows = TRANSITIONS[phase].get(event)
     if follows is None:
-        message = f"a replica that is {phase.name} cannot come to {event.name}"
+        message = f"event {event.name} cannot happen to a replica in phase {phase.name}"
         raise LocalProtocolError(message)
     return follows
 

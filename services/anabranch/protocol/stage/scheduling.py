@@ -1,7 +1,7 @@
 """Sharing of the cores between queries: how often each begins a batch, which replica of a stage
 corrects first, and how much its branch yields to the correction.
 
-Theory of operation. Nothing that is right or wrong depends on this, only how old results are.
+Theory of operation. Correctness does not depend on this module, only the age of results.
 
 *Batches.* A small batch costs about SMALL_BATCH_MS of one core whatever it holds. So fewer and
 larger ones are cheaper, and results get older by as much as batches are apart. A batch for each
@@ -9,22 +9,23 @@ bucket would keep the cores busy: queries would wait for one another, and result
 batches are APART_TIMES as far apart as they take of the cores by themselves, whatever number of
 replicas shares these.
 
-Where results are far apart, as those of a window are, only the batch that lets them out matters. In
-which buckets they come is seen (``ResultSpacing``): windows end at every so manieth bucket. The
-batch that completes such a bucket does not wait. One that completes none is *quiet*: it only keeps
-the next one small and says how far the stage is, so it comes after QUIET_READ_MS where other stages
-read that, and else after QUIET_UNREAD_MS. A stage without state is quiet where it reads no rows.
+If results are far apart, like those of a window, only the batch that publishes them matters. The
+buckets with results are learnt by observation (``ResultSpacing``): windows end every n-th bucket.
+The batch that completes such a bucket does not wait. One that completes none is *quiet*: it only
+keeps the next one small and reports the progress of the stage, so it runs QUIET_READ_MS after the
+last one if other stages read its boundary, otherwise QUIET_UNREAD_MS. A batch of a stage without
+state is quiet if it reads no rows.
 
 *Who corrects first.* Corrections cost as much as the results that they replace, and the replicas of
 a stage become able to make them at the same moment. One after the other is better (DPC staggers its
 replicas; here nobody asks for leave): the others keep their cores for new, tentative results, and
 find the corrections done by the time it is their turn, since any replica's stable bucket will do. A
 replica that could correct says so by its state (STABILIZATION), and that it does (``corrects``).
-The first by id begins; who has begun goes on to the end, and then the next by id begins. Time-outs
-count observed time. A process looks at the control topic before it asks ``open``: what it has not
-read it cannot respect.
+The first by id begins and continues to the end, and then the next by id begins. Timeouts count
+observed time. A process reads the control topic before it calls ``open``: it can take only those
+states into account that it has read.
 
-Which of this holds is decided at every look anew, by the first row of ``GATE``.
+Every check decides anew, by the first row of ``GATE`` that holds.
 
 *What the branch leaves to it.* While a replica corrects, its branch gives new results beside it,
 with an equal share of the cores. Where two queries cost more than real time neither catches up,

@@ -2,40 +2,41 @@
 next one continues.
 
 Theory of operation. The processes of a stage with ``ha: passive`` are one *replica*: one writer of
-the boundary log, one block topic. Who is primary is proven by the log alone: it is the process of
-the newest ``EpochStarted`` (rule 1), and what another one writes afterwards is accepted by nobody.
-So nobody needs to agree on the next primary: a mistake costs a restart, never a result. The others
-copy the primary's checkpoint every now and then and listen. When the primary was silent for
-``PRIMARY_SILENT_MS``, the standby whose turn it is begins an epoch and goes on from its copy. The
-copy is one of the replica's own checkpoints, a little older: the records of the batches that it
-runs again take the place of theirs (rule 4), what was closed stays as it is, and ids are positions
-in buckets, so nobody sees a difference (what is called repeating recovery, which ids make precise).
+the boundary log, one block topic. The log alone proves which process is primary: that of the newest
+``EpochStarted`` (rule 1); later records of any other process are rejected by every reader. So the
+processes need not agree on the next primary: a wrong choice costs a restart, never a result. The
+others copy the primary's checkpoint from time to time and receive its heartbeats. When the primary
+was silent for ``PRIMARY_SILENT_MS``, the standby whose turn it is begins an epoch and continues
+from its copy. The copy is one of the replica's own checkpoints, a little older: the records of the
+batches that it runs again replace the original ones (rule 4), closed buckets remain unchanged, and
+ids are positions in buckets, so readers see no difference (this is repeating recovery, which ids
+make precise).
 
-A replica that an operator moves to another node (``protocol.control.placement``) comes there as a
-standby, too, in a stage of any kind. What it is waiting for is its own readiness: it becomes the
-primary as soon as it stands by, warm, and a checkpoint from which it would go on is within reach
-that is about as far as the log: on the disk of its machine, or copied from the store
-(``protocol.stage.transfer``). Until then the one on the old node goes on. That one ends as any
-primary does of which a newer epoch is in the log.
+A replica that an operator moves to another node (``protocol.control.placement``) begins there as a
+standby, too, in a stage of any kind. It waits only for its own readiness: it becomes the primary as
+soon as it is warm and has access to a checkpoint that is about as advanced as the log: on the disk
+of its machine, or copied from the store (``protocol.stage.transfer``). Until then the process on
+the old node continues. That one ends like any primary that finds a newer epoch in the log.
 
-A process is all the state that there is: it stands by until ``StandbyWatch.due`` says that it
-begins an epoch, once, and is the primary until a newer epoch is in the log. Then it ends, and the
-next process stands by. ``due`` is a function of what was heard, and so is what the process does
-meanwhile, ``copy_steps``.
+A process has no other state: it stands by until ``StandbyWatch.due`` returns True, begins an epoch,
+once, and is the primary until a newer epoch is in the log. Then it ends, and the next process
+stands by. ``due`` is a function of the received heartbeats and records, and so are the steps of the
+process meanwhile, ``copy_steps``.
 
-A node that ended and is started again needs all processors, for the start of Java, just when a
-standby becomes the primary. Results wait for the standby alone, so the node waits a little first.
+A node that ended and is restarted needs all processors, for the start of Java, just when a standby
+becomes the primary. Results wait for the standby alone, so the node waits a little first.
 
 Invariants:
-    SB1 while a primary is heard, or closes buckets, nobody becomes the primary. Where no
-        epoch ever began there is nobody to wait for; nor where the last word of the newest epoch's
-        process is that it has ended.
-    SB2 what a process of an older epoch says is no sign of life.
-    SB3 silence counts, and is judged, only while a process's own heartbeats come back to it
-        (``protocol.control.failure_detector``): who was paused, or where the broker was away, waits
-        anew. A primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` is waited for longer.
-    SB4 a standby that has no checkpoint lets those that have one go first; else the order of the
-        processes decides. Who was last heard as the primary has no turn.
+    SB1 while a primary sends heartbeats, or closes buckets, no standby becomes the primary. If no
+        epoch ever began there is no primary to wait for; nor if the last heartbeat of the newest
+        epoch's process says that it has ended.
+    SB2 heartbeats of a process of an older epoch are no sign of life.
+    SB3 silence counts, and is judged, only while a process receives its own heartbeats
+        (``protocol.control.failure_detector``): after its own pause, or an outage of the broker, it
+        waits anew. For a primary whose epoch is younger than ``PRIMARY_SETTLED_MS`` it waits
+        longer.
+    SB4 a standby without a checkpoint yields to those that have one; otherwise the order of the
+        processes decides. The process that was last known as the primary has no turn.
     SB5 a copy is of a higher epoch than what it replaces, or of a later batch of the same.
     SB6 a copy has a name above those that the process has used, below those of every later epoch,
         and of no other process: one that slept while it copied, and was replaced, has a directory
@@ -44,14 +45,15 @@ Invariants:
     SB7 a copy gets its timeline file when it is known to be whole and the primary's directory still
         to be its stable one, and durable, since trimming counts on it; until then nobody goes on
         from it.
-    SB8 one that was moved replaces who is heard only if what it goes on from is at most
-        ``MOVED_BEHIND_MS`` behind what the replica has closed, at least as far as the checkpoint
-        below which the input is trimmed, and all of it but ``MOVED_REST_BYTES`` is on its machine:
-        no result is missed for longer than a restart takes, whatever the size of the state. Where
-        the newest epoch began on its own node, or on none, it begins at once; so does a stage that
-        makes its state anew from its input (``upstream_backup``), which needs nobody's checkpoint.
-    SB9 a node that is started again makes way for ``MAKES_WAY_MS`` at most, and until who became
-        the primary elsewhere has written a record.
+    SB8 a moved replica replaces a live process only if its checkpoint is at most
+        ``MOVED_BEHIND_MS`` behind the last closed bucket, at least as far as the checkpoint below
+        which the input is trimmed, and all of it but ``MOVED_REST_BYTES`` is on its machine:
+        results are late by no more than a restart takes, whatever the size of the state. If the
+        newest epoch began on its own node, or on none, it begins at once; so does a stage that
+        recomputes its state from its input (``upstream_backup``), which needs no checkpoint of
+        another process.
+    SB9 a restarted node yields for ``MAKES_WAY_MS`` at most, and only until the new primary on
+        another node has written a record.
 """
 
 from __future__ import annotations

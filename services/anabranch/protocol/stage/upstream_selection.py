@@ -12,7 +12,7 @@ its buckets are in the log whether or not it lives.
 Invariants:
     US1 the choice depends on the arguments only; equally good replicas never displace the current
         one.
-    US2 whoever is chosen offers the bucket; None only if nobody does.
+    US2 the chosen replica offers the bucket; None only if no replica does.
     US3 the table is complete: exactly one row decides (``TABLE``, first match).
     US4 an input awaits corrections while the branch of one of its replicas runs and is not
         corrected (BL19): what the input has made stable so far is not all. Its log says so, not its

@@ -490,7 +490,7 @@ def test_rc4_one_bucket_that_differs_makes_all_void(parts: tuple[Part, ...]) -> 
     of = made()
     of.made(parts, 6)
     assert of.different() == 6
-    with pytest.raises(LocalProtocolError, match="bucket 6 was made again with other rows"):
+    with pytest.raises(LocalProtocolError, match="bucket 6 was recomputed with other rows"):
         of.parts()
 
 

@@ -466,7 +466,7 @@ def test_cm1_a_difference_ends_the_process_before_anything_new_is_closed(bucket:
     log = backed_up()
     with pytest.raises(
         StageFunctionError,
-        match=f"bucket {bucket}, made again from 400 ms of input, .* a longer state_horizon",
+        match=f"bucket {bucket}, recomputed from 400 ms of input, .* a longer state_horizon",
     ):
         make_again(comparison(log), log, **{f"b{bucket}": 4_711})
 

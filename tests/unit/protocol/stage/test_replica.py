@@ -510,7 +510,7 @@ def test_rf1_a_replica_ends_where_its_phase_has_no_such_event() -> None:
     """Nobody forks again while the stable query corrects: it has to stand at a hole first (RF3)."""
     bench = stabilization()
     assert bench.state is STABILIZATION
-    with pytest.raises(LocalProtocolError, match="CORRECTING cannot come to FORKED"):
+    with pytest.raises(LocalProtocolError, match="phase CORRECTING"):
         bench.replica.forked(QueryPosition(9, 9), bench.now_ms)
 
 
