@@ -27,10 +27,12 @@ from confluent_kafka.admin import (
     NewPartitions,
     ResourceType,
 )
+from typer.testing import CliRunner
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.cli import app
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.field_types import Field
@@ -50,6 +52,7 @@ from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
 from harness import debezium
+from harness.kafka import trim
 from harness.raw_headers import produce
 from harness.sources import REPORT, StreamView, create_topics, everything, pipeline, report, service
 from harness.waiting import wait_until
@@ -486,6 +489,67 @@ def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
         ("reports",),
         (),
     ]
+
+
+def test_records_deleted_while_the_process_stood_still_are_given_up_by_the_command(
+    kafka: str, source: Source, tmp_path: Path
+) -> None:
+    """A process that is started again waits and says what is missing, as often as it is started;
+    after the command it goes on, and the results name the source.
+    """
+    file = _pipeline_file(tmp_path, source)
+    log_file = tmp_path / "log"
+
+    def told(count: int) -> bool:
+        return log_file.read_text().count("offsets 10 to 14 were deleted before they were") >= count
+
+    for partition in (0, 1):
+        source.produce(partition, *(report(1_000 + i, 100 * partition + i) for i in range(10)))
+    stopped = _spawn(kafka, file, tmp_path)
+    try:
+        wait_until(lambda: _positions(source) == 20, DEADLINE_S, "the records are not read")
+        stopped.send_signal(signal.SIGSTOP)
+        source.produce(0, *(report(2_000 + i, 10 + i) for i in range(10)))
+        trim(kafka, TopicPartition(source.topic, 0), 15)
+    finally:
+        stopped.kill()
+        stopped.wait()
+    for count in (1, 2):
+        waiting = _spawn(kafka, file, tmp_path)
+        try:
+            wait_until(lambda count=count: told(count), DEADLINE_S, "it does not say what is gone")  # type: ignore[misc]
+            assert waiting.poll() is None, "it waits"
+        finally:
+            waiting.kill()
+            waiting.wait()
+    assert _positions(source) == 20
+    child = _spawn(kafka, file, tmp_path)
+    try:
+        words = [
+            "give-up",
+            "reports",
+            "--missing",
+            "--until",
+            "1970-01-01T00:00:02Z",
+            "--yes",
+            "-f",
+            str(file),
+            "--kafka",
+            kafka,
+        ]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, f"{result.output} {result.exception}"
+        source.produce(1, report(8_000, 110))
+        source.produce(0, report(8_000, 20))
+        wait_until(lambda: source.view.closed() >= 80, DEADLINE_S, "it does not go on", every_s=0.1)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=20) == 0
+    finally:
+        child.kill()
+        child.wait()
+    assert source.view.cars() == [*range(10), *range(15, 21), *range(100, 111)]
+    assert source.view.log_state().given_up.names(20) == ("reports",)
+    assert source.dead() == []
 
 
 def avro(**changed: object) -> bytes:
