@@ -151,6 +151,21 @@ def twice(a):
         " (SELECT * FROM a WHERE value % 2 = 1)"
     )
 
+def generators(a):
+    made = {
+        "posexplode": "posexplode(array(key, value))",
+        "inline": "inline(array(struct(key AS x, value AS y), struct(value AS x, key AS y)))",
+        "stack": "stack(2, key, value, value, key)",
+        "json_tuple": "json_tuple(to_json(struct(key, value)), 'key', 'value')",
+    }
+    each = [
+        a.selectExpr("event_time", f"'{name}' AS name", f"{text} AS (x, y)").selectExpr(
+            "event_time", "name", "CAST(x AS BIGINT) AS x", "CAST(y AS BIGINT) AS y"
+        )
+        for name, text in made.items()
+    ]
+    return each[0].unionByName(each[1]).unionByName(each[2]).unionByName(each[3])
+
 def pending(a):
     """Rows at once, and a window's when it closes: parts of open buckets."""
     windows = (

@@ -244,6 +244,15 @@ def expect_twice(rows: Rows) -> Counter[Any]:
     return found
 
 
+def expect_generators(rows: Rows) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for s, k, v in rows["a"]:
+        found.update((s, name, k, v) for name in ("inline", "stack", "json_tuple"))
+        found.update((s, name, v, k) for name in ("inline", "stack"))
+        found.update((s, "posexplode", i, x) for i, x in enumerate((k, v)))
+    return found
+
+
 CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = {
     "stateless": (["a", "b"], ["event_time", "key", "each", "what", "much"], expect_stateless),
     "window": (
@@ -269,6 +278,7 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
         ],
         expect_window,
     ),
+    "generators": (["a"], ["event_time", "name", "x", "y"], expect_generators),
     "sliding": (["a"], ["event_time", "key", "odd", "count"], expect_sliding),
     "session_windows": (["a"], ["event_time", "key", "n", "total"], expect_session_windows),
     "window_of_windows": (["a"], ["event_time", "top", "keys"], expect_window_of_windows),

@@ -68,7 +68,7 @@ SPARK: Final = KnownNames(
         }
     ),
     tied_aggregates=frozenset({"MinBy", "MaxBy"}),
-    generators=frozenset({"Explode"}),
+    generators=frozenset({"Explode", "PosExplode", "Inline", "Stack", "JsonTuple"}),
     # Catalog, database and time zone of a session are the same at every replica.
     childless=frozenset(
         {
