@@ -108,14 +108,15 @@ def _windowed(a: Data, b: Data, upto: int) -> Answer:
 
 
 def _joined(a: Data, b: Data, upto: int) -> Answer:
-    left = [row for bucket in range(1, upto + 1) for row in a(bucket)]
-    right = [row for bucket in range(1, upto + 1) for row in b(bucket)]
     found: Answer = defaultdict(list)
-    for at, k, x in left:
-        for bt, key, y in right:
-            if k == key and at - 100 <= bt <= at + 100:
-                event_time = max(at, bt)
-                found[-(-event_time // WIDTH_MS)].append((key, x, y, event_time))
+    for bucket in range(1, upto + 1):
+        # The bound is a bucket's width, so pairs lie in neighbouring buckets.
+        near = [row for n in range(max(1, bucket - 1), min(upto, bucket + 1) + 1) for row in b(n)]
+        for at, k, x in a(bucket):
+            for bt, key, y in near:
+                if k == key and at - WIDTH_MS <= bt <= at + WIDTH_MS:
+                    event_time = max(at, bt)
+                    found[-(-event_time // WIDTH_MS)].append((key, x, y, event_time))
     return found
 
 
