@@ -117,8 +117,11 @@ def _forged(record: BoundaryRecord, choice: int) -> LogEntry:
 
 
 def other_rows(block: bytes | None) -> bytes:
-    """Return a block of as many rows with other numbers."""
-    table = decode_block(block)
+    """Return a block of as many rows with other numbers; of a segment, other bytes."""
+    try:
+        table = decode_block(block)
+    except RemoteProtocolError:
+        return bytes(octet ^ 0xFF for octet in block or b"")
     column = table.schema.get_field_index("v")
     return encode_block(
         table.set_column(column, table.schema.field(column), pc.add(table.column(column), 1))

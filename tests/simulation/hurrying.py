@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final
 
+from anabranch.codec import blocks
 from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
@@ -50,6 +51,9 @@ FEED_EVERY_MS: Final = 150
 STORE_AGAIN_MS: Final = 500
 MOVE_STALLED_MS: Final = 6_000
 """Longer than the faults of a move last, but for a node that is gone for good."""
+_SEGMENTS_PART: Final = 0.25
+_SEGMENT_BYTES: Final = (150, 300, 500)
+"""Sizes of a segment, of which a seed has one: a block has two to ten."""
 _SYNC_EVERY_MS: Final = (500, 1_500, 3_000, 3_000, 6_000, 30_000)
 """Intervals in place of STORE_EVERY_MS, of which a seed has one."""
 
@@ -65,12 +69,23 @@ def _sync_every_ms(options: Options) -> int:
     return random.Random(f"{options.seed}/sync").choice(_SYNC_EVERY_MS)
 
 
+def _segment_bytes_max(options: Options) -> int | None:
+    """Return the size above which blocks go in segments, in one of four seeds; None: no block of a
+    run does. Not where a source may keep few blocks: it counts their records.
+    """
+    chance = random.Random(f"{options.seed}/segments")
+    if options.kept_max is not None or chance.random() >= _SEGMENTS_PART:
+        return None
+    return chance.choice(_SEGMENT_BYTES)
+
+
 @contextlib.contextmanager
 def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
     is_recomputing = options.scenario == "asked for"
     is_passive = any(stage.ha == "passive" for stage in options.stages)
     changed: list[tuple[Any, str, object]] = [
+        (blocks, "_SEGMENT_BYTES_MAX", _segment_bytes_max(options)),
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (writer, "SEEN_WAIT_MS", options.seen_wait_ms),
         (ingestion, "_BACKLOG_RECORDS", options.backlog_records),

@@ -74,7 +74,7 @@ class Blocks:
         topic = self._run.pipeline.topic_names.blocks(self._stream, replica)
         partition = self._run.log.topics[topic][1][part.partition]
         rows: list[tuple[object, ...]] = []
-        blocks = 0
+        blocks, segments = 0, b""
         for offset in range(part.offset_first, min(part.offset_next, partition.end)):
             gone = offset < partition.start
             record = (
@@ -82,8 +82,10 @@ class Blocks:
             )
             head = BlockHeaders.decode(record.headers)
             if head.attempt == part.attempt and head.bucket == part.bucket:
-                blocks += 1
-                rows += rows_of(pa.ipc.open_stream(record.value).read_all())
+                blocks, segments = blocks + 1, segments + (record.value or b"")
+                if not head.is_continued:
+                    rows += rows_of(pa.ipc.open_stream(segments).read_all())
+                    segments = b""
         return rows if blocks == part.blocks and len(rows) == part.rows else None
 
 

@@ -254,6 +254,22 @@ LOGS: Final = (
         by=("ends",),
     ),
     Mutant(
+        "first_segments_not_named",
+        "streams.block_writer:BlockWriter._await_parts",
+        "offset_first=min(offsets)",
+        "offset_first=max(offsets)",
+        "rule 7",
+        by=("progress", "ends"),
+    ),
+    Mutant(
+        "last_segment_alone",
+        "streams.block_reader:BlockReader._keep",
+        "if before:",
+        "if len(before) == 1:",
+        "rule 7",
+        by=("progress", "ends"),
+    ),
+    Mutant(
         "digest_not_compared",
         "streams.block_reader:BlockReader._checked",
         "if part.digest != total:",
