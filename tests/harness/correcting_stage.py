@@ -115,7 +115,7 @@ class CorrectingStage:
         replica = self.replicas[name]
         now_ms = self.now_ms + replica.skew_ms
         for entry in () if replica.deaf else self.topic[replica.position :]:
-            replica.detector.heard(entry, now_ms)
+            replica.detector.receive(entry, now_ms)
         replica.position = replica.position if replica.deaf else len(self.topic)
 
     def _round(self, name: str) -> None:

@@ -120,7 +120,7 @@ class Week:
         self.timers.closed("goes_on", bucket, now_ms)
         self.timers.forget(BEGUN)
         beat = Heartbeat("processing", "tolls", "0", 1, "running", BEGUN, now_ms)
-        self.trimming.heard(beat, now_ms)
+        self.trimming.receive(beat, now_ms)
         self.image.heartbeat(beat, now_ms)
         self.trimming.due(now_ms, {"goes_on": bucket}, wall_ms=now_ms)
         self._rounds += 1

@@ -118,7 +118,7 @@ class StageLogs:
             self._own.end()  # raises unless the broker answers: only then silence counts
             self._silence.came_back(now_ms)
             for entry in self._control.poll():
-                if isinstance(entry, Heartbeat) and self._detector.heard(entry, now_ms):
+                if isinstance(entry, Heartbeat) and self._detector.receive(entry, now_ms):
                     self._silence.broken(now_ms)
 
     def _open(self) -> None:

@@ -160,7 +160,7 @@ class ManagerControl:
         """
         monotonic_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
         if isinstance(entry, Heartbeat):
-            self._trimming.heard(entry, monotonic_ms)
+            self._trimming.receive(entry, monotonic_ms)
             if is_news and not self._image.heartbeat(entry, monotonic_ms):
                 self.rejected.inc()
             if (

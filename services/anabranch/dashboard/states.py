@@ -46,7 +46,7 @@ def replica_state(heartbeat: Heartbeat | None) -> State:
         return NOT_HEARD
     if heartbeat.state == "ended":
         return State(Tone.OFF, "ended")
-    match ReplicaState.heard(heartbeat.replica_state):
+    match ReplicaState.parse(heartbeat.replica_state):
         case ReplicaState.STABLE:
             return State(Tone.GOOD, "STABLE")
         case ReplicaState.UP_FAILURE:

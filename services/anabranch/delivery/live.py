@@ -456,7 +456,7 @@ class LiveTopic:
         entries, now_ms = self._control.poll(0), self._context.clock.monotonic_ms()
         for entry in entries:
             if isinstance(entry, Heartbeat):
-                self._detector.heard(entry, now_ms)
+                self._detector.receive(entry, now_ms)
         self._detector.look(now_ms)
 
     # -- a transaction

@@ -460,7 +460,7 @@ class IngestionService:
         self._probe_idle()
         self._skip_hidden()
         for positions in self._others.new_positions():
-            self._machine.heard(positions, clock.monotonic_ms())
+            self._machine.receive(positions, clock.monotonic_ms())
         if self._machine.moves_unread(clock.monotonic_ms()):
             self._draft = self._draft_record()
             self._finish()

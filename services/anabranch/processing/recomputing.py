@@ -109,7 +109,7 @@ class Recomputing:
     def receive(self, entry: ControlRecord) -> None:
         """Process a record of a control topic."""
         if isinstance(entry, (Ask, AskReply)):
-            self._replies.heard(entry, self._context.clock.monotonic_ms())
+            self._replies.receive(entry, self._context.clock.monotonic_ms())
 
     def step(self, *, may_begin: bool) -> None:
         """Send pending replies, and start the next request that is due. ``may_begin``: whether the

@@ -612,7 +612,7 @@ class StageReplica:
         """
         self._fences.hear(entry)
         if isinstance(entry, Heartbeat):
-            self._feed.heard(entry, self._context.clock.monotonic_ms())
+            self._feed.receive(entry, self._context.clock.monotonic_ms())
         if self._recomputing is not None:
             self._recomputing.receive(entry)
 

@@ -228,7 +228,7 @@ class Standby:
         self.boundary.log_state.forget(self.boundary.log_state.upto)
         for entry in self._control.poll():
             if isinstance(entry, Heartbeat):
-                self._watch.heard(entry, now_ms)
+                self._watch.receive(entry, now_ms)
         log_state = self.boundary.log_state
         writer = self._writer
         self._watch.log_seen(

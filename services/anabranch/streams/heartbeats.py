@@ -245,7 +245,7 @@ class ControlReader:
                     self.counts["undecodable"] += 1
                     continue
                 speaker = self._speakers[chunk.at]
-                heard = speaker.heard(entry)
+                heard = speaker.accept(entry)
                 if heard is None:
                     self.counts["forged"] += 1
                     continue
@@ -382,7 +382,7 @@ class ReplicaControl:
     def _take(self, entries: Sequence[ControlRecord], now_ms: int) -> None:
         for entry in entries:
             if isinstance(entry, Heartbeat):
-                self._detector.heard(entry, now_ms)
+                self._detector.receive(entry, now_ms)
         self._detector.look(now_ms)
 
     def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:

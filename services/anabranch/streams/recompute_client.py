@@ -69,7 +69,7 @@ class RecomputeClient:
         control, writer = self._control
         for entry in control.poll():
             if isinstance(entry, AskReply):
-                self._requests.heard(entry, clock.monotonic_ms())
+                self._requests.receive(entry, clock.monotonic_ms())
                 if entry.reader == self._reader and entry.outcome is AskOutcome.DIFFERENT:
                     self._context.logger.error(
                         "recomputed_rows_differ",

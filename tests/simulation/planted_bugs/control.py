@@ -129,11 +129,11 @@ CONTROL: Final = (
     ),
     Mutant(
         "a_reader_never_holds_less",
-        "protocol.control.trimming:Trimming.heard",
-        "self._detector.heard(beat, monotonic_ms)",
+        "protocol.control.trimming:Trimming.receive",
+        "self._detector.receive(beat, monotonic_ms)",
         "last = self._detector.last(Peer(beat.service, beat.name, beat.replica));"
         " last and last.checkpoint_bucket > beat.checkpoint_bucket"
-        " or self._detector.heard(beat, monotonic_ms)",
+        " or self._detector.receive(beat, monotonic_ms)",
         "TM5",
         ("disk",),
         by=("trimming",),

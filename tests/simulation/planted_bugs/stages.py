@@ -523,7 +523,7 @@ STAGES: Final = (
     ),
     Mutant(
         "older_epochs_are_heard",
-        "protocol.control.failure_detector:FailureDetector.heard",
+        "protocol.control.failure_detector:FailureDetector.receive",
         "beat.epoch < self._epochs.get(peer, beat.epoch)",
         "False",
         "SB2, DT1",

@@ -88,10 +88,10 @@ def test_only_its_replicas_are_heard_and_under_the_name_that_it_has_here(
 ) -> None:
     found = bound_control_topics(billing, ["north_speeds"])
     assert list(found) == ["north.control.processing.speeds.0", "north.control.processing.speeds.1"]
-    heard = found["north.control.processing.speeds.1"].heard(BEAT)
+    heard = found["north.control.processing.speeds.1"].accept(BEAT)
     assert isinstance(heard, Heartbeat)
     assert heard.name == "north_speeds"
-    assert found["north.control.processing.speeds.0"].heard(BEAT) is None
+    assert found["north.control.processing.speeds.0"].accept(BEAT) is None
 
 
 def test_rights_on_topics_of_others_are_to_read_and_of_who_reads_them(billing: Pipeline) -> None:

@@ -57,8 +57,8 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     epoch = 7
     for count in range(1, 2 * PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
         wait_until(lambda: len(sent()) == count, 10, "the next heartbeat")  # noqa: B023 - called in this round only
-        watch.heard(standby, clock.monotonic_ms())
-        watch.heard(sent()[-1], clock.monotonic_ms())
+        watch.receive(standby, clock.monotonic_ms())
+        watch.receive(sent()[-1], clock.monotonic_ms())
         assert not watch.due(clock.monotonic_ms(), 0)
         clock.advance(PASSIVE_BEAT_MS)
     made.end()
@@ -67,7 +67,7 @@ def test_nobody_replaces_a_process_that_is_long_in_starting() -> None:
     count = len(sent())
     for _ in range(PRIMARY_SILENT_MS // PASSIVE_BEAT_MS):
         clock.advance(PASSIVE_BEAT_MS)
-        watch.heard(standby, clock.monotonic_ms())
+        watch.receive(standby, clock.monotonic_ms())
         watch.log_seen(7, clock.monotonic_ms())
     assert len(sent()) == count
     assert watch.due(clock.monotonic_ms(), 0), "it speaks for itself, or is gone"

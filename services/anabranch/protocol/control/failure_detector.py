@@ -119,7 +119,7 @@ class FailureDetector:
         """
         return self._time.at(monotonic_ms)
 
-    def heard(self, beat: Heartbeat, monotonic_ms: int) -> bool:
+    def receive(self, beat: Heartbeat, monotonic_ms: int) -> bool:
         """Apply a heartbeat from the control topics. Return whether it is a new sign of life of a
         watched process (DT1).
         """
@@ -191,7 +191,7 @@ class FailureDetector:
         """
         alive = self.alive(REPLICA_SERVICE, stage, monotonic_ms)
         return {
-            replica: ReplicaState.heard(alive[replica].replica_state)
+            replica: ReplicaState.parse(alive[replica].replica_state)
             if replica in alive
             else ReplicaState.FAILURE
             for replica in self.replicas(REPLICA_SERVICE, stage)

@@ -49,7 +49,7 @@ class ReplicaState(StrEnum):
     """
 
     @classmethod
-    def heard(cls, text: str) -> ReplicaState:
+    def parse(cls, text: str) -> ReplicaState:
         """Return the state that a heartbeat names; a starting replica (empty text), or an unknown
         word, is FAILURE to others.
         """
@@ -319,7 +319,7 @@ class Speaker:
                 return self.logs.get(name, "")
         return ""
 
-    def heard(self, entry: ControlRecord) -> ControlRecord | None:
+    def accept(self, entry: ControlRecord) -> ControlRecord | None:
         """Return ``entry``, read from its topic, in the form that counts here; None if it does not
         count.
         """

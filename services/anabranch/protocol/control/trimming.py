@@ -136,9 +136,9 @@ class Trimming:
         and how that was set, does not decide when the next one follows.
         """
 
-    def heard(self, beat: Heartbeat, monotonic_ms: int) -> None:
+    def receive(self, beat: Heartbeat, monotonic_ms: int) -> None:
         """Take note of any heartbeat of the control topic, however old (TM5)."""
-        self._detector.heard(beat, monotonic_ms)
+        self._detector.receive(beat, monotonic_ms)
 
     def seen(self, point: TrimPoint, monotonic_ms: int) -> None:
         """Take note of a trim point in the control topic, one's own too (TM1)."""

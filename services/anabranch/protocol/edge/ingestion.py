@@ -65,7 +65,7 @@ Invariants:
     IN12 what was read is named by one boundary record, which is decided when it is read. Until it
         is on its way the boundary stands still, and no other record is due: it would close buckets
         whose parts nobody has named.
-    IN13 of a source with shards the partitions of the other shards (``heard``) speak as one's own
+    IN13 of a source with shards the partitions of the other shards (``receive``) speak as one's own
         do: where IN3 and IN4 say another partition, or the source, theirs are meant, too. A shard
         whose partitions are all left out goes on with the lowest of theirs, and what is bounded
         ends with the largest event time of all.
@@ -526,7 +526,7 @@ class SourceMachine:
             self._speaks = True
             self._speech(now_ms)
 
-    def heard(self, positions: Iterable[InputPosition], now_ms: int) -> None:
+    def receive(self, positions: Iterable[InputPosition], now_ms: int) -> None:
         """Apply the read positions of another shard of the source (IN13)."""
         if self._others.hear(positions, now_ms):
             self._speech(now_ms)

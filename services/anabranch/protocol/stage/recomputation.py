@@ -188,7 +188,7 @@ class RecomputeRequests:
         """Drop the request for ``stream``, because no block that is needed is missing."""
         self._requests.pop(stream, None)
 
-    def heard(self, answer: AskReply, monotonic_ms: int) -> None:
+    def receive(self, answer: AskReply, monotonic_ms: int) -> None:
         """Apply a reply from the control topic."""
         found = self._requests.get(answer.stream)
         if found is None or answer.reader != self._reader or answer.number != found.ask.number:
@@ -247,7 +247,7 @@ class RecomputeReplies:
         self._peer_until_ms: dict[str, int] = {}
         """Peers that work on a request, each with the time until which that counts (RQ5)."""
 
-    def heard(self, entry: Ask | AskReply, now_ms: int) -> None:
+    def receive(self, entry: Ask | AskReply, now_ms: int) -> None:
         """Apply a record from the control topic."""
         if entry.stream != self._stream:
             return

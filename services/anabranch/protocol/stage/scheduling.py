@@ -319,7 +319,7 @@ class CorrectionGate:
         """
         alive = self._peers(monotonic_ms).values()
         return any(
-            ReplicaState.heard(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects
+            ReplicaState.parse(beat.replica_state) is not ReplicaState.FAILURE and not beat.corrects
             for beat in alive
         )
 

@@ -179,9 +179,9 @@ class StandbyWatch:
         self._begun_ms = self._closed = 0
         self._log_was_read = False
 
-    def heard(self, beat: Heartbeat, now_ms: int) -> None:
+    def receive(self, beat: Heartbeat, now_ms: int) -> None:
         """Apply a heartbeat that was written since this process started to listen (SB1, SB2)."""
-        if not self._detector.heard(beat, now_ms):
+        if not self._detector.receive(beat, now_ms):
             return
         if Peer(beat.service, beat.name, beat.replica) == self._primary:
             self._silence.broken(now_ms)

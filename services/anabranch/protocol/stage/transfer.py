@@ -90,7 +90,7 @@ class Feed:
         self._stage, self._process, self._is_passive = stage, process, is_passive
         self._heard: dict[str, _Heard] = {}
 
-    def heard(self, beat: Heartbeat, now_ms: int) -> None:
+    def receive(self, beat: Heartbeat, now_ms: int) -> None:
         """Take note of a heartbeat of any process."""
         if (beat.service, beat.name) == (STANDBY_SERVICE, self._stage) and (
             beat.replica != self._process if self._is_passive else beat.replica == self._process

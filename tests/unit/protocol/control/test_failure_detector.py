@@ -35,7 +35,7 @@ class Watcher:
         self.detector.look(self.now)
 
     def hears(self, beat: Heartbeat) -> bool:
-        return self.detector.heard(beat, self.now)
+        return self.detector.receive(beat, self.now)
 
     def passes(self, duration_ms: int) -> None:
         for _ in range(duration_ms // 100):

@@ -27,12 +27,12 @@ from anabranch.protocol.control.records import (
 
 @pytest.mark.parametrize("state", list(ReplicaState))
 def test_a_state_is_heard_as_it_was_sent(state: ReplicaState) -> None:
-    assert ReplicaState.heard(state.value) is state
+    assert ReplicaState.parse(state.value) is state
 
 
 @pytest.mark.parametrize("text", ["", "running", "STABLE"])
 def test_who_says_nothing_that_is_understood_is_in_failure(text: str) -> None:
-    assert ReplicaState.heard(text) is ReplicaState.FAILURE
+    assert ReplicaState.parse(text) is ReplicaState.FAILURE
 
 
 def test_a_control_record_is_a_value() -> None:
@@ -110,12 +110,12 @@ def test_each_kind(
 
 def test_sk4_of_another_pipelines_process_heartbeats_count_under_the_name_here() -> None:
     other = Speaker(frozenset({("processing", "speeds", "0")}), known_as="north_speeds")
-    heard = other.heard(beat("processing", "speeds"))
+    heard = other.accept(beat("processing", "speeds"))
     assert isinstance(heard, Heartbeat)
     assert (heard.name, heard.replica) == ("north_speeds", "0")
-    assert other.heard(beat("processing", "north_speeds")) is None
-    assert other.heard(TrimPoint("reports", 9, 1)) is None
-    assert REPLICA.heard(beat("processing", "tolls")) == beat("processing", "tolls")
+    assert other.accept(beat("processing", "north_speeds")) is None
+    assert other.accept(TrimPoint("reports", 9, 1)) is None
+    assert REPLICA.accept(beat("processing", "tolls")) == beat("processing", "tolls")
 
 
 def test_sk5_who_names_a_life_names_that_of_a_log() -> None:

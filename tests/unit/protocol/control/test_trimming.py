@@ -71,7 +71,7 @@ def test_tm7_whoever_may_read_a_stream_counts() -> None:
 
 def test_tm2_the_least_of_the_readers_and_of_what_is_stable(trimming: Trimming) -> None:
     for reader, bucket in ((STAGE[0], 7), (STAGE[1], 5), (OUTPUT, 20)):
-        trimming.heard(beat(reader, bucket), NOW)
+        trimming.receive(beat(reader, bucket), NOW)
     found = trimming.due(NOW, {"reports": 9, "tolls": 12}, wall_ms=NOW)
     assert found == [TrimPoint("reports", 5, NOW), TrimPoint("tolls", 12, NOW)]
     assert (trimming.point("reports"), trimming.point("tolls"), trimming.point("unread")) == (
@@ -86,16 +86,16 @@ def passes(trimming: Trimming, now_ms: int, duration_ms: int, *beats: Heartbeat)
     for step in range(duration_ms // OBSERVED_STEP_MS):
         now_ms += OBSERVED_STEP_MS
         for beat in beats if step % 30 == 0 else ():
-            trimming.heard(beat, now_ms)
+            trimming.receive(beat, now_ms)
         trimming.due(now_ms, {}, wall_ms=now_ms)
     return now_ms
 
 
 def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) -> None:
-    trimming.heard(beat(STAGE[0], 7), NOW)
+    trimming.receive(beat(STAGE[0], 7), NOW)
     assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == []
     late = NOW + LONG_MS
-    trimming.heard(beat(STAGE[0], 8), late)
+    trimming.receive(beat(STAGE[0], 8), late)
     assert trimming.due(late, {"reports": 9}, wall_ms=late) == [], (
         "a clock that jumped has not waited"
     )
@@ -104,8 +104,8 @@ def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) ->
 
 
 def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trimming) -> None:
-    trimming.heard(beat(STAGE[0], 7), NOW)
-    trimming.heard(beat(STAGE[1], 5), NOW)
+    trimming.receive(beat(STAGE[0], 7), NOW)
+    trimming.receive(beat(STAGE[1], 5), NOW)
     late = passes(trimming, NOW, LONG_MS, beat(STAGE[0], 7))
     assert [p.bucket for p in trimming.due(late, {"reports": 9}, wall_ms=late)] == [5]
     late = passes(trimming, late, TRIM_EVERY_MS, beat(STAGE[0], 7))
@@ -115,14 +115,14 @@ def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Tri
 @pytest.mark.parametrize("skew_ms", [-LONG_MS - 1, LONG_MS + 1])
 def test_tm2_the_clock_of_a_reader_decides_nothing(trimming: Trimming, skew_ms: int) -> None:
     """A delivery whose clock is a day behind lives, and reads, all the same."""
-    trimming.heard(beat(STAGE[0], 1_000), NOW)
-    trimming.heard(beat(STAGE[1], 10, written_ms=NOW + skew_ms), NOW)
+    trimming.receive(beat(STAGE[0], 1_000), NOW)
+    trimming.receive(beat(STAGE[1], 10, written_ms=NOW + skew_ms), NOW)
     assert [p.bucket for p in trimming.due(NOW, {"reports": 1_000}, wall_ms=NOW)] == [10]
 
 
 def test_tm4_without_readers_nothing_is_trimmed(trimming: Trimming) -> None:
     for reader in STAGE:
-        trimming.heard(beat(reader, 7), NOW)
+        trimming.receive(beat(reader, 7), NOW)
     late = passes(trimming, NOW, LONG_MS + OBSERVED_STEP_MS)
     assert trimming.due(late, {"reports": 9, "unread": 9}, wall_ms=late) == []
 
@@ -132,24 +132,24 @@ def test_tm1_it_never_falls(trimming: Trimming) -> None:
     trimming.seen(TrimPoint("reports", 4, NOW), NOW)
     trimming.seen(TrimPoint("unknown", 4, NOW), NOW)
     for reader in STAGE:
-        trimming.heard(beat(reader, 5), NOW)
+        trimming.receive(beat(reader, 5), NOW)
     assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == []
     assert trimming.point("reports") == 6
     assert trimming.point("unknown") == 0
 
 
 def test_tm5_the_newest_process_speaks(trimming: Trimming) -> None:
-    trimming.heard(beat(STAGE[0], 7), NOW)
-    trimming.heard(beat(STAGE[1], 3, epoch=2), NOW)
-    trimming.heard(beat(STAGE[1], 8, epoch=1), NOW)
-    trimming.heard(beat(Peer("processing", "tolls", "2"), 1), NOW)
+    trimming.receive(beat(STAGE[0], 7), NOW)
+    trimming.receive(beat(STAGE[1], 3, epoch=2), NOW)
+    trimming.receive(beat(STAGE[1], 8, epoch=1), NOW)
+    trimming.receive(beat(Peer("processing", "tolls", "2"), 1), NOW)
     assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [3]
 
 
 def test_not_more_often_than_it_is_worth(trimming: Trimming) -> None:
-    trimming.heard(beat(OUTPUT, 5), NOW)
+    trimming.receive(beat(OUTPUT, 5), NOW)
     assert len(trimming.due(NOW, {"tolls": 9}, wall_ms=NOW)) == 1
-    trimming.heard(beat(OUTPUT, 6), NOW)
+    trimming.receive(beat(OUTPUT, 6), NOW)
     assert (
         trimming.due(NOW + TRIM_EVERY_MS - 1, {"tolls": 9}, wall_ms=NOW + TRIM_EVERY_MS - 1) == []
     )
@@ -158,9 +158,9 @@ def test_not_more_often_than_it_is_worth(trimming: Trimming) -> None:
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
 def test_a_wall_clock_that_is_set_changes_nothing(trimming: Trimming, jump_ms: int) -> None:
-    trimming.heard(beat(OUTPUT, 5), NOW)
+    trimming.receive(beat(OUTPUT, 5), NOW)
     assert len(trimming.due(NOW, {"tolls": 9}, wall_ms=NOW)) == 1
-    trimming.heard(beat(OUTPUT, 7), NOW)
+    trimming.receive(beat(OUTPUT, 7), NOW)
     early, late = NOW + TRIM_EVERY_MS - 1, NOW + TRIM_EVERY_MS
     assert trimming.due(early, {"tolls": 9}, wall_ms=early + jump_ms) == []
     assert trimming.due(late, {"tolls": 9}, wall_ms=late + jump_ms) == [
@@ -170,7 +170,7 @@ def test_a_wall_clock_that_is_set_changes_nothing(trimming: Trimming, jump_ms: i
 
 def test_tm6_of_what_others_read_the_newest_buckets_are_kept() -> None:
     trimming = Trimming({"tolls": [OUTPUT], "speeds": []}, {"tolls": 10, "speeds": 10})
-    trimming.heard(beat(OUTPUT, 20), NOW)
+    trimming.receive(beat(OUTPUT, 20), NOW)
     assert trimming.due(NOW, {"tolls": 25, "speeds": 25}, wall_ms=NOW) == [
         TrimPoint("tolls", 15, NOW),
         TrimPoint("speeds", 15, NOW),

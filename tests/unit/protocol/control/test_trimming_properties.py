@@ -150,7 +150,7 @@ class World:
         self.trim()
 
     def _say(self, reader: Reader) -> None:
-        self.trimming.heard(
+        self.trimming.receive(
             Heartbeat(
                 "delivery",
                 reader.name,

@@ -32,7 +32,7 @@ def speak(m: SourceMachine, now_ms: int, event_time_ms: int) -> int:
 def hear(
     m: SourceMachine, now_ms: int, offset_next: int, event_time_ms: int, *, idle: bool = False
 ) -> None:
-    m.heard([InputPosition("cars", 1, offset_next, event_time_ms, 0, idle=idle)], now_ms)
+    m.receive([InputPosition("cars", 1, offset_next, event_time_ms, 0, idle=idle)], now_ms)
 
 
 def watch(m: SourceMachine, since_ms: int, until_ms: int) -> int:
@@ -72,7 +72,7 @@ def test_it_waits_for_those_of_the_others_that_are_not_left_out_themselves() -> 
     speak(m, 0, 1_050)
     hear(m, 900, 4, 1_050)
     watch(m, 100, 1_500)
-    m.heard(
+    m.receive(
         [
             InputPosition("cars", 1, 5, 3_050, 0),
             InputPosition("cars", 3, 5, 1_250, 0),

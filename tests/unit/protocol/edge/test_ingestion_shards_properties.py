@@ -54,7 +54,7 @@ class Process:
         """Hear of the others; a record if one is due."""
         for other in others:
             if other is not self:
-                self.machine.heard(other.published, now_ms)
+                self.machine.receive(other.published, now_ms)
         if self.machine.moves_unread(now_ms):
             self.published = self.machine.positions()
 

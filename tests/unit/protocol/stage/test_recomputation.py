@@ -78,7 +78,7 @@ class TestReader:
     ) -> None:
         ask, now_ms = request(requests), NOW
         for _ in range(2 * ASK_TAKEN_MS // ASK_TAKEN_EVERY_MS):
-            requests.heard(answer(ask, AskOutcome.TAKEN), now_ms)
+            requests.receive(answer(ask, AskOutcome.TAKEN), now_ms)
             now_ms += ASK_TAKEN_EVERY_MS
             assert requests.lacking("means", 5, 9, now_ms, wall_ms=now_ms) is None
         now_ms += ASK_TAKEN_MS - ASK_TAKEN_EVERY_MS
@@ -144,7 +144,7 @@ class TestReader:
     ) -> None:
         ask = request(requests)
         for replica, outcome in outcomes:
-            requests.heard(answer(ask, outcome, replica), NOW)
+            requests.receive(answer(ask, outcome, replica), NOW)
         assert requests.state("means") is state
         assert (
             requests.lacking("means", 5, 9, NOW + patience_ms - 1, wall_ms=NOW + patience_ms - 1)
@@ -165,28 +165,28 @@ class TestReader:
     ) -> None:
         ask = request(requests)
         for other in ({"reader": "delivery.out"}, {"number": ask.number - 1}, {"stream": "speeds"}):
-            requests.heard(answer(ask, AskOutcome.TAKEN, **other), NOW)
+            requests.receive(answer(ask, AskOutcome.TAKEN, **other), NOW)
         assert requests.state("means") is RequestState.SENT
 
     def test_blocks_that_are_there_end_it(self, requests: RecomputeRequests) -> None:
         ask = request(requests)
         requests.there("means")
         requests.there("means")
-        requests.heard(answer(ask, AskOutcome.TAKEN), NOW)
+        requests.receive(answer(ask, AskOutcome.TAKEN), NOW)
         assert requests.state("means") is None
 
     def test_people_are_told(self, requests: RecomputeRequests) -> None:
         ask = request(requests)
-        requests.heard(answer(ask, AskOutcome.UNABLE, "0", "its input is gone"), NOW)
+        requests.receive(answer(ask, AskOutcome.UNABLE, "0", "its input is gone"), NOW)
         assert (
             requests.describe("means")
             == "requested buckets 5..9 of means (replica 0: its input is gone)"
         )
-        requests.heard(answer(ask, AskOutcome.TAKEN, "1"), NOW)
+        requests.receive(answer(ask, AskOutcome.TAKEN, "1"), NOW)
         assert requests.describe("means") == "replica 1 recomputes buckets 5..9 of means"
-        requests.heard(answer(ask, AskOutcome.RECOMPUTED, "1"), NOW)
+        requests.receive(answer(ask, AskOutcome.RECOMPUTED, "1"), NOW)
         assert requests.describe("means") == "buckets 5..9 of means were recomputed"
-        requests.heard(answer(ask, AskOutcome.DIFFERENT, "1", "bucket 6 has other rows"), NOW)
+        requests.receive(answer(ask, AskOutcome.DIFFERENT, "1", "bucket 6 has other rows"), NOW)
         assert (
             requests.describe("means")
             == "no replica can recompute buckets 5..9 of means: replica 0: its input is gone;"
@@ -208,7 +208,7 @@ class TestReplica:
     def test_the_first_takes_it_at_once(self) -> None:
         zero = replica()
         assert zero.due(0) is None
-        zero.heard(ask_of(), 0)
+        zero.receive(ask_of(), 0)
         assert zero.due(0) == ask_of()
 
     @pytest.mark.parametrize(
@@ -216,13 +216,13 @@ class TestReplica:
     )
     def test_what_is_no_ask_for_it_is_ignored(self, ask: Ask) -> None:
         zero = replica()
-        zero.heard(ask, 0)
+        zero.receive(ask, 0)
         assert zero.due(0) is None
 
     def test_rq4_one_at_a_time(self) -> None:
         zero = replica()
-        zero.heard(ask_of(), 0)
-        zero.heard(ask_of(reader="delivery.out"), 0)
+        zero.receive(ask_of(), 0)
+        zero.receive(ask_of(reader="delivery.out"), 0)
         assert zero.due(0) == ask_of()
         assert zero.due(0) is None
         zero.done()
@@ -231,19 +231,19 @@ class TestReplica:
     def test_rq4_the_newest_of_a_reader_counts(self) -> None:
         zero = replica()
         for number in (2, 3, 1):
-            zero.heard(ask_of(number), 0)
+            zero.receive(ask_of(number), 0)
         assert zero.due(0) == ask_of(3)
-        zero.heard(ask_of(3), 0)
+        zero.receive(ask_of(3), 0)
         zero.done()
         assert zero.due(0) is None, "it was heard twice"
-        zero.heard(ask_of(4), 0)
+        zero.receive(ask_of(4), 0)
         assert zero.due(0) == ask_of(4)
 
     def test_rq4_no_more_readers_than_the_limit(self) -> None:
         zero = replica()
         for i in range(ASKS_MAX + 1):
-            zero.heard(ask_of(reader=f"r{i}"), 0)
-        zero.heard(ask_of(2, reader="r0"), 0)
+            zero.receive(ask_of(reader=f"r{i}"), 0)
+        zero.receive(ask_of(2, reader="r0"), 0)
         found = []
         while (ask := zero.due(0)) is not None:
             found.append(ask)
@@ -253,69 +253,69 @@ class TestReplica:
 
     def test_rq6_the_next_one_waits_for_its_turn(self) -> None:
         one = replica("1")
-        one.heard(ask_of(), 0)
+        one.receive(ask_of(), 0)
         assert one.due(ASK_TURN_MS - 1) is None
         assert one.due(ASK_TURN_MS) == ask_of()
 
     def test_rq5_while_a_peer_works_nothing_is_begun(self) -> None:
         one = replica("1")
-        one.heard(ask_of(), 0)
-        one.heard(ask_of(reader="delivery.out"), 0)
-        one.heard(answer(ask_of(), AskOutcome.TAKEN, "0"), 1)
+        one.receive(ask_of(), 0)
+        one.receive(ask_of(reader="delivery.out"), 0)
+        one.receive(answer(ask_of(), AskOutcome.TAKEN, "0"), 1)
         assert one.due(ASK_TURN_MS) is None
-        one.heard(answer(ask_of(), AskOutcome.RECOMPUTED, "0"), ASK_TURN_MS)
+        one.receive(answer(ask_of(), AskOutcome.RECOMPUTED, "0"), ASK_TURN_MS)
         assert one.due(ASK_TURN_MS) == ask_of(reader="delivery.out"), "the first is answered"
 
     def test_rq5_a_peer_that_does_not_answer_is_waited_for_no_longer(self) -> None:
         one = replica("1")
-        one.heard(answer(ask_of(), AskOutcome.TAKEN, "0"), 0)
-        one.heard(ask_of(2), ASK_TAKEN_MS - ASK_TURN_MS)
+        one.receive(answer(ask_of(), AskOutcome.TAKEN, "0"), 0)
+        one.receive(ask_of(2), ASK_TAKEN_MS - ASK_TURN_MS)
         assert one.due(ASK_TAKEN_MS - 1) is None
         assert one.due(ASK_TAKEN_MS) == ask_of(2)
 
     def test_rq8_a_peer_that_says_again_that_it_works_is_waited_for(self) -> None:
         zero, one = replica(), replica("1")
         for each in (zero, one):
-            each.heard(ask_of(), 0)
+            each.receive(ask_of(), 0)
         assert zero.to_say_again(ASK_TAKEN_EVERY_MS) is None, "nothing is worked at"
         assert zero.due(0) == ask_of()
         now_ms = 0
         for _ in range(2 * ASK_TAKEN_MS // ASK_TAKEN_EVERY_MS):
-            one.heard(answer(ask_of(), AskOutcome.TAKEN, "0"), now_ms)
+            one.receive(answer(ask_of(), AskOutcome.TAKEN, "0"), now_ms)
             assert zero.to_say_again(now_ms + ASK_TAKEN_EVERY_MS - 1) is None
             now_ms += ASK_TAKEN_EVERY_MS
             assert zero.to_say_again(now_ms) == ask_of()
-            one.heard(ask_of(2), now_ms - ASK_TURN_MS)
+            one.receive(ask_of(2), now_ms - ASK_TURN_MS)
             assert one.due(now_ms) is None
         zero.done()
         assert zero.to_say_again(now_ms + ASK_TAKEN_EVERY_MS) is None
         now_ms += ASK_TAKEN_MS - ASK_TAKEN_EVERY_MS
-        one.heard(ask_of(3), now_ms - ASK_TURN_MS)
+        one.receive(ask_of(3), now_ms - ASK_TURN_MS)
         assert one.due(now_ms) == ask_of(3), "it has said nothing for so long"
 
     def test_a_rejection_makes_it_the_turn_of_the_next(self) -> None:
         one = replica("1")
-        one.heard(ask_of(), 0)
-        one.heard(answer(ask_of(), AskOutcome.UNABLE, "0"), 5)
+        one.receive(ask_of(), 0)
+        one.receive(answer(ask_of(), AskOutcome.UNABLE, "0"), 5)
         assert one.due(5) == ask_of()
 
     @pytest.mark.parametrize("number", [0, 2])
     def test_an_answer_to_another_ask_changes_nothing(self, number: int) -> None:
         one = replica("1")
-        one.heard(ask_of(), 0)
-        one.heard(answer(ask_of(number), AskOutcome.RECOMPUTED, "0"), 5)
-        one.heard(answer(ask_of(reader="delivery.out"), AskOutcome.RECOMPUTED, "0"), 5)
+        one.receive(ask_of(), 0)
+        one.receive(answer(ask_of(number), AskOutcome.RECOMPUTED, "0"), 5)
+        one.receive(answer(ask_of(reader="delivery.out"), AskOutcome.RECOMPUTED, "0"), 5)
         assert one.due(ASK_TURN_MS) == ask_of()
 
     def test_own_answers_are_no_news(self) -> None:
         one = replica("1")
-        one.heard(ask_of(), 0)
-        one.heard(answer(ask_of(), AskOutcome.TAKEN, "1"), 5)
+        one.receive(ask_of(), 0)
+        one.receive(answer(ask_of(), AskOutcome.TAKEN, "1"), 5)
         assert one.due(ASK_TURN_MS) == ask_of()
 
     def test_rq7_an_old_ask_is_dropped(self) -> None:
         zero = replica()
-        zero.heard(ask_of(), 0)
+        zero.receive(ask_of(), 0)
         assert zero.due(ASK_AGAIN_MS) is None
         assert zero.due(0) is None
 

@@ -46,7 +46,8 @@ class Gate:
             self.gate.want(self.now)
 
     def hears(self, replica: str, **other: object) -> None:
-        self.detector.heard(replace(BEAT, replica=replica, written_ms=self.now, **other), self.now)  # type: ignore[arg-type]
+        beat = replace(BEAT, replica=replica, written_ms=self.now, **other)  # type: ignore[arg-type]
+        self.detector.receive(beat, self.now)
 
     def after(self, duration_ms: int, *beats: tuple[str, dict[str, object]]) -> Why:
         """``duration_ms`` later, having heard ``beats`` all the time."""

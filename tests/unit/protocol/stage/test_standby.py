@@ -70,13 +70,13 @@ class Standby:
         self.own = standby(process, bucket)
         self.watch.log_seen(epoch, self.now_ms)
         self.now_ms += PRIMARY_SETTLED_MS
-        self.watch.heard(self.own, self.now_ms)
+        self.watch.receive(self.own, self.now_ms)
 
     def step(self, *others: Heartbeat, ms: int = _STEP_MS) -> None:
         """Time passes, and ``others`` are heard."""
         self.now_ms += ms
         for beat in (self.own, *others):
-            self.watch.heard(beat, self.now_ms)
+            self.watch.receive(beat, self.now_ms)
 
     def due(self) -> bool:
         return self.watch.due(self.now_ms, self.bucket)
@@ -153,17 +153,17 @@ def test_sb3_a_primary_that_has_just_begun_is_waited_for_longer() -> None:
 def test_sb1_who_says_that_it_has_ended_is_not_waited_for() -> None:
     ended = replace(PRIMARY, state=ENDED)
     made = Standby("1")
-    made.watch.heard(standby("0"), made.now_ms)
-    made.watch.heard(ended, made.now_ms)
+    made.watch.receive(standby("0"), made.now_ms)
+    made.watch.receive(ended, made.now_ms)
     assert made.due_after(standby("0")) == STANDBY_TURN_MS, "turns are kept"
     for epoch, wait_ms in ((7, 0), (9, LONG_SILENT_MS)):
         again = Standby()
-        again.watch.heard(ended, again.now_ms)
+        again.watch.receive(ended, again.now_ms)
         again.watch.log_seen(epoch, again.now_ms)
         assert again.due_after() == wait_ms
     alive = Standby()
-    alive.watch.heard(ended, alive.now_ms)
-    alive.watch.heard(PRIMARY, alive.now_ms)
+    alive.watch.receive(ended, alive.now_ms)
+    alive.watch.receive(PRIMARY, alive.now_ms)
     assert alive.due_after() == PRIMARY_SILENT_MS, "it was not the last word"
 
 
@@ -238,14 +238,14 @@ def test_sb4_turns() -> None:
 def test_sb4_who_led_has_no_turn() -> None:
     led = replace(standby("0"), state=LEADING)
     made = Standby("1")
-    made.watch.heard(led, made.now_ms)
+    made.watch.receive(led, made.now_ms)
     assert made.due_after(led) == PRIMARY_SILENT_MS
     assert Standby("2").due_after(led, standby("1")) == PRIMARY_SILENT_MS + STANDBY_TURN_MS
 
 
 def test_sb4_the_dead_have_no_turn() -> None:
     made = Standby("2")
-    made.watch.heard(standby("1"), made.now_ms)
+    made.watch.receive(standby("1"), made.now_ms)
     waited_ms = made.due_after(standby("0"))
     assert waited_ms == PRIMARY_SILENT_MS + STANDBY_TURN_MS, "1 was not heard again"
 
@@ -264,7 +264,7 @@ def come(runs_on: str = "there", epoch: int | None = 7, closed: int = 1_000) -> 
 
 
 def heard(watch: StandbyWatch, now_ms: int) -> None:
-    watch.heard(replace(PRIMARY, replica="1"), now_ms)
+    watch.receive(replace(PRIMARY, replica="1"), now_ms)
 
 
 def test_sb8_one_that_was_moved_replaces_who_is_heard_once_it_is_up_to_date() -> None:
@@ -283,7 +283,7 @@ def test_sb8_one_that_was_moved_replaces_who_is_heard_once_it_is_up_to_date() ->
 def test_sb8_it_waits_for_a_copy_of_what_the_input_is_trimmed_below() -> None:
     """Trimming has followed a stored checkpoint that it does not have yet."""
     watch = come(closed=1_000)
-    watch.heard(replace(PRIMARY, replica="1", checkpoint_bucket=990), 0)
+    watch.receive(replace(PRIMARY, replica="1", checkpoint_bucket=990), 0)
     assert not watch.due(0, 989)
     assert watch.due(0, 990)
 
@@ -298,7 +298,7 @@ def test_sb8_it_waits_for_a_small_rest_in_bytes() -> None:
 def test_sb8_what_it_cannot_reach_it_waits_for_until_there_is_silence() -> None:
     watch = come()
     for now_ms in range(0, LONG_SILENT_MS + _STEP_MS, _STEP_MS):
-        watch.heard(standby("1"), now_ms)
+        watch.receive(standby("1"), now_ms)
         assert watch.due(now_ms, 0) == (now_ms >= LONG_SILENT_MS)
 
 

@@ -41,7 +41,7 @@ def coming(bucket: int = 0, fetched_bytes: int = 0, process: str = "0") -> Heart
 def fed(*beats: Heartbeat, is_passive: bool = False) -> Feed:
     feed = Feed("s", "0", is_passive=is_passive)
     for beat in beats:
-        feed.heard(beat, 0)
+        feed.receive(beat, 0)
     return feed
 
 
