@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from anabranch.adapters.spark.source import SourceOptions
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.codec.blocks import schema_text
 
 SCHEMA = pa.schema(

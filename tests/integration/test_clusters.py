@@ -16,7 +16,7 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.spark import reading
-from anabranch.adapters.spark.source import SourceOptions
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.embedded_kafka import EmbeddedKafka

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.adapters.kafka.log import KafkaEventLog
-from anabranch.adapters.spark.starting import start_engine
+from anabranch.adapters.spark.engine_start import start_engine
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.auditor.service import AuditorService
 from anabranch.protocol.federation.audit import Fault, Finding

@@ -21,7 +21,7 @@ from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import late_operators, read_facts
 from anabranch.adapters.spark.query import input_frame
 from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.spark.source import SourceOptions
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_text
 from anabranch.protocol.stage.planner import PlanTraits, judge

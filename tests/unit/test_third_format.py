@@ -12,8 +12,8 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.codec.formats import FORMATS, Register
-from anabranch.codec.framing import SchemaOf
+from anabranch.codec.formats import FORMATS
+from anabranch.codec.framing import Register, SchemaOf
 from anabranch.codec.guards import Rejected
 from anabranch.codec.json_records import ExtraFields, JsonDecoder
 from anabranch.codec.record_schema import RecordSchema

@@ -5,7 +5,7 @@ sold.
 from functools import partial
 
 from anabranch.adapters.connect import audit_nonces, connect
-from anabranch.adapters.spark.starting import start_engine
+from anabranch.adapters.spark.engine_start import start_engine
 from anabranch.auditor.service import build
 from anabranch.process.frame import main
 

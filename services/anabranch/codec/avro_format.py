@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from anabranch.codec.avro_encoding import AvroEncoder
     from anabranch.codec.avro_records import AvroDecoder
-    from anabranch.codec.formats import Register
-    from anabranch.codec.framing import SchemaOf
+    from anabranch.codec.framing import Register, SchemaOf
     from anabranch.codec.json_records import ExtraFields
     from anabranch.codec.record_schema import RecordSchema
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from anabranch.codec.formats import FORMATS, Register
-from anabranch.codec.framing import SchemaOf, framed
+from anabranch.codec.formats import FORMATS
+from anabranch.codec.framing import Register, SchemaOf, framed
 from anabranch.codec.guards import RECORD_BYTES_MAX, Rejected, admit
 from anabranch.codec.json_records import ExtraFields
 from anabranch.codec.record_schema import RecordSchema

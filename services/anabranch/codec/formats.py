@@ -18,14 +18,11 @@ from anabranch.codec.protobuf_format import ProtobufFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from anabranch.codec.framing import SchemaOf
+    from anabranch.codec.framing import Register, SchemaOf
     from anabranch.codec.guards import Rejected
     from anabranch.codec.json_records import ExtraFields
     from anabranch.codec.record_schema import RecordSchema
     from anabranch.codec.writer_schema import SchemaKind
-
-Register = Callable[[str], int]
-"""The id that a registry gives to an Avro schema, under the subject of whoever made this."""
 
 
 class ValueDecoder(Protocol):

@@ -7,7 +7,7 @@ of the header before those of the value are a framed value again, which is all t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from anabranch.codec.guards import Rejected
@@ -36,6 +36,10 @@ more than the versions of any record. Whoever may write the topic can make up no
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
+
+
+Register = Callable[[str], int]
+"""Function that returns the id that a registry gives to an Avro schema, under one subject."""
 
 
 class SchemaOf(Protocol):

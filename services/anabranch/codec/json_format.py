@@ -9,8 +9,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch.codec.formats import Register
-    from anabranch.codec.framing import SchemaOf
+    from anabranch.codec.framing import Register, SchemaOf
     from anabranch.codec.json_records import ExtraFields, JsonDecoder, JsonEncoder
     from anabranch.codec.record_schema import RecordSchema
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from anabranch.protocol.errors import ConfigurationError
 
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from anabranch.codec.formats import Register, ValueEncoder
-    from anabranch.codec.framing import SchemaOf
+    from anabranch.codec.framing import Register, SchemaOf
     from anabranch.codec.record_schema import RecordSchema
 
 
@@ -23,7 +22,7 @@ class ReadOnlyFormat:
     is_written: Final = False
     needs_registry: Final = True
 
-    def encoder(self, _: pa.Schema, name: str, _register: Register | None, /) -> ValueEncoder:
+    def encoder(self, _: pa.Schema, name: str, _register: Register | None, /) -> NoReturn:
         """Fail: see ``formats.Format``.
 
         Raises:

@@ -7,43 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from anabranch.delivery.notices import (
+    DIGEST_HEADER,
+    REASON_HEADER,
+    TRUNCATED_HEADER,
+    rejected_bytes,
+)
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import RecordTooLarge
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES, DEAD_LETTER_CUT_MORE_BYTES
 
 if TYPE_CHECKING:
-    from anabranch.delivery.rendering import Records, Written
+    from anabranch.delivery.rendering import Records
 
 TOPIC_HEADER: Final = "anabranch-topic"
 """Header: name of the topic that rejected the record."""
-REASON_HEADER: Final = "anabranch-reason"
-"""Header: reason for the rejection."""
-TRUNCATED_HEADER: Final = "anabranch-truncated"
-"""Header of a truncated record: size of the whole record (key, value, headers) in bytes, or of the
-row that was too large for the stream.
-"""
-DIGEST_HEADER: Final = "anabranch-row-digest"
-"""Header: hash of the row that was too large for the stream, as hexadecimal digits. The last header
-of a notice.
-"""
-ROW_TOO_LARGE: Final = b"row_too_large"
-"""Reason: the stage's stream could not hold the row."""
-
-
-def notice_headers(size_bytes: int, digest: str) -> Written:
-    """Return the headers of the notice of a row that took ``size_bytes`` and has ``digest``."""
-    return [
-        (REASON_HEADER, ROW_TOO_LARGE),
-        (TRUNCATED_HEADER, b"%d" % size_bytes),
-        (DIGEST_HEADER, digest.encode()),
-    ]
-
-
-def rejected_bytes(headers: Written) -> int | None:
-    """Return the size of the row in whose place a record with ``headers`` is, in bytes; None if
-    the record is a result.
-    """
-    return int(dict(headers)[TRUNCATED_HEADER]) if headers[-1][0] == DIGEST_HEADER else None
 
 
 def check_no_notices(records: Records) -> None:

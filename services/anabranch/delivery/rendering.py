@@ -22,8 +22,8 @@ from anabranch.codec.live_records import (
 )
 from anabranch.codec.rejected_rows import BEGINNING, DIGEST, SIZE, are_notices
 from anabranch.codec.subject_names import subject_of
+from anabranch.delivery.notices import notice_headers, rejected_bytes
 from anabranch.delivery.partitioning import Partitioner
-from anabranch.delivery.rejected import notice_headers, rejected_bytes
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.edge.delivery import ALONE, Slice
 from anabranch.protocol.errors import RemoteProtocolError

@@ -16,7 +16,8 @@ import pyarrow as pa
 from anabranch.codec.change_events import ChangeDecoder
 from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.field_types import Field
-from anabranch.codec.formats import FORMATS, Register
+from anabranch.codec.formats import FORMATS
+from anabranch.codec.framing import Register
 from anabranch.codec.iso_times import milliseconds
 from anabranch.codec.logical_types import (
     TIMESTAMPS,

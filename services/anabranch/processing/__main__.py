@@ -3,7 +3,7 @@
 from functools import partial
 
 from anabranch.adapters.connect import connect, other_cluster, replica_disks
-from anabranch.adapters.spark.starting import start_engine
+from anabranch.adapters.spark.engine_start import start_engine
 from anabranch.process.frame import main
 from anabranch.processing.node import Machinery, Node
 

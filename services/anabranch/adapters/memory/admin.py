@@ -13,7 +13,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 
 if TYPE_CHECKING:
-    from anabranch.adapters.memory.log import LocalEventLog
+    from anabranch.adapters.memory.cluster import LocalCluster
 
 
 _DEFAULTS: Final = {
@@ -24,9 +24,9 @@ _DEFAULTS: Final = {
 
 
 class LocalLogAdmin:
-    """Administrator of the topics of a ``LocalEventLog``."""
+    """Administrator of the topics of a ``LocalCluster``."""
 
-    def __init__(self, log: LocalEventLog) -> None:
+    def __init__(self, log: LocalCluster) -> None:
         self._log = log
 
     def create(self, topics: Sequence[TopicSettings]) -> list[str]:

@@ -8,19 +8,11 @@ would end it.
 
 from __future__ import annotations
 
-import threading
-
 from anabranch.adapters.memory.admin import LocalLogAdmin
-from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.adapters.memory.faults import Fault, Operation
-from anabranch.adapters.memory.partition import Partition, Transaction
+from anabranch.adapters.memory.cluster import LocalCluster
+from anabranch.adapters.memory.faults import Operation
 from anabranch.adapters.memory.reader import LocalLogReader
 from anabranch.adapters.memory.writer import LocalLogWriter, LocalTransactionalWriter, Sent
-from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec.catalog import TopicSettings
-from anabranch.ports import Clock, TopicPartition
-from anabranch.protocol.errors import AnabranchError, OutcomeUnknown, RecordTooLarge, Unavailable
-from anabranch.protocol.limits import RECORD_BYTES_ON_BROKER_MAX
 
 __all__ = [
     "LocalEventLog",
@@ -33,27 +25,10 @@ __all__ = [
 ]
 
 
-class LocalEventLog:
+class LocalEventLog(LocalCluster):
     """Cluster in memory. It and its administrators are thread-safe; readers and writers are not, as
     the port states.
     """
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        """Create an empty cluster. ``clock`` gives records their timestamps and times waits: with a
-        ``VirtualClock`` an empty fetch lets its wait pass at once.
-        """
-        self.clock: Clock = clock or SystemClock()
-        self.changed = threading.Condition(threading.RLock())
-        self.topics: dict[str, tuple[TopicSettings, list[Partition]]] = {}
-        self.topics_created = 0
-        """Number of topics created so far. Makes each topic's identity unique."""
-        self.topic_ids: dict[str, str] = {}
-        """Topic -> identity of the last topic created under this name."""
-        self.leaderless: set[TopicPartition] = set()
-        """Partitions without a leader at the moment: they exist but cannot be read."""
-        self.epochs: dict[str, int] = {}
-        self.open: dict[str, Transaction] = {}
-        self._faults: list[Fault] = []
 
     def reader(
         self,
@@ -83,84 +58,3 @@ class LocalEventLog:
     def admin(self) -> LocalLogAdmin:
         """Return an administrator of topics."""
         return LocalLogAdmin(self)
-
-    def fail_next(
-        self,
-        operation: Operation,
-        *,
-        applied: int | None = None,
-        error: type[AnabranchError] = OutcomeUnknown,
-        topic: str | None = None,
-    ) -> None:
-        """Make the next ``operation`` (on ``topic``, if given) raise ``error``.
-
-        ``applied`` is the extent to which it takes effect nevertheless: for a flush the number of
-        records that reach the log (None: all), for a commit or abort 0 or None (it happens). Faults
-        queue: each call makes one more operation fail.
-        """
-        with self.changed:
-            self._faults.append(Fault(operation, error, applied, topic))
-
-    def trim(self, at: TopicPartition, offset: int) -> None:
-        """Delete the records below ``offset``, as retention and DeleteRecords do."""
-        with self.changed:
-            self.partition(at).trim(offset)
-
-    def cut(self, at: TopicPartition, offset: int) -> None:
-        """Lose the records from ``offset`` on, as an unclean leader election does."""
-        with self.changed:
-            self.partition(at).cut(offset)
-
-    def partition(self, at: TopicPartition) -> Partition:
-        """Return a partition. The caller holds ``changed``.
-
-        Raises:
-            Unavailable: there is no such partition.
-        """
-        found = self.topics.get(at.topic)
-        if found is None or not 0 <= at.partition < len(found[1]):
-            message = f"unknown topic or partition: {at.topic}[{at.partition}]"
-            raise Unavailable(message)
-        return found[1][at.partition]
-
-    def fault(self, operation: Operation, topics: set[str]) -> Fault | None:
-        """Remove and return the fault that is planned for this operation, if any. The caller holds
-        ``changed``.
-        """
-        for fault in self._faults:
-            if fault.operation is operation and (fault.topic is None or fault.topic in topics):
-                self._faults.remove(fault)
-                return fault
-        return None
-
-    def rejection(self, sent: Sent) -> Unavailable | None:
-        """Return the error with which a broker would reject this record; None: it would accept it.
-        The caller holds ``changed``.
-        """
-        try:
-            self.partition(sent.at)
-        except Unavailable as error:
-            return error
-        record = sent.record
-        size = (
-            len(record.value or b"")
-            + len(record.key or b"")
-            + sum(len(name) + len(value or b"") for name, value in record.headers)
-        )
-        limit = int(
-            self.topics[sent.at.topic][0].config.get(
-                "max.message.bytes", RECORD_BYTES_ON_BROKER_MAX
-            )
-        )
-        return (
-            RecordTooLarge(f"record of {size} bytes is too large for {sent.at.topic}")
-            if size > limit
-            else None
-        )
-
-    def wait(self, duration_ms: int) -> None:
-        """Wait for a change, at most ``duration_ms``. The caller holds ``changed``."""
-        if isinstance(self.clock, VirtualClock):
-            self.clock.sleep_ms(duration_ms)
-        else:
-            self.changed.wait(duration_ms / 1000)

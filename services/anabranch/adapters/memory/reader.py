@@ -16,14 +16,14 @@ from anabranch.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from anabranch.adapters.memory.log import LocalEventLog
+    from anabranch.adapters.memory.cluster import LocalCluster
 
 
 class LocalLogReader:
     """Reader of hand-assigned partitions. Not thread-safe."""
 
     def __init__(
-        self, log: LocalEventLog, *, committed: bool, headers: bool, timestamps: bool = True
+        self, log: LocalCluster, *, committed: bool, headers: bool, timestamps: bool = True
     ) -> None:
         self._log = log
         self._committed = committed

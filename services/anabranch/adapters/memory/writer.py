@@ -21,7 +21,7 @@ from anabranch.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from anabranch.adapters.memory.log import LocalEventLog
+    from anabranch.adapters.memory.cluster import LocalCluster
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Sent:
 class LocalLogWriter:
     """Writer that holds records until ``flush``."""
 
-    def __init__(self, log: LocalEventLog) -> None:
+    def __init__(self, log: LocalCluster) -> None:
         self._log = log
         self._sent: list[Sent] = []
         self._broken: AnabranchError | None = None
@@ -96,7 +96,7 @@ class LocalLogWriter:
         delivered: list[Delivered] = []
         first: Unavailable | None = None
         for each in sent:
-            rejection = self._log.rejection(each)
+            rejection = self._log.rejection(each.at, each.record)
             if rejection is None:
                 delivered.append(
                     Delivered(each.at, self._log.partition(each.at).append(each.record))
@@ -121,7 +121,7 @@ class LocalLogWriter:
 class LocalTransactionalWriter(LocalLogWriter):
     """Writer whose records become visible together."""
 
-    def __init__(self, log: LocalEventLog, transactional_id: str) -> None:
+    def __init__(self, log: LocalCluster, transactional_id: str) -> None:
         """Fence older writers of the id and abort their open transactions."""
         super().__init__(log)
         self._id = transactional_id

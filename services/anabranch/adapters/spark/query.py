@@ -29,7 +29,8 @@ from anabranch.adapters.spark.plan_facts import (
     shape_of,
     used_columns,
 )
-from anabranch.adapters.spark.source import FORMAT, SourceOptions
+from anabranch.adapters.spark.source import FORMAT
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.spark.state_plan import stateful_operators
 from anabranch.codec.blocks import EVENT_TIME, schema_text
 from anabranch.pipeline.offer_columns import not_as_offered, offered_inputs

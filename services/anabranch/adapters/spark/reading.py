@@ -23,7 +23,7 @@ from anabranch.protocol.limits import MIB
 from anabranch.streams.block_reader import BlockReader
 
 if TYPE_CHECKING:
-    from anabranch.adapters.spark.source import SourceOptions
+    from anabranch.adapters.spark.source_options import SourceOptions
     from anabranch.protocol.log.records import Part
 
 QUERIES_MAX: Final = 2

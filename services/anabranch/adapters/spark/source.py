@@ -8,11 +8,9 @@ little, and the reading of blocks is in ``reading``, imported where it is used.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.plan_socket import PlanClient
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.spark.worker_daemon import quieten_planner
 from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_by_stream
 from anabranch.protocol.log.records import Part
@@ -31,49 +30,6 @@ if TYPE_CHECKING:
 FORMAT: Final = "anabranch"
 _ROWS_PER_SPLIT: Final = 20_000
 """Number of rows that a task reads at least: a smaller task costs more than its rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """Settings of a reader, passed as one JSON option."""
-
-    blocks: Mapping[str, str]
-    """Topics of the blocks, by stream of this input, without a dot and the replica's id."""
-    query: str
-    """Name of the query that reads: a replica may run two."""
-    stream: str
-    """Name of the input."""
-    kafka: str
-    cluster: str
-    """Name of the cluster in the pipeline file; empty for the pipeline's own."""
-    socket: str
-    schema: str
-    """Columns of the stream (``codec.blocks.schema_text``)."""
-    columns: tuple[str, ...]
-    """Columns that the query uses. The others are passed as null, which costs nothing."""
-    optional: tuple[str, ...]
-    """Columns of a source that may be null. They are null in blocks from before the record had
-    them.
-    """
-    width_ms: int
-    splits_max: int
-    is_own: bool
-    """Whether the stage's participant also writes the stream (``streams.block_reader``)."""
-    ordered: bool
-    """Whether to give the rows of a batch in canonical order, in one split: for plans that are not
-    batch-safe.
-    """
-
-    def to_json(self) -> str:
-        """Return the value of the option ``config``."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
-
-    @classmethod
-    def from_json(cls, text: str) -> SourceOptions:
-        """Parse what ``to_json`` returned."""
-        fields = json.loads(text)
-        listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
-        return cls(**(fields | listed))
 
 
 class Split(InputPartition):

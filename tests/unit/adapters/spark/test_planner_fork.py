@@ -20,7 +20,8 @@ from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_
 from pyspark.sql.types import StructType
 
 from anabranch.adapters.spark.planner_fork import PLANNER, PlannerFork
-from anabranch.adapters.spark.source import AnabranchSource, SourceOptions
+from anabranch.adapters.spark.source import AnabranchSource
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.scratch import Scratch
 from harness.waiting import wait_until
 

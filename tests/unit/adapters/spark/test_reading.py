@@ -14,7 +14,8 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import reading as module
 from anabranch.adapters.spark.reading import arrow_schema
-from anabranch.adapters.spark.source import PlannedReader, SourceOptions, Split
+from anabranch.adapters.spark.source import PlannedReader, Split
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError

@@ -25,9 +25,9 @@ from anabranch.adapters.spark.source import (
     FORMAT,
     AnabranchSource,
     PlannedReader,
-    SourceOptions,
     Split,
 )
+from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
 from anabranch.protocol.log.records import Part

@@ -12,8 +12,9 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import starting as adapter
+from anabranch.adapters.spark.engine_start import start_engine
 from anabranch.adapters.spark.settings import SparkSettings
-from anabranch.adapters.spark.starting import StartingSpark, start_engine
+from anabranch.adapters.spark.starting import StartingSpark
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline, Resources
 from anabranch.process.frame import ServiceContext

@@ -1,0 +1,50 @@
+"""Options of one input as the driver passes them to Spark's Python workers, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Settings of a reader, passed as one JSON option."""
+
+    blocks: Mapping[str, str]
+    """Topics of the blocks, by stream of this input, without a dot and the replica's id."""
+    query: str
+    """Name of the query that reads: a replica may run two."""
+    stream: str
+    """Name of the input."""
+    kafka: str
+    cluster: str
+    """Name of the cluster in the pipeline file; empty for the pipeline's own."""
+    socket: str
+    schema: str
+    """Columns of the stream (``codec.blocks.schema_text``)."""
+    columns: tuple[str, ...]
+    """Columns that the query uses. The others are passed as null, which costs nothing."""
+    optional: tuple[str, ...]
+    """Columns of a source that may be null. They are null in blocks from before the record had
+    them.
+    """
+    width_ms: int
+    splits_max: int
+    is_own: bool
+    """Whether the stage's participant also writes the stream (``streams.block_reader``)."""
+    ordered: bool
+    """Whether to give the rows of a batch in canonical order, in one split: for plans that are not
+    batch-safe.
+    """
+
+    def to_json(self) -> str:
+        """Return the value of the option ``config``."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_json(cls, text: str) -> SourceOptions:
+        """Parse what ``to_json`` returned."""
+        fields = json.loads(text)
+        listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
+        return cls(**(fields | listed))
