@@ -163,9 +163,9 @@ class Moving:
 
     def is_over(self) -> bool:
         """Return whether the replica runs where its place is alone: it has moved, or the move was
-        withdrawn.
+        withdrawn. A replica that is lost with its nodes waits for an operator.
         """
-        return self._running() == [self._place()]
+        return self._running() == [self._place()] or self.is_lost(*self._writer)
 
     def _running(self) -> list[str]:
         """Return the nodes on which a process of the replica is the primary, or was."""

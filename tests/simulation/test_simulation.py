@@ -110,7 +110,7 @@ def test_a_row_is_either_looked_for_or_listed_as_out_of_reach() -> None:
     its text.
     """
     text = inspect.getsource(boundary_log)
-    listed = text[text.index("Accepted: epoch") : text.index("PENDING_PARTS_MAX).")]
+    listed = text[text.index("Codes of accepted entries: epoch") : text.index("    replica: str\n")]
     given = "".join(map(inspect.getsource, (boundary_log, tentative, writer_state)))
     reasons = set(re.findall(r"[a-z]+(?:_[a-z]+)*", listed)) & {*re.findall(r'"([a-z_]+)"', given)}
     assert {f"log state {reason}" for reason in reasons} == {
