@@ -166,6 +166,45 @@ def generators(a):
     ]
     return each[0].unionByName(each[1]).unionByName(each[2]).unionByName(each[3])
 
+def hard(a):
+    """NaN, both zeros, nulls, nested values, and sums of which parts are beyond 64 bits."""
+    number = (
+        "CASE value % 5 WHEN 0 THEN double('NaN') WHEN 1 THEN 0.0D WHEN 2 THEN 0.0D * -1"
+        " WHEN 3 THEN NULL ELSE value / 2 END"
+    )
+    most = "IF(value % 2 = 0, 9223372036854775807, -9223372036854775807)"
+    rows = a.selectExpr(
+        "key", "value", f"{number} AS d", f"CAST({most} AS DECIMAL(19, 0)) AS large", "event_time"
+    )
+    parts = {
+        "low": "min(d + 0.0D)",
+        "high": "max(d + 0.0D)",
+        "top": "max(struct(d + 0.0D, value))",
+        "least": "min(array(value % 3, key))",
+        "total": "sum(large)",
+        "members": "sort_array(collect_set(struct(key, array(value % 2))))",
+        "numbers": "size(collect_set(d))",
+        "given": "count(d)",
+        "any": "bool_or(IF(value % 5 = 3, NULL, value > 28))",
+    }
+    windows = rows.groupBy(F.window("event_time", "300 milliseconds")).agg(
+        *[F.expr(text).alias(name) for name, text in parts.items()]
+    )
+    text = ", ".join(f"string({name})" for name in parts)
+    windows = windows.selectExpr(
+        "'window' AS name", f"concat_ws('|', {text}) AS text", "window.end AS event_time"
+    )
+    zeros = a.selectExpr("key", "explode(array(0.0D, 0.0D * -1)) AS zero", "event_time")
+    zeros.createOrReplaceTempView("zeros")
+    kept = zeros.dropDuplicates().selectExpr(
+        "'kept' AS name", "concat_ws('|', key, zero) AS text", "event_time"
+    )
+    distinct = a.sparkSession.sql(
+        "SELECT 'distinct' AS name, concat_ws('|', key, zero) AS text, event_time"
+        " FROM (SELECT DISTINCT key, zero, event_time FROM zeros)"
+    )
+    return windows.unionByName(kept).unionByName(distinct)
+
 def pending(a):
     """Rows at once, and a window's when it closes: parts of open buckets."""
     windows = (

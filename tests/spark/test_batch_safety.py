@@ -8,6 +8,7 @@ is also the test that replicas agree.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -253,6 +254,39 @@ def expect_generators(rows: Rows) -> Counter[Any]:
     return found
 
 
+def expect_hard(rows: Rows) -> Counter[Any]:
+    def number(value: int) -> float | None:
+        return (math.nan, 0.0, 0.0, None, value / 2)[value % 5]
+
+    def rank(d: float | None) -> tuple[int, float]:  # of Spark: null, numbers, NaN
+        return (-1, 0.0) if d is None else (1, 0.0) if math.isnan(d) else (0, d)
+
+    def text(d: float | None) -> str:
+        return "null" if d is None else "NaN" if math.isnan(d) else str(d)
+
+    found: Counter[Any] = Counter()
+    for end, inside in by_window(rows["a"], 300).items():
+        values = [v for _, _, v in inside]
+        numbers = [d for d in map(number, values) if d is not None]
+        top = max(values, key=lambda v: (rank(number(v)), v))
+        members = sorted({(k, v % 2) for _, k, v in inside})
+        judged = [v > 28 for v in values if v % 5 != 3]
+        parts = [
+            *([text(min(numbers, key=rank)), text(max(numbers, key=rank))] if numbers else []),
+            f"{{{text(number(top))}, {top}}}",
+            str(min([v % 3, k] for _, k, v in inside)),
+            str(sum((1 if v % 2 == 0 else -1) * (2**63 - 1) for v in values)),
+            "[" + ", ".join(f"{{{k}, [{odd}]}}" for k, odd in members) + "]",
+            str(len({min(v % 5, 1) if v % 5 < 3 else v + 2 for v in values if v % 5 != 3})),
+            str(len(numbers)),
+            *([str(any(judged)).lower()] if judged else []),
+        ]
+        found[end, "window", "|".join(parts)] += 1
+    for s, k in {(s, k) for s, k, _ in rows["a"]}:
+        found.update((s, name, f"{k}|0.0") for name in ("kept", "distinct"))
+    return found
+
+
 CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = {
     "stateless": (["a", "b"], ["event_time", "key", "each", "what", "much"], expect_stateless),
     "window": (
@@ -279,6 +313,7 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
         expect_window,
     ),
     "generators": (["a"], ["event_time", "name", "x", "y"], expect_generators),
+    "hard": (["a"], ["event_time", "name", "text"], expect_hard),
     "sliding": (["a"], ["event_time", "key", "odd", "count"], expect_sliding),
     "session_windows": (["a"], ["event_time", "key", "n", "total"], expect_session_windows),
     "window_of_windows": (["a"], ["event_time", "top", "keys"], expect_window_of_windows),

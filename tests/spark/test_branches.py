@@ -471,6 +471,33 @@ def test_killed_before_it_says_that_its_branch_has_ended(kafka: str, tmp_path: P
 
 
 @pytest.mark.nightly
+def test_inputs_used_twice_outlive_a_crash_with_a_plan_logged_and_a_failure(
+    kafka: str, tmp_path: Path
+) -> None:
+    """A self-join and two views of one input: Spark has two sources for each input."""
+    with Bench(kafka, tmp_path, "twice", max_delay_ms=LONG_DELAY_MS) as bench:
+        crash_point = "processing.batch_logged:6"
+        with StageProcess(
+            bench.pipeline, "merged.0", kafka, bench.state, crash_point=crash_point
+        ) as first:
+            bench.live.__enter__()
+            assert first.wait(CORRECTS_WITHIN_S) == -9
+        with StageProcess(bench.pipeline, "merged.0", kafka, bench.state) as second:
+            bench.watch(second.check)
+            goes_on_at = bench.log_state.upto + 20
+            bench.until(
+                lambda: bench.log_state.upto >= goes_on_at,
+                CORRECTS_WITHIN_S,
+                "the restarted process continues",
+            )
+            bench.go_on_without_b(15, CORRECTS_WITHIN_S)
+            bench.b.heal()
+            last = bench.live.end_after(40)
+            bench.until(lambda: bench.log_state.upto >= last, CORRECTS_WITHIN_S, "the corrections")
+        bench.check("b")
+
+
+@pytest.mark.nightly
 def test_two_replicas_agree_after_a_failure_and_mask_the_death_of_one(
     kafka: str, tmp_path: Path
 ) -> None:
