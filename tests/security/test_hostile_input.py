@@ -40,7 +40,6 @@ from anabranch.codec.blocks import (
 from anabranch.codec.catalog import catalog
 from anabranch.codec.edge import Decoder
 from anabranch.codec.framing import SchemaOf
-from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.part_lists import parts_from_json
 from anabranch.pipeline import file as pipeline_file
 from anabranch.protocol.control.records import Heartbeat
@@ -53,7 +52,7 @@ from anabranch.protocol.errors import (
 )
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.identifiers import RecordId
-from anabranch.protocol.limits import MIB
+from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
 from harness import boundary_logs, catalogs, sources
 from harness.markets import CONTRACT, signature
 from harness.protobuf_messages import message_class, schema_of

@@ -21,9 +21,9 @@ from anabranch.codec.change_schema import OP, SOURCE_TIME, change_schema
 from anabranch.codec.edge import Decoded, Decoder
 from anabranch.codec.field_types import Field
 from anabranch.codec.formats import FORMATS
-from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.protocol.errors import RecordRejected, RejectionReason
+from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from anabranch.codec.framing import SchemaOf

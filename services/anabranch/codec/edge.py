@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from anabranch.codec.formats import FORMATS
 from anabranch.codec.framing import Register, SchemaOf, framed
-from anabranch.codec.guards import RECORD_BYTES_MAX, Rejected, admit
+from anabranch.codec.guards import Rejected, admit
 from anabranch.codec.json_records import ExtraFields
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.codec.subject_names import record_name
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)

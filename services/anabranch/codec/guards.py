@@ -7,17 +7,12 @@ the value itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from anabranch.protocol.errors import RecordRejected, RejectionReason
-from anabranch.protocol.limits import MIB
-
-RECORD_BYTES_MAX: Final = 1 * MIB
-"""A user's record, where the file says nothing else: larger ones are dead letters before they are
-decoded, so that one record cannot exhaust a decoder's memory.
-"""
+from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 Rejected = list[tuple[int, RecordRejected]]
 

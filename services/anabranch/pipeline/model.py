@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict
 
 from anabranch.codec.change_schema import change_schema
 from anabranch.codec.field_types import Field
-from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.codec.subject_names import Strategy
 from anabranch.pipeline.topic_names import TopicNames
@@ -25,7 +24,11 @@ from anabranch.protocol.edge.handover import SourceStream
 from anabranch.protocol.edge.shards import Shard, members, whole_of
 from anabranch.protocol.federation.costs import CornerCost, Cost, QueueCost
 from anabranch.protocol.federation.offered_stages import Terms
-from anabranch.protocol.limits import KEY_AND_HEADERS_BYTES, RECORD_BYTES_ON_BROKER_MAX
+from anabranch.protocol.limits import (
+    KEY_AND_HEADERS_BYTES,
+    RECORD_BYTES_MAX,
+    RECORD_BYTES_ON_BROKER_MAX,
+)
 from anabranch.protocol.stage.recovery import HaMode
 from anabranch.protocol.stage.shares import Share
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from anabranch.codec.change_schema import SOURCE_TIME, change_schema, is_envelope
 from anabranch.codec.formats import FORMATS
-from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.pipeline.document import MISSING, Document, Place, shown, words
 from anabranch.pipeline.event_time import read_event_time
 from anabranch.pipeline.kafka_columns import read_columns
@@ -19,6 +18,7 @@ from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.source_formats import read_format
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 if TYPE_CHECKING:
     from anabranch.codec.record_schema import RecordSchema

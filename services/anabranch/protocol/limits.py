@@ -108,6 +108,11 @@ BUCKET_MAX: Final = EVENT_TIME_MS_MAX
 nonsense, and might not fit 64 bits as times.
 """
 
+RECORD_BYTES_MAX: Final = 1 * MIB
+"""Maximum size of a user's record, where the file states no other: larger ones are dead letters
+before they are decoded, so that one record cannot exhaust a decoder's memory.
+"""
+
 KEY_AND_HEADERS_BYTES: Final = 1 * MIB
 """Key and headers of a user's record, for which a topic that is created has room beside the
 largest value.

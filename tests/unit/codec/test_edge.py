@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec.edge import Decoder, Encoder, Key
-from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
+from anabranch.protocol.limits import RECORD_BYTES_MAX
 from harness.registries import alone
 
 RECORD = from_avro(

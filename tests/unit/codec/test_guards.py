@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from anabranch.codec.guards import RECORD_BYTES_MAX, admit, rejection
+from anabranch.codec.guards import admit, rejection
 from anabranch.protocol.errors import RejectionReason
+from anabranch.protocol.limits import RECORD_BYTES_MAX
 
 
 def test_values_that_may_be_decoded_are_all_admitted() -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.codec.guards import RECORD_BYTES_MAX
 from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import MIB
+from anabranch.protocol.limits import MIB, RECORD_BYTES_MAX
 
 FILE = """\
 pipeline: p

@@ -376,7 +376,7 @@ class TestUnderWay:
         writer.start()
         first = record(writer, 1, 4)
         writer.send(first)
-        with pytest.raises(LocalProtocolError, match="waits for"):
+        with pytest.raises(LocalProtocolError, match="is not settled"):
             writer.send(record(writer, 2, 5, prev=first.id))
 
     def test_a_newer_epoch_ends_it(self, make: Make) -> None:
