@@ -243,8 +243,9 @@ def apart(world: World, tmp_path: Path) -> World:
 
 
 def fetched(node: StageProcess) -> dict[str, int]:
-    """Return what a node says that it had copied when it became the primary, in bytes."""
-    line = next(each for each in node.all_of_its_log().splitlines() if "becoming_primary" in each)
+    """Return what a node says that it had copied when it became the primary last, in bytes."""
+    lines = [each for each in node.all_of_its_log().splitlines() if "becoming_primary" in each]
+    line = lines[-1]
     return {
         name: int(match[1])
         for name in ("fetched_bytes", "linked_bytes", "rest_bytes")
