@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anabranch.access.pipeline_acls import UNUSED_GROUP, Operation, Resource, Right
+from anabranch.access.pipeline_acls import Operation, Resource, Right, reader_group
 from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.pipeline.topic_names import FederationTopics
 
@@ -53,13 +53,7 @@ def _contract_rights(
     for contract in contracts:
         for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.contract(contract), operation, "contract")
-    yield Right(
-        principal,
-        Resource.GROUP,
-        UNUSED_GROUP,
-        Operation.DESCRIBE,
-        "named by every reader, joined by none",
-    )
+    yield reader_group(principal)
 
 
 def _metering_rights(principal: str, pipeline: Pipeline) -> Iterator[Right]:

@@ -213,8 +213,10 @@ def rights(
     return list(unique.values())
 
 
-def on_cluster(principal: str, cluster: str) -> Right:
-    """Return the right that a reader needs on ``cluster`` beside those on its topics."""
+def reader_group(principal: str, cluster: str = "") -> Right:
+    """Return the right on the group that every reader names, which it needs beside those on its
+    topics. ``cluster``: the other owner's cluster that it reads; empty: the pipeline's own.
+    """
     return Right(
         principal,
         Resource.GROUP,
@@ -250,7 +252,7 @@ def _topic_rights(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
                 cluster=topic.cluster,
             )
         if operations and topic.cluster:
-            yield on_cluster(instance.principal, topic.cluster)
+            yield reader_group(instance.principal, topic.cluster)
 
 
 def _group_and_transaction_rights(pipeline: Pipeline, instance: _Instance) -> Iterator[Right]:
@@ -273,13 +275,7 @@ def _group_and_transaction_rights(pipeline: Pipeline, instance: _Instance) -> It
             "its other consumer groups",
             prefixed=True,
         )
-    yield Right(
-        instance.principal,
-        Resource.GROUP,
-        UNUSED_GROUP,
-        Operation.DESCRIBE,
-        "named by every reader, joined by none",
-    )
+    yield reader_group(instance.principal)
     if instance.service == "delivery":
         process = instance.process.removeprefix("delivery.")
         output = pipeline.deliveries()[process]
@@ -328,13 +324,7 @@ def _operator_rights(
         Operation.DESCRIBE_CONFIGS,
     ):
         yield Right(principal, Resource.TOPIC, CLOCK_TOPIC, operation, "anabranch doctor")
-    yield Right(
-        principal,
-        Resource.GROUP,
-        UNUSED_GROUP,
-        Operation.DESCRIBE,
-        "named by every reader, joined by none",
-    )
+    yield reader_group(principal)
 
 
 def _check_rights(principal: str, topics: list[_Topic]) -> Iterator[Right]:
@@ -348,7 +338,7 @@ def _check_rights(principal: str, topics: list[_Topic]) -> Iterator[Right]:
             topic.kind,
             cluster=topic.cluster,
         )
-        yield on_cluster(principal, topic.cluster)
+        yield reader_group(principal, topic.cluster)
 
 
 def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iterator[_Instance]:
