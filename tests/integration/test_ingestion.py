@@ -364,7 +364,7 @@ def test_a_larger_record_is_read_where_the_file_allows_it(
 def test_kafka_refuses_topics_whose_names_differ_by_dots_alone(
     log: KafkaEventLog, topic_prefix: str
 ) -> None:
-    """What ``anabranch check`` finds is true."""
+    """Kafka itself refuses what ``anabranch check`` reports."""
     admin = log.admin()
     admin.create([TopicSettings(f"{topic_prefix}.orders.v1", 1)])
     with pytest.raises(AnabranchError, match="collides"):

@@ -1,4 +1,4 @@
-"""Where the rows of a batch go: which partition of the block topic.
+"""Assignment of a batch's rows to the partitions of the block topic.
 
 Readers share a stream by its partitions, so a large bucket is spread over several.
 """

@@ -1,5 +1,5 @@
-"""What is looked at before and after an Arrow stream is taken for a block: another participant may
-have written it.
+"""Validation of blocks before and after Arrow decodes them: another participant may have written
+them.
 
 The Arrow library trusts its input in three ways that a reader cannot afford. It unpacks compressed
 bodies of any size (a block of 5 KB became 160 MB), it believes offsets until somebody looks (one

@@ -1,5 +1,5 @@
-"""What no writer of a boundary log may say, whatever its bytes are: numbers out of range, lists and
-names that are too long, ranges that do not ascend.
+"""Validation of boundary records, whatever their bytes are: numbers out of range, lists and names
+that are too long, and ranges that do not ascend are rejected.
 
 Another participant may have written a record, so each is checked when it is decoded; and when it is
 encoded, so that a bug here is found where it is. Costs what the record has.

@@ -101,7 +101,7 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What becomes the key of an output's records."""
+    """Columns and format of the key of an output's records."""
 
     columns: Sequence[str] = ()
     """Names of the columns; none: records have no key."""

@@ -1,5 +1,4 @@
-"""What participants say to each other as bytes: Avro single objects, each with the signature of
-whoever says it.
+"""Records of a federation as bytes: Avro single objects, each with the signature of its author.
 
 A record's schema has the fields of its statement, in their order, and the signature. A reader makes
 the statement anew from the fields, and the signature is over the statement: so bytes that say the

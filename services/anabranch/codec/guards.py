@@ -1,4 +1,4 @@
-"""What is looked at before a user's record is decoded, and how a rejected one is reported.
+"""Checks of a user's record before it is decoded, and the report of a rejected one.
 
 Sizes are checked first, so that a decoder never sees more than RECORD_BYTES_MAX; nothing here reads
 the value itself.

@@ -256,7 +256,7 @@ class IngestionService:
         self._closed = 0
         self._epoch = 0
         self._wrong_unit = ""
-        """What is wrong with the unit of the event times; empty: nothing was found."""
+        """Finding about the unit of the event times; empty if there is none."""
         self._awaited = ""
         """Reason why the source waits for its input; empty while it does not wait."""
         self._try_next_ms = 0

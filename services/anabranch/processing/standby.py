@@ -176,7 +176,7 @@ class Standby:
 
     @property
     def fetched(self) -> Mapping[str, int]:
-        """What a moving replica has copied from the store, in bytes, for the status."""
+        """Return the bytes that a moving replica has copied from the store, for the status."""
         if not self._is_moved:
             return {}
         return {

@@ -1,4 +1,5 @@
-"""What came of a stream and when, by its boundary log: what is metered under content contracts.
+"""Arrivals of a stream by its boundary log: the quantities that are metered under content
+contracts.
 
 Theory of operation. The log says of each bucket when it became stable, by the log's own time, which
 nobody can choose, and how many rows it has. A bucket came in time if that was no later than the

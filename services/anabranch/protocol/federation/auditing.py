@@ -1,5 +1,5 @@
-"""What an auditor does about a movement: when it commits to a number, which buckets it computes
-again, when it tells the number.
+"""Decisions of an auditor about a movement: when it commits to a number, which buckets it computes
+again, when it reveals the number.
 
 Theory of operation. The time of a movement is covered by *terms*, each with a number of its own. A
 number is drawn and kept, then its hash is written into the ledger. From then on the buckets of its

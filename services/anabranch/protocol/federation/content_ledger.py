@@ -1,4 +1,4 @@
-"""Who owes whom how much for a stream: the log state of the ledger of a content contract.
+"""Log state of a content contract's ledger: the amounts that its parties owe for a stream.
 
 Theory of operation. Both sides write what came of the stream in each period (``arrivals``), as they
 read it in the stream's boundary log. What is due follows from these entries, and not from the

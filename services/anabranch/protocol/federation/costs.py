@@ -1,4 +1,4 @@
-"""What load costs a participant: its private, convex cost function.
+"""Cost of load for a participant: its private, convex cost function.
 
 Theory of operation. A cost function gives the cost of a level of load in micro-units per second: of
 slow answers and broken promises, not of hardware. It never leaves its owner. What it is for is the

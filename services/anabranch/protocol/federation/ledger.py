@@ -1,4 +1,4 @@
-"""Who owes whom how much: the log state of a contract's ledger.
+"""Log state of a contract's ledger: the amounts that its parties owe each other.
 
 Theory of operation. The ledger of a contract is a log that both sides, and the federation's
 auditor, append signed entries to. Besides movements it has what each side measured, what an audit

@@ -1,4 +1,4 @@
-"""What participants publish of themselves, and what a reader may take from it.
+"""Catalogs that participants publish, and the streams that a reader finds by them.
 
 Theory of operation. Each participant has a log of its own, its catalog, which nobody else may
 write. For each of its pipelines it says there, signed, which streams others may read and which

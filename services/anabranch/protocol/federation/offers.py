@@ -1,4 +1,4 @@
-"""What buyer and seller of capacity say to each other, and what of it is believed.
+"""Messages between the buyer and the seller of capacity, and the checks by which they count.
 
 Theory of operation. A buyer offers tasks to one seller at a time, each with the highest price it
 would pay (its reserve price). The seller answers with the tasks that it takes and a price for each;

@@ -1,4 +1,4 @@
-"""What a participant's agent knows and goes by: its policy, its cost, its contracts, its tasks.
+"""State of a participant's agent: its policy, its cost, its contracts, its tasks.
 
 Theory of operation. Two sums of load are kept apart. What is *sure* is here and stays unless this
 agent sells it; bids are made on it, so that no bid counts load which may go by itself. What there

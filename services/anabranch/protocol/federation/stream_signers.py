@@ -1,4 +1,4 @@
-"""Whose signatures count under the records of a published stream.
+"""Participants whose signatures count under the records of a published stream.
 
 Theory of operation. A stream has one owner. Its stage may run elsewhere for a while: sold to a
 partner, or at whoever offers it. Whoever runs it signs with a key of its own, since no private key

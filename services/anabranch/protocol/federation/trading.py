@@ -1,5 +1,5 @@
-"""What to offer, and what of an offer to take: OFFER_LOAD and ACCEPT_LOAD of the Bounded-Price
-Mechanism.
+"""Choice of the tasks to offer, and of those to take of an offer: OFFER_LOAD and ACCEPT_LOAD of the
+Bounded-Price Mechanism.
 
 Theory of operation. A buyer offers a maximal set: it adds tasks as long as each costs more to keep,
 on top of what would remain, than it costs to hand over at the lowest price. A seller goes through

@@ -1,5 +1,5 @@
-"""What a stage had to do, and what of it was done on which node: its load, and what is metered of a
-movement.
+"""Workload of a stage, and the part of it that each node has done: its load, and the quantities
+that are metered of a movement.
 
 Theory of operation. The unit is one row of input in a second of event time. How many rows each
 bucket of the input has stands in the input's boundary log, which bucket was made on which node in

@@ -169,9 +169,9 @@ class BoundaryRecord:
     closed: int
     parts: tuple[Part, ...] = ()
     base: int | None = None
-    """Of a stable record (rule 6): last bucket that is not the replica's own, because it starts
-    from a peer's checkpoint. Of a tentative one: last bucket whose stable output was closed at the
-    fork; only the first record of a branch has it.
+    """Last bucket that a record builds on. In a stable record (rule 6) it is not the replica's own,
+    because the replica starts from a peer's checkpoint; in a tentative one its stable output was
+    closed at the fork, and only the first record of a branch has it.
     """
     kind: BoundaryKind = BoundaryKind.STABLE
     branch: BranchNumber | None = None

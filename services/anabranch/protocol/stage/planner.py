@@ -157,8 +157,8 @@ class PlanFacts:
     stateful_processors: frozenset[str] = frozenset()
     """Classes of transformWithState processors."""
     batch_safe_processors: frozenset[str] = frozenset()
-    """Those of ``stateful_processors`` that declare that they sort rows and fire due timers between
-    them (``anabranch.stateful``).
+    """Stateful processors that declare that they sort rows and fire due timers between them
+    (``anabranch.stateful``).
     """
 
 

@@ -79,8 +79,8 @@ class _Heard:
 
 
 class Feed:
-    """What the process that runs a stage knows of those that copy its checkpoint. ``now_ms`` is a
-    clock of its own.
+    """Decisions of the process that runs a stage about storing its checkpoint for the processes
+    that copy it. ``now_ms`` is monotonic and its own.
     """
 
     def __init__(self, stage: str, process: str, *, is_passive: bool) -> None:

@@ -35,7 +35,7 @@ class Machines:
         return ReplicaDisk(self.folder / machine / "s.0", stored=stored)
 
     def runs(self, batches: int, name: str = ONE, disk: ReplicaDisk | None = None) -> None:
-        """So many batches more, each with a large file of state; then it is stored."""
+        """Run that many further batches, each with a large file of state, then store the checkpoint."""
         disk = self.old if disk is None else disk
         for batch in range(self.batches, self.batches + batches):
             spark_files.log_batch(disk.directory(name), batch)
@@ -110,7 +110,7 @@ def test_what_the_machine_has_from_before_is_linked(machines: Machines) -> None:
 
 
 def test_an_older_checkpoint_of_an_earlier_stay_gives_way(machines: Machines) -> None:
-    """By its name it is older, however many batches it has."""
+    """The timeline's name decides, not the number of batches."""
     machines.runs(3)
     new = machines.disk("new")
     assert new.newest() is not None
