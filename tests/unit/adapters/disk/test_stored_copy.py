@@ -35,7 +35,7 @@ class Machines:
         return ReplicaDisk(self.folder / machine / "s.0", stored=stored)
 
     def runs(self, batches: int, name: str = ONE, disk: ReplicaDisk | None = None) -> None:
-        """Run that many further batches, each with a large file of state, then store the checkpoint."""
+        """Run that many further batches, each with a large file of state, then store the result."""
         disk = self.old if disk is None else disk
         for batch in range(self.batches, self.batches + batches):
             spark_files.log_batch(disk.directory(name), batch)
