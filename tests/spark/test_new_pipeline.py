@@ -22,12 +22,10 @@ class Shell:
         self.folder = folder
 
     def __call__(self, *words: str, code: int = 0, stdin: str = "") -> str:
-        left_out = (
-            "ANABRANCH_KAFKA",
-            "PYTHONPATH",
-        )  # Spark, where it was started in this process, put the folders of other pipelines there
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(left_out)
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("ANABRANCH_KAFKA")
         }
         command = [sys.executable, "-m", "anabranch.cli", *words]
         done = subprocess.run(

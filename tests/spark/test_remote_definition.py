@@ -4,7 +4,6 @@ gets its stream, south runs it with code that north does not have. What does not
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -319,8 +318,6 @@ def test_the_examples_stage_gives_what_stands_beside_it() -> None:
         capture_output=True,
         text=True,
         timeout=300,
-        # A session in this process leaves the folders of other pipelines on the path.
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert (done.returncode, done.stdout.splitlines()) == (
         0,

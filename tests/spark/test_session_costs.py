@@ -5,6 +5,7 @@ checkpoint is still found.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from anabranch.adapters.disk.spark_checkpoint_files import numbered
 from anabranch.adapters.spark import bare_files
 from anabranch.adapters.spark.engine import SparkQuery
-from anabranch.adapters.spark.session import start_session
+from anabranch.adapters.spark.session import PLANNER_PATH, start_session
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.scratch import Scratch
 from harness.waiting import wait_until
@@ -58,6 +59,16 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+def test_a_program_started_later_does_not_find_the_modules_of_the_session(
+    session: SparkSession,
+) -> None:
+    """The path of a program begins with these folders: another pipeline's module of the same name
+    would be imported.
+    """
+    assert session.version
+    assert str(PLANNER_PATH) not in os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 
 def run_windows(session: SparkSession, checkpoint: Path) -> None:

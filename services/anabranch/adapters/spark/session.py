@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -149,8 +150,7 @@ def start_session(
     os.environ["JAVA_HOME"] = str(find_java().home)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = python, sys.executable
     roots = [*import_roots, str(Path(__file__).parents[3]), str(PLANNER_PATH)]
-    paths = [*roots, os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in paths if p)
+    paths = [path for path in [*roots, os.environ.get("PYTHONPATH", "")] if path]
     os.environ["TZ"] = "UTC"
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     folder = scratch.path
@@ -187,7 +187,7 @@ def start_session(
                 memory=memory,
                 cores=cores,
                 secret=secret,
-                paths=[path for path in paths if path],
+                paths=paths,
                 java_options=f"{_COMPILERS[compilers]} {_JAVA_OPTIONS}",
                 folder=folder,
                 kafka_clusters=kafka_clusters,
@@ -200,11 +200,29 @@ def start_session(
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with scratch.for_children():
+    with scratch.for_children(), _python_path_of_children(paths):
         session = builder.getOrCreate()
     callbacks.guard(session.sparkContext._gateway)  # noqa: SLF001 - before a query starts the server
     session.dataSource.register(AnabranchSource)
     return session
+
+
+@contextlib.contextmanager
+def _python_path_of_children(paths: Sequence[str]) -> Iterator[None]:
+    """Let programs that are started within this context search ``paths`` for Python modules.
+
+    Java keeps its environment and hands it to all workers. What this process starts later must not
+    find the modules of this pipeline before its own.
+    """
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def session_beside(session: SparkSession) -> SparkSession:
