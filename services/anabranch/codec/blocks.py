@@ -217,7 +217,7 @@ def split_by_bucket(table: pa.Table, width_ms: int) -> list[tuple[int, pa.Table]
     return [(int(buckets[a]), table.slice(a, b - a)) for a, b in pairwise(cuts)]
 
 
-def _mix(x: IntArray) -> IntArray:
+def mix(x: IntArray) -> IntArray:
     """Return the finaliser of splitmix64."""
     x = (x ^ (x >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> _U64(27))) * _U64(0x94D049BB133111EB)
@@ -391,7 +391,7 @@ def row_hashes(table: pa.Table) -> IntArray:
                 chunk = (
                     column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
                 )
-                state = _mix(state * _GOLDEN + _hash_column(chunk))
+                state = mix(state * _GOLDEN + _hash_column(chunk))
     return state
 
 

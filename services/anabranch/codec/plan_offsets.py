@@ -14,6 +14,7 @@ from anabranch.codec.part_lists import parts_from_json, parts_to_json
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
 from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, check_kept
 from anabranch.protocol.stage.planner import Plan, QueryPosition, TakenBucket
 
 Offset = dict[str, Any]
@@ -46,7 +47,8 @@ def position_fields(offset: Offset) -> Offset:
 
 def offset_of(plan: Plan, name: str) -> Offset:
     """Return the offset that makes a query run ``plan`` on input ``name``: on all streams that are
-    read under this name. Only a tentative one says what kind it is and what is missing.
+    read under this name. Only a tentative one says what kind it is and what is missing, and only
+    one that leaves out rows says how many per mille it keeps.
     """
     after = plan.after
     offset = {
@@ -62,6 +64,8 @@ def offset_of(plan: Plan, name: str) -> Offset:
     }
     if plan.kind is BoundaryKind.TENTATIVE:
         offset |= {"kind": plan.kind.value, "missing": list(plan.missing)}
+    if plan.kept < KEPT_ALL:
+        offset["kept"] = plan.kept
     return offset
 
 
@@ -73,6 +77,17 @@ def kind_of(offset: Offset) -> BoundaryKind:
 def missing_of(offset: Offset) -> tuple[str, ...]:
     """Streams without which the offset's plan was made."""
     return tuple(offset.get("missing", ()))
+
+
+def kept_of(offset: Offset) -> int:
+    """Per mille of the rows that the offset's plan keeps.
+
+    Raises:
+        LocalProtocolError: the offset names no number of per mille.
+    """
+    kept = int(offset.get("kept", KEPT_ALL))
+    check_kept(kept)
+    return kept
 
 
 def taken_of(offset: Offset) -> list[TakenBucket]:

@@ -9,6 +9,7 @@ import pytest
 
 from anabranch.codec.plan_offsets import (
     INITIAL,
+    kept_of,
     kind_of,
     missing_of,
     offset_of,
@@ -35,13 +36,17 @@ PLAN = Plan(
 TENTATIVE = replace(PLAN, kind=BoundaryKind.TENTATIVE, missing=("a", "b"))
 
 
-@pytest.mark.parametrize("plan", [PLAN, TENTATIVE, replace(TENTATIVE, missing=())])
+SHED = replace(TENTATIVE, kept=300)
+
+
+@pytest.mark.parametrize("plan", [PLAN, TENTATIVE, replace(TENTATIVE, missing=()), SHED])
 def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
     offset = json.loads(json.dumps(offset_of(plan, "a")))
     assert position_of(offset) == plan.after
     assert tuple(taken_of(offset)) == TAKEN
     assert rows_of([offset]) == plan.rows
     assert (kind_of(offset), missing_of(offset)) == (plan.kind, plan.missing)
+    assert kept_of(offset) == kept_of(offset_of(plan, "b")) == plan.kept
     assert (taken_of(offset_of(plan, "b")), rows_of([offset_of(plan, "b")])) == ([], 0)
 
 
@@ -80,6 +85,8 @@ def test_an_offset_of_a_stable_plan_is_as_it_was_before_there_were_others() -> N
     """Logs of queries outlive the software that wrote them."""
     assert set(offset_of(PLAN, "a")) == {"sequence", "bucket", "has_rows", "taken"}
     assert (kind_of(INITIAL), missing_of(INITIAL)) == (BoundaryKind.STABLE, ())
+    assert kept_of(INITIAL) == 1_000
+    assert "kept" not in offset_of(TENTATIVE, "a")
 
 
 def test_the_fields_of_a_position_are_enough_to_ask_for_the_next_plan() -> None:
@@ -100,11 +107,12 @@ def test_what_an_earlier_version_left_is_rejected_with_what_to_do() -> None:
     "damage",
     [
         {"kind": "provisional"},
+        {"kept": 1_001},
         {"taken": [[4, "0", "parts"]]},
         {"taken": [[4, "0", [["aa"], [4, 0, 7]]]]},
     ],
 )
 def test_a_damaged_offset_is_not_taken_for_another(damage: dict[str, object]) -> None:
     offset = offset_of(PLAN, "a") | damage
-    with pytest.raises((ValueError, RemoteProtocolError)):
-        print(kind_of(offset), taken_of(offset))
+    with pytest.raises((ValueError, RemoteProtocolError, LocalProtocolError)):
+        print(kind_of(offset), kept_of(offset), taken_of(offset))

@@ -55,6 +55,8 @@ Of tentative plans:
     PT7 ``missing`` is empty if and only if every bucket that was taken is stable on every input.
     PT8 a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is
         stable (rule 12).
+    PT9 only a tentative plan keeps less than all rows of its buckets, and it keeps the same per
+        mille of every input (``protocol.stage.kept_rows``).
 
 Of what a query allows:
     PL1 an operator, an aggregate, a generator or an expression of another library that is not known
@@ -78,6 +80,7 @@ from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, St
 from anabranch.protocol.limits import BATCH_ROWS_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, check_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +356,20 @@ class Plan:
     kind: BoundaryKind = BoundaryKind.STABLE
     missing: tuple[str, ...] = ()
     """Streams that are missing in the buckets of this plan; sorted, at most MISSING_STREAMS_MAX."""
+    kept: int = KEPT_ALL
+    """Per mille of the rows of each bucket that the batch keeps; the others are left out. ``rows``
+    counts them all.
+    """
+
+    def __post_init__(self) -> None:
+        """Check PT9.
+
+        Raises:
+            LocalProtocolError: a stable plan would leave out rows.
+        """
+        check_kept(self.kept)
+        if self.kept < KEPT_ALL and self.kind is not BoundaryKind.TENTATIVE:
+            raise LocalProtocolError(f"a stable plan would keep {self.kept} per mille of its rows")
 
 
 def next_plan(
@@ -465,6 +482,7 @@ def next_tentative_plan(
     *,
     rows_max: int = BATCH_ROWS_MAX,
     buckets_max: int = BATCH_BUCKETS_MAX,
+    kept: int = KEPT_ALL,
 ) -> Plan | None:
     """Return the next batch of a branch, or None if there is nothing to do.
 
@@ -478,6 +496,7 @@ def next_tentative_plan(
             permitting).
         rows_max: Above it no further bucket is added to a batch.
         buckets_max: The same, in buckets that have rows.
+        kept: Per mille of the rows to keep (PT9).
 
     Raises:
         ConfigurationError: PN5.
@@ -497,7 +516,10 @@ def next_tentative_plan(
         for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)
     }
     return replace(
-        plan, kind=BoundaryKind.TENTATIVE, missing=tuple(sorted(missing)[:MISSING_STREAMS_MAX])
+        plan,
+        kind=BoundaryKind.TENTATIVE,
+        missing=tuple(sorted(missing)[:MISSING_STREAMS_MAX]),
+        kept=kept,
     )
 
 

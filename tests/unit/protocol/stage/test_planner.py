@@ -4,6 +4,8 @@ allow-list is right is shown on real Spark by tests/spark/test_batch_safety.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -456,6 +458,19 @@ def test_pt8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
     plan = next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).log_state}, {}, 9, STATELESS)
     assert plan is not None
     assert (plan.kind, plan.missing, plan.after.bucket) == (BoundaryKind.TENTATIVE, (), 9)
+
+
+def test_pt9_only_a_tentative_plan_leaves_out_rows() -> None:
+    log_states = {"a": Stream().close(9, {8: 10}).log_state}
+    plan = next_tentative_plan(AT_5, log_states, {}, 9, STATELESS, kept=300)
+    whole = next_tentative_plan(AT_5, log_states, {}, 9, STATELESS)
+    assert plan is not None
+    assert whole is not None
+    assert (plan.kept, whole.kept) == (300, 1_000)
+    assert replace(plan, kept=1_000) == whole, "its buckets and parts are the same"
+    for changes in ({"kind": BoundaryKind.STABLE}, {"kept": 1_001}, {"kept": -1}):
+        with pytest.raises(LocalProtocolError, match="per mille of its rows"):
+            replace(plan, **changes)
 
 
 def test_pt3_one_bucket_per_plan_unless_batch_safe() -> None:

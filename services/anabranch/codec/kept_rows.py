@@ -1,0 +1,45 @@
+"""Choice of the rows that a plan keeps (``protocol.stage.kept_rows``), for a table at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.codec.blocks import IntArray, mix, row_hashes
+from anabranch.protocol.stage.kept_rows import HASH_BITS, KEPT_ALL, threshold
+
+Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+_SHIFT: Final = np.uint64(64 - HASH_BITS)
+
+
+def kept_mask(identities: IntArray, salt: int, kept: int) -> Mask:
+    """Return, for each row, whether ``protocol.stage.kept_rows.is_kept`` keeps it.
+
+    Args:
+        identities: 64-bit identity of each row (``row_hashes``).
+        salt: Salt of the stage.
+        kept: Per mille of the rows to keep.
+    """
+    with np.errstate(over="ignore"):
+        mixed = mix(identities ^ np.uint64(salt))
+    return (mixed >> _SHIFT) < np.uint64(threshold(kept))
+
+
+def kept_rows(table: pa.Table, key: Sequence[str], salt: int, kept: int) -> pa.Table:
+    """Return the rows of ``table`` that a plan keeps, in the same order.
+
+    Args:
+        table: Rows of a block: the stream's columns and event time.
+        key: Columns whose equal values are kept or left out together; without columns each row
+            counts by all of its columns.
+        salt: Salt of the stage.
+        kept: Per mille of the rows to keep.
+    """
+    if kept >= KEPT_ALL or not table.num_rows:
+        return table
+    identities = row_hashes(table.select(list(key)) if key else table)
+    return table.filter(pa.array(kept_mask(identities, salt, kept)))
