@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.codec.blocks import schema_text
+from anabranch.protocol.stage.kept_rows import salt_of
 
+SALT = salt_of("a")
 SCHEMA = pa.schema(
     [
         pa.field("n", pa.int64(), nullable=False),
@@ -33,5 +35,6 @@ def options(**changes: Any) -> SourceOptions:
         "splits_max": 2,
         "is_own": True,
         "ordered": False,
+        "kept_salt": SALT,
     }
     return SourceOptions(**(fields | changes))

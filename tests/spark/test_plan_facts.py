@@ -273,6 +273,7 @@ def test_zeros_of_a_column_are_one_unless_the_function_can_make_another(
         splits_max=1,
         is_own=True,
         ordered=False,
+        kept_salt=0,
     )
     given = input_frame(session, "a", options, is_marked=True)
     made = given.selectExpr("*", "x AS renamed", "-x AS y", "x AS z")

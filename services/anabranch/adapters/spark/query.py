@@ -38,6 +38,7 @@ from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
+from anabranch.protocol.stage.kept_rows import salt_of
 from anabranch.protocol.stage.planner import PlanTraits, judge
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def build_query(
                 splits_max=splits_max,
                 is_own=pipeline.is_of(stage.participant, name),
                 ordered=ordered,
+                kept_salt=salt_of(stage_name),
             )
             frame = input_frame(session, name, options, is_marked=is_marked)
             inputs[arguments[name]] = rows_of_shard(frame, name, stage)

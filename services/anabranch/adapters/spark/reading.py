@@ -18,8 +18,10 @@ from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.spark.machines import machine_named
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
+from anabranch.codec.kept_rows import kept_rows
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.limits import MIB
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.streams.block_reader import BlockReader
 
 if TYPE_CHECKING:
@@ -49,9 +51,16 @@ def arrow_schema(options: SourceOptions) -> pa.Schema:
 
 
 def rows(
-    options: SourceOptions, taken: Sequence[tuple[str, str, tuple[Part, ...]]]
+    options: SourceOptions,
+    taken: Sequence[tuple[str, str, tuple[Part, ...]]],
+    kept: int = KEPT_ALL,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the parts in ``taken``, (stream, writer, parts) each.
+
+    Args:
+        options: Settings of the reader.
+        taken: Parts to read.
+        kept: Per mille of their rows to keep.
 
     Raises:
         DataMissing: a block is missing from the log, or differs from what its part says.
@@ -61,9 +70,14 @@ def rows(
     """
     schema = arrow_schema(options)
     tables = []
+    rows_read = 0
     with machine_named():
         for stream, replica, parts in taken:
-            tables += _reader(options, stream).read_parts(replica, parts)
+            read = _reader(options, stream).read_parts(replica, parts)
+            rows_read += sum(table.num_rows for table in read)
+            # Before any other step: what is left out must cost as little as possible.
+            tables += [kept_rows(table, options.kept_by, options.kept_salt, kept) for table in read]
+    tables = [table for table in tables if table.num_rows]
     if tables:
         alike = by_columns(tables)
         found = [
@@ -74,7 +88,7 @@ def rows(
         if options.ordered and len(found) > 1:  # stable: see ``canonical_sort``
             table = table.take(pc.sort_indices(table, [(EVENT_TIME, "ascending")]))
         size_bytes = sum(part.size_bytes for _, _, parts in taken for part in parts)
-        each = min(_ARROW_ROWS, max(1, _ARROW_BYTES * table.num_rows // max(1, size_bytes)))
+        each = min(_ARROW_ROWS, max(1, _ARROW_BYTES * rows_read // max(1, size_bytes)))
         for first in range(0, table.num_rows, each):  # a copy of the whole would double its memory
             yield from table.slice(first, each).combine_chunks().to_batches()
 

@@ -21,8 +21,9 @@ from pyspark.sql.types import StructType
 from anabranch.adapters.spark.plan_socket import PlanClient
 from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.spark.worker_daemon import quieten_planner
-from anabranch.codec.plan_offsets import INITIAL, position_fields, taken_by_stream
+from anabranch.codec.plan_offsets import INITIAL, kept_of, position_fields, taken_by_stream
 from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,11 +34,16 @@ _ROWS_PER_SPLIT: Final = 20_000
 
 
 class Split(InputPartition):
-    """Share of a plan that one task reads: (stream, writer, parts)."""
+    """Share of a plan that one task reads: (stream, writer, parts), and the per mille of their
+    rows that it keeps.
+    """
 
-    def __init__(self, taken: list[tuple[str, str, tuple[Part, ...]]]) -> None:
+    def __init__(
+        self, taken: list[tuple[str, str, tuple[Part, ...]]], kept: int = KEPT_ALL
+    ) -> None:
         super().__init__(None)
         self.taken = taken
+        self.kept = kept
 
 
 class AnabranchSource(DataSource):
@@ -105,7 +111,8 @@ class PlannedReader(DataSourceStreamReader):
             group = groups[split_of[stream, part.partition]]
             group.setdefault((stream, replica), []).append(part)
         return [
-            Split([(*writer, tuple(parts)) for writer, parts in group.items()]) for group in groups
+            Split([(*writer, tuple(parts)) for writer, parts in group.items()], kept_of(end))
+            for group in groups
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -113,7 +120,7 @@ class PlannedReader(DataSourceStreamReader):
         from anabranch.adapters.spark import reading  # see the module's text
 
         assert isinstance(partition, Split)  # noqa: S101 - what ``partitions`` made
-        return reading.rows(self._options, partition.taken)
+        return reading.rows(self._options, partition.taken, partition.kept)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Ignore Spark's commit: the boundary log decides."""

@@ -37,6 +37,10 @@ class SourceOptions:
     """Whether to give the rows of a batch in canonical order, in one split: for plans that are not
     batch-safe.
     """
+    kept_salt: int
+    """Salt of the choice of rows that a plan keeps (``protocol.stage.kept_rows``)."""
+    kept_by: tuple[str, ...] = ()
+    """Key columns by which that choice is made; empty: each row counts by all of its columns."""
 
     def to_json(self) -> str:
         """Return the value of the option ``config``."""
@@ -46,5 +50,5 @@ class SourceOptions:
     def from_json(cls, text: str) -> SourceOptions:
         """Parse what ``to_json`` returned."""
         fields = json.loads(text)
-        listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
+        listed = {name: tuple(fields[name]) for name in ("columns", "optional", "kept_by")}
         return cls(**(fields | listed))

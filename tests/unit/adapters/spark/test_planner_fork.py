@@ -39,6 +39,7 @@ OPTIONS = SourceOptions(
     splits_max=1,
     is_own=True,
     ordered=False,
+    kept_salt=0,
 )
 
 

@@ -16,13 +16,14 @@ from anabranch.adapters.spark import reading as module
 from anabranch.adapters.spark.reading import arrow_schema
 from anabranch.adapters.spark.source import PlannedReader, Split
 from anabranch.adapters.spark.source_options import SourceOptions
-from anabranch.codec.blocks import schema_text
+from anabranch.codec.blocks import row_hashes, schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, is_kept
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter
-from harness.spark_options import SCHEMA, options
+from harness.spark_options import SALT, SCHEMA, options
 
 
 def test_the_schema_is_the_streams() -> None:
@@ -111,6 +112,46 @@ class TestRows:
             orders.append([row["n"] for row in rows(options(ordered=True), split)])
         assert orders[0] == orders[1]
         assert sorted(orders[0]) == [1, 2, 3]
+
+
+class TestKept:
+    """What a plan leaves out never reaches Spark."""
+
+    def numbers(self, log: Log, kept: int, *parts: Part, **changes: Any) -> list[int]:
+        del log
+        split = Split([("a", "0", parts)], kept)
+        return [row["n"] for row in rows(options(**changes), split)]
+
+    def test_each_row_counts_by_all_of_its_columns(self, log: Log) -> None:
+        given = [(n, "x", 110) for n in range(200)]
+        first, second = log.write(0, 2, *given[:150]), log.write(1, 2, *given[150:])
+        found = self.numbers(log, 400, first, second)
+        table = pa.table([pa.array(c) for c in zip(*given, strict=True)], schema=SCHEMA)
+        hashes = row_hashes(table).tolist()
+        assert found == [n for n in range(200) if is_kept(hashes[n], SALT, 400)]
+        assert 40 < len(found) < 120
+        other = log.write(0, 2, *given[::-1])  # another writer's, or recomputed
+        assert sorted(self.numbers(log, 400, other)) == found
+        assert self.numbers(log, KEPT_ALL, first, second) == [*range(200)]
+        unused = {"columns": ("n",), "ordered": True}
+        assert self.numbers(log, 400, first, second, **unused) == found
+
+    def test_rows_of_a_key_are_kept_together(self, log: Log) -> None:
+        part = log.write(0, 2, *((n, f"car {n % 20}", 110) for n in range(200)))
+        found = self.numbers(log, 400, part, kept_by=("text",))
+        assert 20 <= len(found) <= 160
+        assert found == [n for n in range(200) if n % 20 in {each % 20 for each in found}]
+
+    def test_nothing_may_be_left(self, log: Log) -> None:
+        assert self.numbers(log, 0, log.write(0, 2, (1, "x", 110))) == []
+        missing = options(schema=schema_text(SCHEMA.append(pa.field("new", pa.int64()))))
+        split = Split([("a", "0", (log.write(0, 2, (1, "x", 110)),))], 0)
+        assert list(PlannedReader(missing).read(split)) == []
+
+    def test_batches_for_java_are_as_large_as_without(self, log: Log) -> None:
+        part = log.write(0, 2, *((n, "x" * 300_000, 110) for n in range(100)))
+        batches = list(PlannedReader(options()).read(Split([("a", "0", (part,))], 500)))
+        assert [batch.num_rows for batch in batches[:-1]] == [27] * (len(batches) - 1)
 
 
 class TestShards:

@@ -31,6 +31,7 @@ from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_fields
 from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.planner import Plan, QueryPosition
 from harness.spark_options import options
 
@@ -144,6 +145,7 @@ class TestSplits:
         """Another would fetch, and throw away, what lies between its blocks."""
         parts = [taken(p, 30_000, bucket) for bucket in (2, 3) for p in (0, 1)]
         for split in splits(PlannedReader(options()), offset(*parts)):
+            assert split.kept == KEPT_ALL
             assert len({part.partition for _, _, each in split.taken for part in each}) == 1
 
     def test_partitions_of_one_number_of_two_streams_are_two(self) -> None:
@@ -158,6 +160,11 @@ class TestSplits:
             [("a.0", "0", (taken(0, 50_000),))],
             [("a.1", "0", (taken(0, 50_000),))],
         )
+
+    def test_each_task_keeps_the_share_of_rows_that_the_plan_names(self) -> None:
+        parts = [taken(partition, 50_000) for partition in range(5)]
+        found = splits(PlannedReader(options()), offset(*parts) | {"kept": 300})
+        assert [split.kept for split in found] == [300, 300]
 
     def test_where_order_counts_there_is_one_task(self) -> None:
         assert (
