@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from anabranch.protocol.federation.costs import Cost, QueueCost, marginal, threshold, total
+from anabranch.protocol.federation.costs import Cost, QueueCost, marginal
 from anabranch.protocol.federation.offers import AcceptedTask, OfferedTask
 from anabranch.protocol.federation.pricing import Bound, Split
 from anabranch.protocol.federation.trading import accept, choose
@@ -221,6 +221,41 @@ def varied_bounds(
     return of
 
 
+def threshold(cost: Cost, price: int, step: int, most: int) -> int:
+    """Return the desired load at a price: the highest level up to ``most`` whose last ``step``
+    units cost at most ``price`` each.
+
+    Levels are whole steps. Above it, capacity is worth buying at this price; below it, worth
+    selling.
+    """
+    low, high = 0, most // step
+    while low < high:
+        middle = (low + high + 1) // 2
+        if marginal(cost, (middle - 1) * step, step) <= price * step:
+            low = middle
+        else:
+            high = middle - 1
+    return low * step
+
+
+def delta_for_hops(cost: Cost, price: int, step: int, hops: int, most: int) -> int:
+    """Return the range below ``price`` with which overload travels ``hops`` contracts further than
+    at a fixed price, for tasks of ``step`` units.
+
+    It reaches down to what a task costs who is ``hops`` tasks below the desired load. With one hop
+    less than the diameter of the graph of contracts, nobody stays overloaded while the average load
+    is that many tasks below the desired one.
+    """
+    desired = threshold(cost, price, step, most)
+    bottom = marginal(cost, max(desired - (hops + 1) * step, 0), step)
+    return max(0, price - -(-bottom // step))
+
+
+def total(costs: Sequence[Cost], levels: Sequence[int]) -> int:
+    """Return the cost of the load of all participants together, in micro-units per second."""
+    return sum(cost(level) for cost, level in zip(costs, levels, strict=True))
+
+
 def desired_load(price: int, step: int) -> int:
     """Return the load that a participant with the queue's cost wants at ``price``."""
     return threshold(queue_cost, price, step, CAPACITY)
@@ -233,7 +268,7 @@ def price_at(share: float) -> int:
 
 def optimum(levels: Sequence[int], step: int) -> list[int]:
     """Return the levels of least total cost, whichever participants may trade, for tasks of
-    ``step`` units. Costs are equal and convex, so the levels differ by one task at most.
+    ``step`` units.
 
     Costs are equal and convex, so the levels differ by one task at most.
     """

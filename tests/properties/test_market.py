@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.federation.costs import delta_for_hops, total
+from anabranch.protocol.federation.costs import CornerCost, QueueCost, marginal
 from anabranch.protocol.federation.pricing import Split
 from experiments.market.figures import DESIRED, OVER, PRICE, UNDER, UNIT, Setting, averaged, run
 from experiments.market.graph import Edges, chain, complete_graph, diameter, hops, random_graph
@@ -18,8 +18,11 @@ from experiments.market.rounds import (
     CAPACITY,
     Market,
     Trade,
+    delta_for_hops,
     optimum,
     queue_cost,
+    threshold,
+    total,
     uniform_bounds,
     varied_bounds,
 )
@@ -212,3 +215,37 @@ def test_the_whole_table_within_the_noise_of_seeds(
     assert averaged(found, lambda each: each.residue) == pytest.approx(
         REFERENCE[contracts, width, share], abs=2.5, rel=0.25
     )
+
+
+QUEUE = QueueCost(10_000, 1_000_000_000)
+
+
+@given(st.integers(1, 10_000))
+def test_the_desired_load_is_the_highest_whose_last_task_is_worth_its_price(price: int) -> None:
+    cost = CornerCost(tuple((number * 10, number**2) for number in range(100)))
+    desired = threshold(cost, price, 10, 1_000)
+    assert desired == 0 or marginal(cost, desired - 10, 10) <= price * 10
+    assert desired == 1_000 or marginal(cost, desired, 10) > price * 10
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "hops"),
+    [(6_000, 1), (6_000, 3), (7_000, 1), (7_000, 3), (7_000, 5), (8_000, 1), (9_000, 5)],
+)
+def test_the_range_that_overload_needs_to_travel_is_that_of_the_closed_form(
+    utilisation: int, hops: int
+) -> None:
+    """For tasks of 1 % of the capacity: the unit cost of a task on top of x is 1 / ((1 - x) *
+    (1 - x - u)).
+    """
+    r, u = utilisation / 10_000, 0.01
+    price = -(-marginal(QUEUE, utilisation - 100, 100) // 100)
+    found = delta_for_hops(QUEUE, price, 100, hops, 9_800) / price
+    assert found == pytest.approx(
+        1 - (1 - r) * (1 - r + u) / ((1 - r + hops * u) * (1 - r + (hops + 1) * u)), rel=1e-4
+    )
+
+
+def test_no_range_goes_below_nothing() -> None:
+    cost = CornerCost(((0, 0), (10, 5)))
+    assert delta_for_hops(cost, 5, 10, 5, 20) == 5

@@ -168,7 +168,7 @@ class Places:
         } | {node: _owner_by_name(node) for node in self._partners}
         places = {label: node for node, labels in nodes.items() for label in labels}
         self._node = {label: places[label] for label in self._stages}
-        self._from: dict[str, str] = {}
+        self._moved: set[str] = set()
         self._withdrawn: dict[str, str] = {}
 
     def rejected(self, label: str, node: str) -> str:
@@ -222,7 +222,8 @@ class Places:
         label = f"{move.stage}.{move.replica}"
         if self.rejected(label, move.node):
             return False
-        self._from[label], self._node[label] = self._node[label], move.node
+        self._moved.add(label)
+        self._node[label] = move.node
         self._withdrawn[label] = move.withdrawn
         return True
 
@@ -261,7 +262,7 @@ class Places:
         """Return whether the replica may have begun on a node that the pipeline file does not
         name.
         """
-        return label in self._from
+        return label in self._moved
 
     def moved_away(self, node: str) -> list[str]:
         """Return the replicas that were moved, have their place elsewhere, and may yet run on
@@ -269,20 +270,16 @@ class Places:
         """
         return [
             label
-            for label in self._from
-            if self._node[label] != node and self._may_run(self._stages[label], node)
+            for label, place in self._node.items()
+            if label in self._moved and place != node and self._may_run(self._stages[label], node)
         ]
-
-    def came_from(self, label: str) -> str:
-        """Return the place before the last move; of one that was never moved, where it is."""
-        return self._from.get(label, self._node[label])
 
     def is_under_way(self, label: str, runs_on: str) -> bool:
         """Return whether the replica has yet to begin on the node of its place (PC6). ``runs_on``:
         node of its newest epoch; empty if it is not known.
         """
         return (
-            label in self._from
+            label in self._moved
             and runs_on not in ("", self._node[label])
             and self._node[label] != ""
         )

@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from anabranch.protocol.errors import ConfigurationError
@@ -97,38 +97,3 @@ class CornerCost:
 def marginal(cost: Cost, level: int, units: int) -> int:
     """Return the cost of ``units`` more on top of ``level``, in micro-units per second."""
     return cost(level + units) - cost(level)
-
-
-def threshold(cost: Cost, price: int, step: int, most: int) -> int:
-    """Return the desired load at a price: the highest level up to ``most`` whose last ``step``
-    units cost at most ``price`` each.
-
-    Levels are whole steps. Above it, capacity is worth buying at this price; below it, worth
-    selling.
-    """
-    low, high = 0, most // step
-    while low < high:
-        middle = (low + high + 1) // 2
-        if marginal(cost, (middle - 1) * step, step) <= price * step:
-            low = middle
-        else:
-            high = middle - 1
-    return low * step
-
-
-def delta_for_hops(cost: Cost, price: int, step: int, hops: int, most: int) -> int:
-    """Return the range below ``price`` with which overload travels ``hops`` contracts further than
-    at a fixed price, for tasks of ``step`` units.
-
-    It reaches down to what a task costs who is ``hops`` tasks below the desired load. With one hop
-    less than the diameter of the graph of contracts, nobody stays overloaded while the average load
-    is that many tasks below the desired one.
-    """
-    desired = threshold(cost, price, step, most)
-    bottom = marginal(cost, max(desired - (hops + 1) * step, 0), step)
-    return max(0, price - -(-bottom // step))
-
-
-def total(costs: Sequence[Cost], levels: Sequence[int]) -> int:
-    """Return the cost of the load of all participants together, in micro-units per second."""
-    return sum(cost(level) for cost, level in zip(costs, levels, strict=True))

@@ -57,11 +57,6 @@ class Offer:
     ttl_ms: int
     tasks: tuple[OfferedTask, ...]
 
-    @property
-    def offer_id(self) -> str:
-        """One in the federation, since ids of contracts are."""
-        return f"{self.contract_id}:{self.number}"
-
 
 @dataclass(frozen=True, slots=True)
 class AcceptedTask:

@@ -11,10 +11,7 @@ from anabranch.protocol.federation.costs import (
     CornerCost,
     Cost,
     QueueCost,
-    delta_for_hops,
     marginal,
-    threshold,
-    total,
 )
 
 QUEUE = QueueCost(10_000, 1_000_000_000)
@@ -63,7 +60,6 @@ def test_a_queue_costs_the_mean_number_in_it() -> None:
 def test_corners_are_added_up() -> None:
     cost = CornerCost(((0, 1), (10, 5), (20, 9)))
     assert [cost(units) for units in (0, 9, 10, 11, 20, 25)] == [0, 9, 10, 15, 60, 105]
-    assert total([cost, QUEUE], [11, 5_000]) == 15 + 10**9
 
 
 @pytest.mark.parametrize(
@@ -82,34 +78,3 @@ def test_a_line_that_is_no_cost_is_rejected(corners: tuple[tuple[int, int], ...]
 def test_a_queue_without_room_is_rejected(capacity: int, scale: int, guard: int) -> None:
     with pytest.raises(ConfigurationError, match="cost: "):
         QueueCost(capacity, scale, guard)
-
-
-@given(st.integers(1, 10_000))
-def test_the_desired_load_is_the_highest_whose_last_task_is_worth_its_price(price: int) -> None:
-    cost = CornerCost(tuple((number * 10, number**2) for number in range(100)))
-    desired = threshold(cost, price, 10, 1_000)
-    assert desired == 0 or marginal(cost, desired - 10, 10) <= price * 10
-    assert desired == 1_000 or marginal(cost, desired, 10) > price * 10
-
-
-@pytest.mark.parametrize(
-    ("utilisation", "hops"),
-    [(6_000, 1), (6_000, 3), (7_000, 1), (7_000, 3), (7_000, 5), (8_000, 1), (9_000, 5)],
-)
-def test_the_range_that_overload_needs_to_travel_is_that_of_the_closed_form(
-    utilisation: int, hops: int
-) -> None:
-    """For tasks of 1 % of the capacity: the unit cost of a task on top of x is 1 / ((1 - x) *
-    (1 - x - u)).
-    """
-    r, u = utilisation / 10_000, 0.01
-    price = -(-marginal(QUEUE, utilisation - 100, 100) // 100)
-    found = delta_for_hops(QUEUE, price, 100, hops, 9_800) / price
-    assert found == pytest.approx(
-        1 - (1 - r) * (1 - r + u) / ((1 - r + hops * u) * (1 - r + (hops + 1) * u)), rel=1e-4
-    )
-
-
-def test_no_range_goes_below_nothing() -> None:
-    cost = CornerCost(((0, 0), (10, 5)))
-    assert delta_for_hops(cost, 5, 10, 5, 20) == 5
