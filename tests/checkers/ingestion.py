@@ -9,7 +9,7 @@ partition may be passed by that has not been silent for as long as the rules say
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -115,6 +115,7 @@ class Beginning:
 
 
 _FIRST = Beginning()
+_NONE: Mapping[int, int] = {}
 
 
 @dataclass
@@ -148,9 +149,13 @@ def replay(
     rules: Rules,
     begins: Beginning = _FIRST,
     deleted: Collection[Place] = (),
+    predecessors: Mapping[int, int] = _NONE,
 ) -> Replay:
     """Follow the boundary records of source ``name`` over its input. Of ``deleted`` records an
     operator may skip those that were not read.
+
+    ``predecessors``: of each partition of a topic that was deleted and created again the partition
+    before, which only an operator may give up for it.
     """
     result = Replay()
     partitions = {
@@ -161,6 +166,7 @@ def replay(
     closed = begins.closed
     for number, record in enumerate(records):
         expected: list[Row] = []
+        result.wrong += _succeed(name, number, partitions, predecessors, record, arrivals, result)
         for at, (offset_next, mark_ms, found_after) in record.positions.items():
             partition = partitions.setdefault(at, _Partition(closed))
             if found_after != partition.found_after:
@@ -209,6 +215,30 @@ def replay(
             )
         closed = max(closed, record.closed)
     return result
+
+
+def _succeed(
+    name: str,
+    number: int,
+    partitions: dict[int, _Partition],
+    predecessors: Mapping[int, int],
+    record: Taken,
+    arrivals: Mapping[int, Sequence[Arrival]],
+    result: Replay,
+) -> list[str]:
+    """Put the partitions of a topic that was created again in place of those before. Whatever was
+    not read of these is missing.
+    """
+    wrong: list[str] = []
+    for at, former in predecessors.items():
+        if at not in record.positions or former not in partitions:
+            continue
+        if not record.given_up:
+            wrong.append(f"{name}: record {number} goes on in {at}, though nobody gave up {former}")
+        before = partitions.pop(former)
+        result.missing |= {(former, o) for o in range(before.next, len(arrivals[former]))}
+        partitions[at] = replace(before, next=0)
+    return wrong
 
 
 def _kept_ms(partition: _Partition, rules: Rules) -> int:
@@ -352,7 +382,8 @@ def check_left_out(
         wrong += [
             f"{name}: record {number} waits for {at}, which was left out when its process began"
             for at in sorted(begun_with.left_out - record.left_out)
-            if all(
+            if at in record.positions  # else its topic was created again
+            and all(
                 each.at_ms > record.appended_ms
                 for each in arrivals[at][begun_with.positions[at][0] :]
             )

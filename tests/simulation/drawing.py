@@ -525,6 +525,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "output resharded": _other_output_numbers,
     "input gone": _input_is_deleted,
     "made anew": _made_anew,
+    "input recreated": _input_is_deleted,
 }
 
 

@@ -42,6 +42,10 @@ overtaken by its trimming.
 """
 TRANSACTION_TIMED_OUT: Final = "its transaction timed out"
 WRITE_LATE: Final = "write late"
+INPUT_RECREATED: Final = "input recreated"
+"""A topic that it reads was deleted and created again. However late it finds that out, it may end
+because the topic does not have its position.
+"""
 
 
 @dataclass
@@ -107,8 +111,10 @@ def cause(
                 return "it has just begun"
             return "overtaken by trimming" if behind_ms <= BEHIND_MS else ""
         case DataMissing():
-            newer = [rival for rival in rivals if rival.begun_ms >= life.begun_ms]
-            return "another run" if newer else ""  # rule 18: nobody waits for who was replaced
+            # rule 18: nobody waits for who was replaced
+            is_replaced = any(rival.begun_ms >= life.begun_ms for rival in rivals)
+            is_of_former_topic = INPUT_RECREATED in life.befell
+            return "another run" if is_replaced else INPUT_RECREATED * is_of_former_topic
         case _:
             return ""
 

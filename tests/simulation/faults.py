@@ -58,6 +58,7 @@ SCENARIO_KINDS = (
     "reshard",
     "input deleted",
     "made anew",
+    "input recreated",
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
@@ -67,7 +68,7 @@ primary that was replaced, which come again; blocks of closed buckets that are d
 has them; a pipeline file with another version of the stage, with which the process is restarted
 now, or when it ends; a file with another number of shards of the sources, or of the output;
 records of an input partition that retention deletes; topics that are deleted and created again
-under all services.
+under all services; an input's topic, under the running pipeline.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -366,6 +367,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _numbers_change(options, targets, rng)
     if options.scenario == "input gone":
         found += _input_is_deleted(options, rng)
+    if options.scenario == "input recreated":
+        return _input_is_recreated(options, rng)
     if options.scenario == "made anew":
         found += _topics_are_made_anew(options, targets, rng)
     if options.scenario == "pushed back":
@@ -408,6 +411,26 @@ def _input_is_deleted(options: Options, rng: random.Random) -> list[Fault]:
         Fault(at_ms, "away", f"ingestion/{source}", 0, away_ms),
         Fault(at_ms + away_ms * 9 // 10, "input deleted", source, partition, rng.choice((0, 3))),
     ]
+
+
+def _input_is_recreated(options: Options, rng: random.Random) -> list[Fault]:
+    """Delete an input's topic and create it again, at once or after a while; and what may befall
+    the source meanwhile: most of all a pause, after which the topic has the position that it had.
+    """
+    source, at_ms = rng.choice(options.sources), rng.randint(700, options.heal_ms // 3)
+    if rng.random() < 0.3:
+        slept_ms = rng.randint(3_000, 5_000)
+        return [
+            Fault(at_ms - 100, "pause", f"ingestion/{source}", 0, slept_ms),
+            Fault(at_ms, "input recreated", source, 1, 0),
+        ]
+    absent_ms = rng.choice((0, rng.randint(100, 900), rng.randint(2_400, 3_500)))
+    found = [Fault(at_ms, "input recreated", source, 0, absent_ms)]
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        kind = rng.choice(("crash", "zombie", "double", "pause", "pause", "pause"))
+        struck_ms, lasts_ms = at_ms + rng.randint(-200, 1_500), rng.randint(500, 5_000)
+        found.append(Fault(struck_ms, kind, f"ingestion/{source}", 3 * rng.randrange(8), lasts_ms))
+    return found
 
 
 def _inputs_fail(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:

@@ -169,5 +169,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "output resharded": _reached("log a shard has ended"),
     "input gone": _reached("missing input given up"),
     "made anew": _reached("made anew after results"),
+    "input recreated": _reached("missing input given up"),
 }
 """Test of whether each of ``scenarios.CHANCES`` came about."""

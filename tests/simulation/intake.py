@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.batches import HEARTBEAT
 from checkers import conservation, ingestion, streams
-from simulation import sharding, workload
+from simulation import new_inputs, sharding, workload
 from simulation.raw_logs import appends, boundary_log, headers_of, records, with_trimmed
 from simulation.silences import (
     is_ever_silent_for,
@@ -32,6 +32,7 @@ def _is_whole(run: Run) -> bool:
     if run.options.source_idle_ms is not None or run.options.scenario in (
         "given up",
         "input gone",
+        "input recreated",
     ):
         return False
     if run.options.ahead[
@@ -46,28 +47,40 @@ def _is_whole(run: Run) -> bool:
 
 
 def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
-    """Return the input of a source, as its topic has it."""
-    found: dict[int, list[ingestion.Arrival]] = {}
-    partitions = run.log.topics[topic_of(source)][1]
-    for number in range(len(partitions)):
-        mine = found.setdefault(number, [])
-        for at, _, record in with_trimmed(run, topic_of(source)):
-            if at != number:
-                continue
-            headers, row = dict(record.headers), workload.row_of(record.value)
-            beat = headers.get(HEARTBEAT)
-            time_ms = (
-                row[0] if row is not None and beat is None else None if beat is None else int(beat)
+    """Return the input of a source, as its topic has it, and as former ones had it."""
+    topic = topic_of(source)
+    present = run.former.number(topic, "", 0)
+    found: dict[int, list[ingestion.Arrival]] = {
+        present + number: [] for number in range(len(run.log.topics[topic][1]))
+    }
+    for at, _, record in _input_records(run, source):
+        headers, row = dict(record.headers), workload.row_of(record.value)
+        beat = headers.get(HEARTBEAT)
+        time_ms = (
+            row[0] if row is not None and beat is None else None if beat is None else int(beat)
+        )
+        found.setdefault(at, []).append(
+            ingestion.Arrival(
+                record.timestamp_ms - workload.BASE_MS,
+                time_ms,
+                None if beat else row,
+                beat is not None,
             )
-            mine.append(
-                ingestion.Arrival(
-                    record.timestamp_ms - workload.BASE_MS,
-                    time_ms,
-                    None if beat else row,
-                    beat is not None,
-                )
-            )
+        )
+    for at in range(present):  # a former partition to which nothing was sent
+        if at % new_inputs.APART < len(run.log.topics[topic][1]):
+            found.setdefault(at, [])
     return found
+
+
+def _input_records(run: Run, source: str) -> Iterator[tuple[int, int, Record]]:
+    """Yield (number of the partition, offset, record) of everything that was ever in the input of
+    a source (``new_inputs``).
+    """
+    topic = topic_of(source)
+    yield from run.former.records(topic)
+    for partition, offset, record in with_trimmed(run, topic):
+        yield run.former.number(topic, "", partition), offset, record
 
 
 def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.Replay:
@@ -94,7 +107,7 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
         place, at_ms = appended[topic, 0, offset]
         rows = [workload.typed(row) for part in record.parts for row in blocks("0", part) or ()]
         positions: dict[int, tuple[int, int, int]] = {
-            position.partition: (
+            run.former.number(position.topic, position.topic_id, position.partition): (
                 position.offset_next,
                 position.event_time_max_ms,
                 position.found_after,
@@ -111,16 +124,30 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
                 rows,
                 [each.last for each in record.given_up],
                 appended[topic, 0, record.epoch][1],
-                frozenset(position.partition for position in record.positions if position.idle),
+                frozenset(
+                    run.former.number(position.topic, position.topic_id, position.partition)
+                    for position in record.positions
+                    if position.idle
+                ),
                 bool(record.heirs),
             )
         )
         places.append(place)
     arrivals = _arrivals(run, source)
     input_topic = topic_of(source)
-    deleted = {(at, offset) for of, at, offset in run.trimmed if of == input_topic}
+    deleted = {
+        (run.former.number(of, "", at), offset)
+        for of, at, offset in run.trimmed
+        if of == input_topic
+    }
     replayed = ingestion.replay(
-        source, arrivals, taken, rules, sharding.begins(run, source), deleted
+        source,
+        arrivals,
+        taken,
+        rules,
+        sharding.begins(run, source),
+        deleted,
+        new_inputs.predecessors(arrivals),
     )
     replayed.wrong += ingestion.check_left_out(source, arrivals, taken)
     dead: dict[ingestion.Place, int] = {}
@@ -167,17 +194,25 @@ def check_conservation(
         by_place: dict[ingestion.Place, int] = {}
         given: dict[int, bool] = {}
         begun = sharding.begins(run, source).positions
-        counts = {partition: first for partition, (first, _, _) in begun.items()}
+        firsts = {partition: first for partition, (first, _, _) in begun.items()}
+        former = run.former.of(topic_of(source))
+        places = {
+            partition: new_inputs.places(
+                [topic.data_count(partition) for topic in former],
+                partition,
+                firsts.get(partition, 0),
+            )
+            for partition in run.options.partitions_of(source)
+        }
         for each in run.sent:
             if each.source == source:
-                offset = counts.get(each.partition, 0)
-                counts[each.partition] = offset + 1
+                place = next(places[each.partition])
                 number = each.row[1] if each.row else -len(given) - 1
-                by_place[each.partition, offset] = number
-                if (each.partition, offset) in replays[source].missing:
+                by_place[place] = number
+                if place in replays[source].missing:
                     continue
                 given[number] = each.row is not None and (
-                    _is_whole(run) or (each.partition, offset) not in replays[source].late
+                    _is_whole(run) or place not in replays[source].late
                 )
         dead = {by_place.get(place, _NOBODYS) for place, _, _ in dead_letters(run, source)}
         rows: list[Row] = [row for bucket in sources[source].values() for row in bucket]
@@ -196,7 +231,7 @@ def _contents(run: Run, source: str) -> dict[ingestion.Place, ingestion.Content]
             ingestion.senders(tuple(record.headers)),
             workload.reason_of(record.value),
         )
-        for partition, offset, record in with_trimmed(run, topic)
+        for partition, offset, record in _input_records(run, source)
     }
 
 
@@ -228,4 +263,20 @@ def dead_letters(
         upto = None if end is None else ends.get(place[0], 0)
         is_own = place[1] >= firsts.get(place[0], (0,))[0] and (upto is None or place[1] < upto)
         if place[0] in own and is_own:
-            yield place, (topic, partition, offset), record
+            yield _which_life(run, source, place, record), (topic, partition, offset), record
+
+
+def _which_life(run: Run, source: str, place: ingestion.Place, letter: Record) -> ingestion.Place:
+    """Return the place of the record of which ``letter`` came, of the topics that the source has
+    had the newest one with that content: a letter names an offset and no topic id.
+    """
+    topic = topic_of(source)
+    partition, offset = place
+    numbers = [partition + new_inputs.APART * life for life in range(len(run.former.of(topic)) + 1)]
+    if len(numbers) == 1:
+        return place
+    contents, content = _contents(run, source), _content(letter)
+    return next(
+        ((number, offset) for number in numbers[::-1] if contents.get((number, offset)) == content),
+        (numbers[-1], offset),
+    )

@@ -30,6 +30,7 @@ from anabranch.protocol.errors import OutcomeUnknown, Unavailable
 from simulation import hostile
 from simulation.ends import TRANSACTION_TIMED_OUT, Life
 from simulation.history import History, short
+from simulation.new_inputs import FormerTopics
 from simulation.scheduler import Killed, Process, Scheduler
 
 REQUEST_TIMEOUT_MS: Final = 3_000
@@ -118,6 +119,8 @@ class Network:
         """
         self.trimmed: dict[tuple[str, int, int], Record] = {}
         """Deleted records, by (topic, partition, offset), which the checkers still read."""
+        self.former = FormerTopics()
+        """Inputs that were deleted and created again."""
         self.spoilt: dict[tuple[str, int, int], bytes] = {}
         """Values that readers get in place of the real ones, by the same."""
         self.appended: Callable[[TopicPartition, int, bytes | None], None] = (

@@ -13,7 +13,7 @@ from anabranch.ports import TopicPartition
 from simulation import workload
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from anabranch.adapters.memory.log import LocalEventLog
     from anabranch.protocol.log.records import InputPosition
@@ -68,9 +68,8 @@ class Producers:
     def produce(self, source: str, partition: int) -> None:
         """Send what is due to a partition, unless its producers are cut off."""
         now_ms = self._scheduler.now_ms
-        if (source, partition) in self.gone or partition >= len(
-            self._log.topics[f"in.{source}"][1]
-        ):
+        there = self._log.topics.get(f"in.{source}")
+        if (source, partition) in self.gone or there is None or partition >= len(there[1]):
             return
         if self._silent.get((source, partition), 0) > now_ms:
             return
@@ -109,9 +108,11 @@ class Producers:
             self.produce(source, partition)
         self._scheduler.at(self._scheduler.now_ms + self._options.bucket_ms // 2, self.beat)
 
-    def read(self, positions: Sequence[InputPosition]) -> None:
-        """Note how far a source says that it has read."""
+    def read(self, positions: Sequence[InputPosition], topic_ids: Mapping[str, str]) -> None:
+        """Note how far a source says that it has read, in topics that still exist."""
         for each in positions:
+            if each.topic_id not in ("", topic_ids[each.topic]):
+                continue
             place = each.topic, each.partition
             self.read_upto[place] = max(each.offset_next, self.read_upto[place])
             if each.offset_next >= self.unread[each.topic, each.partition]:
@@ -124,6 +125,20 @@ class Producers:
                 left = self._queues[source, partition]
                 self.unread[workload.topic_of(source), partition] = there.end + len(left)
         self.read_upto.clear()
+
+    def forget(self, topic: str) -> None:
+        """Note that ``topic`` is deleted: all that is left for it goes into the one that is created
+        again.
+        """
+        for (source, partition), left in self._queues.items():
+            if workload.topic_of(source) == topic:
+                self.unread[topic, partition] = len(left)
+                self.read_upto.pop((topic, partition), None)
+
+    def find(self, source: str) -> None:
+        """Send what is due to the topic of ``source``, which was created again."""
+        for partition in range(self._options.source_partitions):
+            self.produce(source, partition)
 
     def silence(self, source: str, partition: int, until_ms: int) -> None:
         """They are cut off until then."""

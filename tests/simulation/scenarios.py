@@ -38,6 +38,7 @@ CHANCES: Final[dict[str, int]] = {
     "output resharded": 20,
     "input gone": 3,
     "made anew": 15,
+    "input recreated": 10,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -80,7 +81,8 @@ its own, while something else is wrong, too; output resharded: the same of the o
 while the ingestion of a source is away, retention deletes what it has not read, and in the end an
 operator gives that up; made anew: all processes end, and the topics of the pipeline, or those of
 its streams, or those of its stages, are deleted and created again, while the disks, the index and
-all other topics stay.
+all other topics stay; input recreated: the topic of an input is deleted and created again while the
+pipeline runs, and in the end an operator gives up what is missing of it.
 """
 
 

@@ -45,6 +45,7 @@ from simulation.history import History
 from simulation.hurrying import INDEXED_MAX, hurried
 from simulation.moving import Moving, replica_of, same
 from simulation.network import TRANSACTION_TIMEOUT_MS, Link, Network, Port, SimulatedLog, Strike
+from simulation.new_inputs import FormerTopics
 from simulation.nodes import SimulatedNode
 from simulation.options import Options, OutputOptions
 from simulation.pipeline_file import create_topics, upgraded
@@ -82,13 +83,17 @@ _JUDGED_ELSEWHERE: Final = (
 _DISAGREEING: Final = (MISMATCH, "replica_fenced")
 """The kinds of alarms that are due where replicas were made to disagree."""
 _OF_SERVERS: Final = ("index lost", "index cut", fault_plans.STORE_AWAY, fault_plans.NO_LEADER)
-_DELETING: Final = ("input deleted", "made anew", fault_plans.CLEANED)
+_DELETING: Final = ("input deleted", "input recreated", "made anew", fault_plans.CLEANED)
+_LOSING_INPUT: Final = ("input deleted", "input recreated")
+"""Faults after which an operator gives up what is missing."""
 RECOVERY_MS: Final = 90_000
 """Virtual time after healing in which everything must be done: several of the longest
 time-outs one after the other.
 """
 _LOOK_MS: Final = 200
 _SAY_AGAIN_MS: Final = 300
+_IDS_COMPARED_MS: Final = 2_500
+"""Within this time a source compares the ids of its topics, where nothing else befalls it."""
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
 
@@ -113,6 +118,8 @@ class Run:
     """When committed readers could see each record of a transaction."""
     trimmed: dict[tuple[str, int, int], Record]
     """Blocks that were deleted, by (topic, partition, offset): the checkers read them still."""
+    former: FormerTopics
+    """Inputs that were deleted and created again."""
     unexpected: list[str]
     """Errors that were seen during the run, each with the checker that reports it."""
     is_complete: bool
@@ -151,7 +158,10 @@ class _Logger:
         modes = {stage.ha for stage in self._world.options.stages}
         if facts.get("kind") == GAP and "amnesia" in modes:
             return
-        if facts.get("kind") == INPUT_MISSING and self._world.options.scenario == "input gone":
+        if facts.get("kind") == INPUT_MISSING and self._world.options.scenario in (
+            "input gone",
+            "input recreated",
+        ):
             return
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
             return
@@ -268,6 +278,7 @@ class World:
             history=self.history,
             visible_ms=self.network.visible_ms,
             trimmed=self.network.trimmed,
+            former=self.network.former,
             unexpected=self.unexpected,
             is_complete=is_complete,
             ended_ms=ended_ms,
@@ -397,7 +408,7 @@ class World:
                     self._closed[stream, entry.replica] = max(
                         entry.closed, self._closed.get((stream, entry.replica), 0)
                     )
-                    self.producers.read(entry.positions)
+                    self.producers.read(entry.positions, self.log.topic_ids)
                     if (
                         stream in self.options.streams and entry.parts
                     ):  # records with a new stamp are in later buckets than they were sent in
@@ -738,6 +749,9 @@ class World:
             retained, read = fault.duration_ms, self.producers.read_upto
             cleaning.clean(self.network, fault.value, retained, read)
             return
+        if fault.kind == "input recreated":
+            self._recreate_input(fault)
+            return
         if fault.kind == "input deleted":
             own = TopicPartition(self.pipeline.topic_names.boundaries(fault.target), 0)
             if self.log.partition(own).end < 2:
@@ -756,6 +770,33 @@ class World:
         is_delivered = fault.target in [each.stream for each in self.options.outputs]
         if not is_delivered or (at.topic in self.log.topics and self.log.partition(at).end > 0):
             self._tampering.lose_all_blocks(fault.target)
+
+    def _recreate_input(self, fault: Fault) -> None:
+        """Delete the topic of a source that has recorded a position, and create it again at once
+        or later. Producers keep meanwhile what they have.
+        """
+        source, absent_ms = fault.target, fault.duration_ms
+        topic, now_ms = workload.topic_of(source), self.scheduler.now_ms
+        if not any(each == topic for each, _ in self.producers.read_upto):
+            return  # without a position nothing tells the two topics apart
+        self.history.reached("input recreated")
+        self.network.former.delete(self.network, topic)
+        self.producers.forget(topic)
+        created_ms = min(now_ms + absent_ms, self.options.heal_ms - 1)
+        for life in self.runs[f"ingestion/{source}"].lives:
+            if life.ended_ms is None:
+                life.struck(ends.INPUT_RECREATED, created_ms)
+
+        def create() -> None:
+            self.network.former.create_again(self.network, topic)
+            if (
+                not absent_ms and not fault.value
+            ):  # a limit: what comes before the ids are compared is not told apart
+                for partition in range(self.options.source_partitions):
+                    self.producers.silence(source, partition, now_ms + _IDS_COMPARED_MS)
+            self.producers.find(source)
+
+        self.scheduler.at(created_ms, create) if absent_ms else create()
 
     def _say_again(self, target: str, until_ms: int) -> None:
         """Repeat the former heartbeats of ``target`` as a primary, again and again."""
@@ -787,7 +828,7 @@ class World:
                 lambda source=source: self._operate(source),  # type: ignore[misc]
             )
 
-        for source in sorted({each.target for each in self.faults if each.kind == "input deleted"}):
+        for source in sorted({each.target for each in self.faults if each.kind in _LOSING_INPUT}):
             self.scheduler.at(
                 self.scheduler.now_ms + _SETTLE_MS,
                 lambda source=source: self._give_up_missing(source),  # type: ignore[misc]

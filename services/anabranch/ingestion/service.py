@@ -105,6 +105,12 @@ FIND_PARTITIONS_EVERY_MS: Final = 2_000
 not known yet may be reassigned to a later event time. Each check is one small request.
 """
 
+COMPARE_IDENTITIES_EVERY_MS: Final = 2_000
+"""Interval between comparisons of the input topics' ids with the recorded ones, in ms. Records that
+are fetched later after the last comparison are not processed before the next. Each comparison is
+one small request.
+"""
+
 COUNT_KEPT_EVERY_MS: Final = 30_000
 """Interval between counts of a source's undeleted blocks, in ms. A count takes two requests per
 partition, and a source takes days to reach BLOCKS_KEPT_MAX.
@@ -223,6 +229,7 @@ class IngestionService:
         self._record_bytes = _RECORD_BYTES_AT_FIRST
         self._append_next_ms = 0
         self._find_next_ms = self._count_next_ms = 0
+        self._identities_next_ms = 0
         self._skip_next_ms = 0
         self._backlog = False
         self._batch = 0
@@ -327,6 +334,7 @@ class IngestionService:
         progress, there = self._input(self._boundaries.log_state, before)
         now_ms = context.clock.monotonic_ms()
         self._find_next_ms = now_ms + FIND_PARTITIONS_EVERY_MS
+        self._identities_next_ms = now_ms
         self._machine = SourceMachine(
             _rules(self._pipeline, source),
             self._first_offsets(there, before, is_new=is_new),
@@ -499,6 +507,9 @@ class IngestionService:
         self._backlog = not broken and (taken == wanted or taken >= _BACKLOG_RECORDS)
         if pieces:
             crash_point("ingestion.fetched")
+            # After the fetch: in a topic that was created again while this process was paused, the
+            # position would name other records.
+            self._check_identities()
             self._process(*joined(pieces))
         if not self._backlog:
             self._finish()
@@ -689,6 +700,7 @@ class IngestionService:
             InputAwaited: a topic was deleted, whether it was created again or not.
         """
         clock = self._context.clock
+        self._check_identities()
         if clock.monotonic_ms() >= self._find_next_ms:
             self._boundaries.poll()
             self._boundaries.check_epoch()
@@ -714,14 +726,22 @@ class IngestionService:
             )
             self._kept.labels(self._pipeline.name, self._stream).set(self._blocks_kept)
 
-    def _find_partitions(self) -> None:
-        """Add partitions that a topic has got since the last check, from their beginning. If the
-        broker does not answer, the next check finds them.
+    def _check_identities(self) -> None:
+        """Check, when due, that each input topic still has the id with which its positions are
+        recorded. Does nothing if the broker does not answer.
 
         Raises:
             InputAwaited: a topic was deleted, whether it was created again or not.
         """
-        self._awaited_input.check_identities(self._admin, self._topic_ids)
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms >= self._identities_next_ms:
+            self._awaited_input.check_identities(self._admin, self._topic_ids)
+            self._identities_next_ms = now_ms + COMPARE_IDENTITIES_EVERY_MS
+
+    def _find_partitions(self) -> None:
+        """Add partitions that a topic has got since the last check, from their beginning. If the
+        broker does not answer, the next check finds them.
+        """
         clock, known = self._context.clock, self._machine.offsets()
         counts = {
             topic: self._probe_reader.partitions(topic, LOOK_WAIT_MS) or 0

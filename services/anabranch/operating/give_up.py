@@ -272,8 +272,8 @@ class GiveUpMissing(GiveUp):
         return self.append(self._decide_missing).given_up
 
     def _decide_missing(self, log_state: LogState) -> Decision:
-        self._check_runs(log_state)
         """Return the decision that moves the positions behind the missing input."""
+        self._check_runs(log_state)
         progress = self._progress(log_state)
         state = self._input(progress)
         self._missing(progress, state)

@@ -7,7 +7,11 @@ from __future__ import annotations
 import pytest
 
 from anabranch.codec.catalog import TopicSettings
-from anabranch.ingestion.service import INPUT_AGAIN_MS, IngestionService
+from anabranch.ingestion.service import (
+    COMPARE_IDENTITIES_EVERY_MS,
+    INPUT_AGAIN_MS,
+    IngestionService,
+)
 from anabranch.operating.give_up import GiveUpMissing
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError
@@ -120,6 +124,26 @@ def test_a_topic_that_goes_while_it_is_read_makes_its_source_wait() -> None:
     assert "deleted and created again" in wait(world, process)
     world.log.topic_ids["p.reports"] = identity
     world.run(process, lambda: process.status.state != "waiting")
+
+
+def test_a_process_that_slept_while_its_topic_was_created_again_reads_nothing_of_it() -> None:
+    """The new topic has the offset at which the process was, so its client reads on there."""
+    world = World()
+    process = read(world)
+    closed = world.view.closed()
+    admin = world.log.admin()
+    admin.delete_topics(["p.reports"])
+    admin.create([TopicSettings("p.reports", 2)])
+    for partition in (0, 1):
+        world.produce(partition, *(report(1_500 + i, 50 + i) for i in range(20)))
+    world.clock.sleep_ms(COMPARE_IDENTITIES_EVERY_MS + 1)
+    world.run(process, lambda: bool(process.status.error))
+    assert world.view.closed() == closed
+    give_up(world)
+    for partition in (0, 1):
+        world.produce(partition, report(3_000, 98))
+    world.run(process, lambda: world.view.closed() == 29)
+    assert world.view.cars() == sorted([*range(10), *(2 * [*range(50, 70)]), *range(100, 110)])
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
