@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -197,6 +198,37 @@ def test_after_a_crash_at_any_step_the_logged_plan_runs_again(rig: EngineRig, at
         2: [window(12, 6)],
         3: [window(14, 8)],
     }
+
+
+@pytest.mark.parametrize("stage", ["doubled", "paired", "sums"])
+def test_a_plan_that_keeps_a_part_of_the_rows_keeps_the_same_after_a_crash(
+    rig: EngineRig, stage: str
+) -> None:
+    name, dying = rig.name(), HandDriver(rig.clock, dies_at="recorded 1")
+    rows = [row(11 + v % 2, v, key=v % 10) for v in range(20, 60)]
+    plan = replace(rig.plan(None, 12, *rows, kind=BoundaryKind.TENTATIVE), kept=400)
+    dying.add(plan)
+    query = rig.start(stage, dying, name)
+    with pytest.raises(Unavailable, match="a crash at recorded 1"):
+        rig.until(lambda: False, query, "dead")
+    query.stop()
+
+    again = HandDriver(rig.clock)
+    again.add(replace(rig.plan(plan, 14, *rows[:0], kind=BoundaryKind.TENTATIVE), kept=800))
+    query = rig.start(stage, again, name)
+    rig.until(lambda: 2 in again.made, query, "the batches after the crash")
+    query.stop()
+    assert again.begun[0] == dying.begun[0]
+    kept = rig.kept(stage, rows, 400)
+    assert 0 < len(kept) < len(rows)
+    if stage == "sums":
+        keys = {key for _, _, key, _ in kept}
+        assert len(kept) == 4 * len(keys), "all rows of a key"
+        expected = [window(12, sum(v for *_, k, v in kept if k == key), key) for key in keys]
+    else:
+        expected = [(at, key, 2 * v + 1) for at, _, key, v in kept]
+    for driver in (dying, again):
+        assert rig.results(stage, driver.made[1]) == sorted(expected)
 
 
 def test_a_query_is_stopped_within_a_batch_and_goes_on(rig: EngineRig) -> None:

@@ -23,6 +23,7 @@ from anabranch.adapters.spark.settings import SparkSettings
 from anabranch.adapters.spark.starting import StartingSpark
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
+from anabranch.codec.blocks import row_hashes
 from anabranch.codec.plan_offsets import (
     Offset,
     kind_of,
@@ -47,6 +48,7 @@ from anabranch.ports import (
 from anabranch.processing.replica import BatchStart
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind, Part
+from anabranch.protocol.stage.kept_rows import is_kept, salt_of
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter
@@ -63,6 +65,8 @@ from simulation.workload import BASE_MS, Row
 
 WIDTH_MS: Final = 100
 REPLICA: Final = "0"
+SHED: Final = {"doubled": "shed: rows", "paired": "shed: rows", "sums": "shard_by: key"}
+"""What each stage leaves out of plans that keep a part of the rows."""
 SOURCE: Final = "a"
 _REST_MS: Final = 20
 _DEADLINE_MS: Final = 60_000
@@ -114,8 +118,8 @@ def write_pipeline(folder: Path, name: str) -> Pipeline:
     (folder / f"functions_{name}.py").write_text(functions)
     stages = "".join(
         f"  {stage}:\n    reads: [{SOURCE}]\n    participant: north\n    replicas: 1\n   "
-        f" transform: functions_{name}:{stage}\n"
-        for stage in ("doubled", "paired", "sums")
+        f" transform: functions_{name}:{stage}\n    {shed}\n"
+        for stage, shed in SHED.items()
     )
     (folder / "pipeline.yaml").write_text(
         f"pipeline: {name}\nbucket: {WIDTH_MS}ms\nmax_delay: 3000ms\npartitions: 2\nsources:\n "
@@ -271,6 +275,15 @@ class EngineRig:
         )
         after = QueryPosition(start.sequence + 1, upto, start.has_rows or bool(rows))
         return Plan(start, after, ((SOURCE, taken),), len(rows), kind)
+
+    def kept(self, stage: str, rows: list[Row], kept: int) -> list[Row]:
+        """Return those of ``rows`` that a plan of ``stage`` keeps, by the rule, row by row."""
+        table, (columns,) = self._table(rows), self.pipeline.stages[stage].shed.by.values()
+        identities = row_hashes(table.select(columns) if columns else table).tolist()
+        salt = salt_of(stage)
+        return [
+            row for row, each in zip(rows, identities, strict=True) if is_kept(each, salt, kept)
+        ]
 
     def delete_input(self) -> None:
         """All blocks of the source that are there now."""

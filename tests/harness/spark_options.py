@@ -36,5 +36,6 @@ def options(**changes: Any) -> SourceOptions:
         "is_own": True,
         "ordered": False,
         "kept_salt": SALT,
+        "kept_by": (),
     }
     return SourceOptions(**(fields | changes))

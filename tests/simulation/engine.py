@@ -16,9 +16,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from anabranch.codec.kept_rows import kept_rows
 from anabranch.codec.plan_offsets import (
     INITIAL,
     Offset,
+    kept_of,
     position_fields,
     position_of,
     taken_by_stream,
@@ -30,6 +32,7 @@ from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
+from anabranch.protocol.stage.kept_rows import salt_of
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
@@ -423,7 +426,7 @@ class SimulatedQuery:
         )
         by_input: dict[str, list[Row]] = {}
         for source, name in stage.sources:
-            found = self._rows(readers, logged.offsets[source])
+            found = self._rows(readers, source, logged.offsets[source])
             if name in by_input:  # joined with itself
                 self._port.network.history.reached("input read twice")
                 found = [row for row in by_input[name] if row in found]
@@ -486,11 +489,14 @@ class SimulatedQuery:
         )
         yield True
 
-    def _rows(self, readers: Mapping[str, BlockReader], offset: Offset) -> list[Row]:
-        """Return the rows of the plan that ``offset`` is."""
+    def _rows(self, readers: Mapping[str, BlockReader], name: str, offset: Offset) -> list[Row]:
+        """Return the rows of input ``name`` that the plan ``offset`` takes and keeps."""
         rows: list[Row] = []
+        kept, key = kept_of(offset), self._pipeline.stages[self._stage.name].shed.by.get(name)
         for stream, taken in taken_by_stream(offset).items():
             for _, table in readers[stream].read_buckets(taken):
+                if key is not None:
+                    table = kept_rows(table, key, salt_of(self._stage.name), kept)  # noqa: PLW2901
                 rows += zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)
         return rows
 

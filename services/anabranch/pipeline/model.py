@@ -44,6 +44,7 @@ __all__ = [
     "Output",
     "Pipeline",
     "RecordSchema",
+    "Shed",
     "Sink",
     "Source",
     "Stage",
@@ -267,6 +268,19 @@ class Resources(_Model):
     """Spark master (``MASTER``); only for a node."""
 
 
+class Shed(_Model):
+    """Rows that a stage may leave out of its tentative results while it is overloaded."""
+
+    kind: Literal["off", "rows", "keys"] = "off"
+    """Choice of the rows: none; each by a hash of all of its columns; all rows of a key together,
+    by a hash of the key.
+    """
+    by: dict[str, tuple[str, ...]] = {}
+    """Key columns of each input of which rows may be left out; without columns each row counts by
+    all of its columns. Other inputs are read whole.
+    """
+
+
 class Stage(_Model):
     """Query fragment that one participant runs."""
 
@@ -299,6 +313,8 @@ class Stage(_Model):
     """
     share: Share | None = None
     """Share of its inputs' rows that the stage takes, where it is a shard; None: all rows."""
+    shed: Shed = Shed()
+    """Rows that the stage may leave out of its tentative results while it is overloaded."""
 
     @property
     def is_whole_or_first_shard(self) -> bool:
@@ -646,7 +662,8 @@ class Pipeline(_Model):
         for name, stage in self.stages.items():
             if stage.is_whole_or_first_shard and name not in self.stage_shards:
                 whole = whole_of(name)
-                stages[whole] = stage.model_copy(update={"name": whole, "share": None})
+                changes = {"name": whole, "share": None, "shed": Shed()}
+                stages[whole] = stage.model_copy(update=changes)
         return self.model_copy(update={"stages": stages, "stage_shards": {}})
 
     def order(self) -> list[str]:

@@ -40,6 +40,7 @@ _STAGE_KEYS: Final = (
     "resources",
     "shards",
     "shard_by",
+    "shed",
 )
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 

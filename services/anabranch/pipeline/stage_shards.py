@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from anabranch.pipeline.document import MISSING, Document, Place
-from anabranch.pipeline.model import Resources, Stage
+from anabranch.pipeline.model import Resources, Shed, Stage
+from anabranch.pipeline.stage_shed import read_shed
 from anabranch.protocol import limits
 from anabranch.protocol.edge.shards import members, whole_of
 from anabranch.protocol.stage.shares import Share
@@ -36,6 +37,7 @@ def expanded(
     for name, stage in stages.items():
         entry = raw[name] if isinstance(raw[name], dict) else {}
         count, by = _shards(document, entry, stage)
+        stage = stage.model_copy(update={"shed": read_shed(document, entry, stage, by)})  # noqa: PLW2901
         if count == 1:
             found[name] = stage
             continue
@@ -66,6 +68,7 @@ def union_of(stage: Stage) -> Stage:
             # Each row passes on its own, so no older record changes a result.
             "state_horizon_ms": None if stage.state_horizon_ms is None else 0,
             "resources": Resources(),
+            "shed": Shed(),
         }
     )
 

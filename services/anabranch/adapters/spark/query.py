@@ -40,6 +40,7 @@ from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
 from anabranch.protocol.stage.kept_rows import salt_of
 from anabranch.protocol.stage.planner import PlanTraits, judge
+from anabranch.protocol.stage.shares import Share
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Stage
@@ -130,6 +131,7 @@ def build_query(
                 is_own=pipeline.is_of(stage.participant, name),
                 ordered=ordered,
                 kept_salt=salt_of(stage_name),
+                kept_by=stage.shed.by.get(name),
             )
             frame = input_frame(session, name, options, is_marked=is_marked)
             inputs[arguments[name]] = rows_of_shard(frame, name, stage)
@@ -258,12 +260,15 @@ def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str
 
     Raises:
         ConfigurationError: an input lacks columns that an offer promises, or the key by which
-            rows are assigned to shards.
+            rows are assigned to shards or left out.
     """
     found = offered_inputs(stage, schemas)
-    if stage.share is not None:
+    share = stage.share
+    if share is None and stage.shed.kind == "keys":
+        share = Share(0, 1, stage.shed.by)
+    if share is not None:
         types = {name: {each.name: str(each.type) for each in of} for name, of in found.items()}
-        if wrong := stage.share.wrong_keys(types):
+        if wrong := share.wrong_keys(types):
             raise ConfigurationError(f"`shard_by` of {whole_of(stage.name)}: {wrong}")
     return found
 

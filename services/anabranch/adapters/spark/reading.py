@@ -76,8 +76,9 @@ def rows(
             read = _reader(options, stream).read_parts(replica, parts)
             rows_read += sum(table.num_rows for table in read)
             # Before any other step: what is left out must cost as little as possible.
-            tables += [kept_rows(table, options.kept_by, options.kept_salt, kept) for table in read]
-    tables = [table for table in tables if table.num_rows]
+            if kept < KEPT_ALL and (key := options.kept_by) is not None:
+                read = [kept_rows(table, key, options.kept_salt, kept) for table in read]
+            tables += [table for table in read if table.num_rows]
     if tables:
         alike = by_columns(tables)
         found = [

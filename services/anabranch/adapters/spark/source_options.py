@@ -39,8 +39,10 @@ class SourceOptions:
     """
     kept_salt: int
     """Salt of the choice of rows that a plan keeps (``protocol.stage.kept_rows``)."""
-    kept_by: tuple[str, ...] = ()
-    """Key columns by which that choice is made; empty: each row counts by all of its columns."""
+    kept_by: tuple[str, ...] | None = None
+    """Key columns by which that choice is made; empty: each row counts by all of its columns;
+    None: the input is read whole, whatever the plan keeps.
+    """
 
     def to_json(self) -> str:
         """Return the value of the option ``config``."""
@@ -50,5 +52,7 @@ class SourceOptions:
     def from_json(cls, text: str) -> SourceOptions:
         """Parse what ``to_json`` returned."""
         fields = json.loads(text)
-        listed = {name: tuple(fields[name]) for name in ("columns", "optional", "kept_by")}
+        listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
+        if fields["kept_by"] is not None:
+            listed["kept_by"] = tuple(fields["kept_by"])
         return cls(**(fields | listed))

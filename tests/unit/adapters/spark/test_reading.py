@@ -142,6 +142,10 @@ class TestKept:
         assert 20 <= len(found) <= 160
         assert found == [n for n in range(200) if n % 20 in {each % 20 for each in found}]
 
+    def test_an_input_that_is_read_whole_loses_nothing(self, log: Log) -> None:
+        part = log.write(0, 2, *((n, "x", 110) for n in range(50)))
+        assert self.numbers(log, 0, part, kept_by=None) == [*range(50)]
+
     def test_nothing_may_be_left(self, log: Log) -> None:
         assert self.numbers(log, 0, log.write(0, 2, (1, "x", 110))) == []
         missing = options(schema=schema_text(SCHEMA.append(pa.field("new", pa.int64()))))

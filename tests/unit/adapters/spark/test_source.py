@@ -57,7 +57,8 @@ def splits(reader: PlannedReader, end: Offset) -> list[Split]:
 
 
 def test_options_come_back_from_their_text() -> None:
-    assert SourceOptions.from_json(options().to_json()) == options()
+    for given in (options(), options(kept_by=("n",)), options(kept_by=None)):
+        assert SourceOptions.from_json(given.to_json()) == given
 
 
 def test_the_source_as_spark_finds_it() -> None:

@@ -1,0 +1,93 @@
+"""The key ``shed`` of a stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline, Shed
+from anabranch.protocol.errors import ConfigurationError
+
+RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
+
+
+def pipeline_in(folder: Path, stage: str, reads: str = "cars", output: str = "first") -> Pipeline:
+    (folder / "car.avsc").write_text(RECORD)
+    (folder / "stages.py").write_text("def first(cars, **_): return cars\n")
+    path = folder / "pipeline.yaml"
+    path.write_text(
+        "pipeline: p\nsources:\n"
+        "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
+        "  jams: {topics: [jams], record: car.avsc, event_time: {field: n}}\n"
+        f"stages:\n  first:\n    reads: {reads}\n    transform: stages:first\n    {stage}\n"
+        f"  second: {{reads: first, sql: q}}\n"
+        f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}}}\n"
+    )
+    return load(path)
+
+
+def shed(folder: Path, stage: str, reads: str = "cars") -> Shed:
+    return pipeline_in(folder, stage, reads, "second").stages["first"].shed
+
+
+@pytest.mark.parametrize("word", ["off", "false"])
+def test_a_stage_can_be_told_to_leave_out_nothing(tmp_path: Path, word: str) -> None:
+    assert shed(tmp_path, f"shed: {word}") == Shed()
+    assert shed(tmp_path, f"shard_by: n\n    shed: {word}") == Shed()
+
+
+def test_keys_are_left_out_where_a_key_is_known_and_else_nothing(tmp_path: Path) -> None:
+    assert shed(tmp_path, "version: 1") == Shed()
+    assert shed(tmp_path, "shard_by: n") == Shed(kind="keys", by={"cars": ("n",)})
+    assert shed(tmp_path, "shard_by: n\n    shed: keys") == shed(tmp_path, "shard_by: n")
+    assert shed(tmp_path, "shard_by: n\n    on_missing_input: suspend") == Shed()
+
+
+def test_an_input_that_each_shard_reads_whole_is_not_cut(tmp_path: Path) -> None:
+    by = "shard_by: {cars: [n, event_time], jams: []}"
+    both = "[cars, jams]"
+    assert shed(tmp_path, by, both).by == {"cars": ("n", "event_time")}
+    assert shed(tmp_path, f"{by}\n    shed: rows", both) == Shed(kind="rows", by={"cars": ()})
+
+
+def test_rows_are_left_out_of_each_input(tmp_path: Path) -> None:
+    found = shed(tmp_path, "shed: rows", "[cars, jams]")
+    assert found == Shed(kind="rows", by={"cars": (), "jams": ()})
+
+
+def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None:
+    stages = pipeline_in(tmp_path, "shards: 2\n    shard_by: n").stages
+    assert {name: stage.shed.kind for name, stage in stages.items()} == {
+        "first.0": "keys",
+        "first.1": "keys",
+        "first": "off",
+        "second": "off",
+    }
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("shed: row", "9: stages.first.shed: 'row' is not known; did you mean 'rows'?"),
+        ("shed: 300", "9: stages.first.shed: 300 is not known; use off, rows, keys"),
+        (
+            "shed: keys",
+            "9: stages.first.shed: keys needs the columns of the key; add shard_by: [COLUMN]",
+        ),
+        (
+            'shed: {by: "n * 2"}',
+            "9: stages.first.shed: a mapping is not possible here; write rows (rows at random)",
+        ),
+        (
+            "shed: rows\n    on_missing_input: suspend",
+            "9: stages.first.shed: rows gives tentative results, and on_missing_input: suspend",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, stage: str, words: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        pipeline_in(tmp_path, stage)
+    (line,) = str(raised.value).splitlines()
+    assert f"pipeline.yaml:{words}" in line
