@@ -68,6 +68,12 @@ class Rules:
     """Whether it reads nothing while its readers lag behind, and learns by polls which producers
     are active (IN10).
     """
+    is_arrival: bool = False
+    """Whether event time is the arrival: what a leader says, or that of the record before, if that
+    is later (IN17).
+    """
+    ahead_ms: int = 0
+    """Largest arrival when virtual time is 0, in ms."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class Arrival:
     time_ms: int | None
     row: Row | None
     is_heartbeat: bool = False
+    is_beyond: bool = False
+    """Whether its arrival is beyond the limit, whenever it is read."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,10 @@ def replay(
                 partition.next = offset_next
                 continue
             kept_ms = _kept_ms(partition, rules)
+            read, wrong = _dated(
+                f"{name}: record {number}", partition, read, mark_ms, rules, record
+            )
+            result.wrong += wrong
             _speak(partition, read, record)
             if mark_ms != partition.mark_ms:
                 result.wrong.append(
@@ -215,6 +227,34 @@ def replay(
             )
         closed = max(closed, record.closed)
     return result
+
+
+def _dated(
+    name: str,
+    partition: _Partition,
+    read: Sequence[Arrival],
+    mark_ms: int,
+    rules: Rules,
+    record: Taken,
+) -> tuple[Sequence[Arrival], list[str]]:
+    """Return records with the event times that their arrivals give them, where these count, and
+    what is wrong with the limit that the record applied, which states it as the largest time.
+    """
+    if not rules.is_arrival:
+        return read, []
+    last_ms, found = partition.mark_ms, []
+    for each in read:
+        last_ms = max(last_ms, mark_ms if each.is_beyond else each.time_ms or 0)
+        row = None if each.row is None else (last_ms, *each.row[1:])
+        found.append(replace(each, time_ms=last_ms, row=row))
+    beyond = [each.at_ms for each in read if each.is_beyond]
+    if not beyond:
+        return found, []
+    lowest_ms, highest_ms = (ms + rules.ahead_ms for ms in (beyond[-1], record.appended_ms))
+    if lowest_ms <= mark_ms <= max(highest_ms + _MARGIN_MS, partition.mark_ms):
+        return found, []
+    limits = f"from {lowest_ms} to {highest_ms}"
+    return found, [f"{name} dates arrivals {mark_ms}, where the limit was {limits}"]
 
 
 def _succeed(

@@ -215,3 +215,41 @@ def test_what_was_left_out_before_a_restart_is_not_waited_for_again() -> None:
     assert check_left_out("a", ARRIVALS, [before, same]) == [], "it did not begin"
     both = replace(before, left_out=frozenset({0, 1}))
     assert check_left_out("a", nobody, [both, late]) == [], "another shard has not been heard yet"
+
+
+LEADERS = {0: [row(150), row(120, 200), row(9_000, 250), row(260)]}
+"""A new leader behind the one before, one far in front, and one with a clock that is right."""
+DATED = replace(RULES, idle_ms=None, is_arrival=True, ahead_ms=1_000)
+
+
+def dated(rows: list[tuple[int, int]], mark_ms: int = 1_300) -> list[str]:
+    arrivals = [*LEADERS[0]]
+    arrivals[2] = replace(arrivals[2], is_beyond=True)
+    records = [
+        Taken(210, 211, {0: (2, 150, 0)}, 1, [(150, 1), (150, 1)]),
+        Taken(300, 301, {0: (4, mark_ms, 0)}, 1, rows),
+    ]
+    return replay("a", {0: arrivals}, records, DATED).wrong
+
+
+def test_no_arrival_runs_back_and_one_beyond_the_limit_counts_as_the_limit() -> None:
+    assert dated([(1_300, 1), (1_300, 1)]) == []
+    assert dated([(1_300, 1), (260, 1)]) != []
+    (wrong,) = dated([(9_000, 1), (9_000, 1)], 9_000)
+    assert "where the limit was from 1250 to 1301" in wrong
+
+
+def test_only_an_operator_goes_on_in_a_topic_that_was_created_again() -> None:
+    arrivals = {0: [row(150), row(250)], 100: [row(260)]}
+    goes_on = Taken(270, 271, {100: (0, 150, 0)}, 1, [], given_up=(2,))
+    records = [
+        Taken(160, 161, {0: (1, 150, 0)}, 1, [(150, 1)]),
+        goes_on,
+        Taken(280, 281, {100: (1, 260, 0)}, 2, [(260, 1)]),
+    ]
+    found = replay("a", arrivals, records, RULES, predecessors={100: 0})
+    assert found.wrong == []
+    assert found.missing == {(0, 1)}
+    records[1] = replace(goes_on, given_up=())
+    (wrong,) = replay("a", arrivals, records, RULES, predecessors={100: 0}).wrong
+    assert "goes on in 100, though nobody gave up 0" in wrong

@@ -325,6 +325,23 @@ def _input_is_deleted(options: Options, rng: random.Random) -> Options:
     return replace(options, stages=stages, grown_ms=None, buckets=rng.randint(12, 20))
 
 
+def _dated_by_leaders(options: Options, rng: random.Random) -> Options:
+    """Event time is the arrival. A limit in front of the clock is short, so that the run comes to
+    what is dated by it.
+    """
+    stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 1, 2), ("process", "suspend"))
+    return replace(
+        options,
+        stages=stages,
+        is_arrival=True,
+        max_ahead_ms=rng.choice((None, 5_000)),
+        grown_ms=None,
+        hostile_percent=0,
+        late="dead_letter",
+        buckets=rng.randint(12, 20),
+    )
+
+
 def _without_backups(options: Options, rng: random.Random) -> Options:
     ha: HaMode = "amnesia" if options.scenario == "amnesia" else "upstream_backup"
     policies: tuple[Policy, ...] = ("process", "process", "suspend")
@@ -526,6 +543,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "input gone": _input_is_deleted,
     "made anew": _made_anew,
     "input recreated": _input_is_deleted,
+    "arrival": _dated_by_leaders,
 }
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation import cleaning
+from simulation import cleaning, leaders_clocks
 from simulation.hostile import AGAIN
 from simulation.options import NAME, ON_NEW, OUTPUT, Options
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
@@ -59,6 +59,7 @@ SCENARIO_KINDS = (
     "input deleted",
     "made anew",
     "input recreated",
+    leaders_clocks.KIND,
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
@@ -68,7 +69,8 @@ primary that was replaced, which come again; blocks of closed buckets that are d
 has them; a pipeline file with another version of the stage, with which the process is restarted
 now, or when it ends; a file with another number of shards of the sources, or of the output;
 records of an input partition that retention deletes; topics that are deleted and created again
-under all services; an input's topic, under the running pipeline.
+under all services; an input's topic, under the running pipeline;
+another leader of an input partition, with a clock of its own.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -365,17 +367,28 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _stage_is_added(options, replicas, rng)
     if options.scenario in ("resharded", "output resharded"):
         found += _numbers_change(options, targets, rng)
-    if options.scenario == "input gone":
-        found += _input_is_deleted(options, rng)
-    if options.scenario == "input recreated":
-        return _input_is_recreated(options, rng)
-    if options.scenario == "made anew":
-        found += _topics_are_made_anew(options, targets, rng)
+    found += _topics_change(options, targets, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
-    if rng.random() < 0.3 and options.scenario not in ("outvoted", "upgraded"):
+    alone = ("outvoted", "upgraded", "input recreated", "arrival")
+    if rng.random() < 0.3 and options.scenario not in alone:
         found += _any(options, targets)[:2]
     return found
+
+
+def _topics_change(options: Options, targets: Sequence[str], rng: random.Random) -> list[Fault]:
+    """Draw the faults of scenarios in which something befalls topics; none in others."""
+    match options.scenario:
+        case "input gone":
+            return _input_is_deleted(options, rng)
+        case "input recreated":
+            return _input_is_recreated(options, rng)
+        case "arrival":
+            return _leaders_change(options, targets, rng)
+        case "made anew":
+            return _topics_are_made_anew(options, targets, rng)
+        case _:
+            return []
 
 
 def _topics_are_made_anew(
@@ -430,6 +443,36 @@ def _input_is_recreated(options: Options, rng: random.Random) -> list[Fault]:
         kind = rng.choice(("crash", "zombie", "double", "pause", "pause", "pause"))
         struck_ms, lasts_ms = at_ms + rng.randint(-200, 1_500), rng.randint(500, 5_000)
         found.append(Fault(struck_ms, kind, f"ingestion/{source}", 3 * rng.randrange(8), lasts_ms))
+    return found
+
+
+def _leaders_change(options: Options, targets: Sequence[str], rng: random.Random) -> list[Fault]:
+    """Give input partitions leaders with other clocks, again and again. In some seeds a machine's
+    clock is set, too, and set back; a source's only where no limit needs a right one.
+    """
+    found = []
+    for _ in range(rng.choice((1, 2, 3, 6))):
+        source, partition = rng.choice(options.sources), rng.randrange(options.source_partitions)
+        displaced_ms, at_ms = (
+            leaders_clocks.displacement_ms(options, rng),
+            rng.randrange(options.heal_ms),
+        )
+        of = leaders_clocks.target(source, partition)
+        found.append(Fault(at_ms, leaders_clocks.KIND, of, displaced_ms, 0))
+    those = [
+        each
+        for each in targets
+        if options.max_ahead_ms is None or not each.startswith("ingestion/")
+    ]
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        of, at_ms = rng.choice(those), rng.randrange(options.heal_ms // 2)
+        found.append(Fault(at_ms, "clock set", of, rng.choice(CLOCK_SET_MS), 0))
+        if rng.random() < 0.5:
+            found.append(Fault(at_ms + rng.randint(100, 3_000), "clock set", of, 0, 0))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        of, kind = rng.choice(targets), rng.choice(("crash", "zombie", "double", "pause"))
+        struck_ms, value = rng.randrange(options.heal_ms), rng.randrange(24)
+        found.append(Fault(struck_ms, kind, of, value, rng.randint(100, 2_000)))
     return found
 
 

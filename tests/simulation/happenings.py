@@ -7,8 +7,10 @@ from itertools import pairwise
 from typing import Final
 
 from checkers.streams import Reading
+from simulation import workload
 from simulation.options import NEW_NODE
 from simulation.probes import BEGUN_AFTER_AN_END
+from simulation.raw_logs import with_trimmed
 from simulation.silences import is_for_good
 from simulation.world import Run
 
@@ -138,6 +140,18 @@ def _went_on_with_far_rows(run: Run, readings: Readings) -> bool:
     return False
 
 
+def _arrives_before_it(run: Run, _: Readings) -> bool:
+    """Return whether a record has an earlier timestamp than the one in front of it."""
+    latest: dict[tuple[str, int], int] = {}
+    for source in run.options.sources:
+        topic = workload.topic_of(source)
+        for partition, _offset, record in with_trimmed(run, topic):
+            if record.timestamp_ms < latest.get((topic, partition), 0):
+                return True
+            latest[topic, partition] = record.timestamp_ms
+    return False
+
+
 HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "chain": _is_chain,
     "second failure": _reached("replica row 7: forks again"),
@@ -170,5 +184,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "input gone": _reached("missing input given up"),
     "made anew": _reached("made anew after results"),
     "input recreated": _reached("missing input given up"),
+    "arrival": _arrives_before_it,
 }
 """Test of whether each of ``scenarios.CHANCES`` came about."""

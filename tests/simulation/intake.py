@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.batches import HEARTBEAT
 from checkers import conservation, ingestion, streams
-from simulation import new_inputs, sharding, workload
+from simulation import leaders_clocks, new_inputs, sharding, workload
 from simulation.raw_logs import appends, boundary_log, headers_of, records, with_trimmed
 from simulation.silences import (
     is_ever_silent_for,
@@ -29,6 +29,8 @@ def is_exact(run: Run) -> bool:
 def _is_whole(run: Run) -> bool:
     """No record can be late: nothing, or only silence that was not observed, is left out."""
     idle_ms = run.options.idle_ms
+    if run.options.is_arrival:
+        return False
     if run.options.source_idle_ms is not None or run.options.scenario in (
         "given up",
         "input gone",
@@ -53,18 +55,20 @@ def _arrivals(run: Run, source: str) -> dict[int, list[ingestion.Arrival]]:
     found: dict[int, list[ingestion.Arrival]] = {
         present + number: [] for number in range(len(run.log.topics[topic][1]))
     }
-    for at, _, record in _input_records(run, source):
+    for at, offset, record in _input_records(run, source):
         headers, row = dict(record.headers), workload.row_of(record.value)
         beat = headers.get(HEARTBEAT)
         time_ms = (
             row[0] if row is not None and beat is None else None if beat is None else int(beat)
         )
+        displaced_ms = run.displaced_by.get((topic, at - present, offset), 0)
         found.setdefault(at, []).append(
             ingestion.Arrival(
-                record.timestamp_ms - workload.BASE_MS,
-                time_ms,
+                record.timestamp_ms - workload.BASE_MS - displaced_ms,
+                record.timestamp_ms if run.options.is_arrival else time_ms,
                 None if beat else row,
                 beat is not None,
+                leaders_clocks.is_beyond(displaced_ms),
             )
         )
     for at in range(present):  # a former partition to which nothing was sent
@@ -95,11 +99,13 @@ def source_replay(run: Run, source: str, blocks: streams.ReadPart) -> ingestion.
         options.source_idle_ms,
         options.late != "dead_letter",
         options.kept_max is not None,
+        options.is_arrival,
+        workload.BASE_MS + (options.max_ahead_ms or 0),
     )
     topic = run.pipeline.topic_names.boundaries(source)
     appended = appends(run)
     is_clock_right = not any(
-        fault.kind in ("clock", "drift") and fault.target == f"ingestion/{source}"
+        fault.kind in ("clock", "drift", "clock set") and fault.target == f"ingestion/{source}"
         for fault in run.faults
     )
     taken, places = [], []

@@ -181,6 +181,8 @@ class Options:
     """Records further in front of the clock are dead letters. More than any clock here is
     wrong by.
     """
+    is_arrival: bool = False
+    """Event time is the arrival, by the clocks of the leaders of input partitions."""
     second: OutputOptions | None = None
     """A further output."""
     shards: int = 1

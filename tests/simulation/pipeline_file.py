@@ -44,7 +44,7 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
             name=name,
             topics=[f"in.{name}"],
             record=SCHEMA,
-            event_time=EventTime(field="time"),
+            event_time=EventTime(field=None if options.is_arrival else "time"),
             out_of_orderness_ms=options.out_of_orderness_ms,
             idle_timeout=IdleTimeout(
                 partition_ms=options.idle_ms, source_ms=options.source_idle_ms
@@ -125,7 +125,9 @@ def create_topics(admin: LogAdmin, of: Pipeline, options: Options) -> None:
     ]
     specs += [
         topic_settings(
-            "input", f"in.{source}", options.source_partitions - (options.grown_ms is not None)
+            "arrivals" if options.is_arrival else "input",
+            f"in.{source}",
+            options.source_partitions - (options.grown_ms is not None),
         )
         for source in options.sources
     ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from anabranch.adapters.memory.partition import Partition, Record
 from anabranch.ingestion.batches import HEARTBEAT
-from anabranch.ports import TopicPartition
-from simulation import workload
+from anabranch.ports import Headers, TopicPartition
+from simulation import leaders_clocks, workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,10 @@ class Producers:
         """Input partitions that never speak again."""
         self.unread = Counter((workload.topic_of(each.source), each.partition) for each in sent)
         """Input partitions that are not read to the end, and how many records each gets."""
+        self.displaced_ms: dict[tuple[str, int], int] = {}
+        """By how much the clock of each partition's leader is wrong, in ms."""
+        self.displaced_by: dict[tuple[str, int, int], int] = {}
+        """By how much the timestamp of a record is wrong, by (topic, partition, offset)."""
         self.read_upto = Counter[tuple[str, int]]()
         """Offset of each input partition up to which its source says that it has read."""
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}
@@ -76,9 +80,7 @@ class Producers:
         queue, at = self._queues[source, partition], TopicPartition(f"in.{source}", partition)
         while queue and queue[-1].at_ms <= now_ms:
             each = queue.pop()
-            offset = self._log.partition(at).append(
-                Record(each.value, each.key, each.headers, workload.BASE_MS + now_ms)
-            )
+            offset = self._append(at, each.value, each.key, each.headers)
             self._history.add(
                 now_ms,
                 "producer",
@@ -90,10 +92,19 @@ class Producers:
             )
         if not queue and now_ms >= workload.data_end_ms(self._options):
             says_ms = workload.BASE_MS + now_ms - workload.HEARTBEAT_LAG_MS
-            self._log.partition(at).append(
-                Record(b"", None, ((HEARTBEAT, b"%d" % says_ms),), workload.BASE_MS + now_ms)
-            )
+            self._append(at, b"", None, ((HEARTBEAT, b"%d" % says_ms),))
         self._network.wake({at.topic})
+
+    def _append(
+        self, at: TopicPartition, value: bytes | None, key: bytes | None, headers: Headers
+    ) -> int:
+        """Append a record, dated by the clock of the partition's leader; return its offset."""
+        displaced_ms = self.displaced_ms.get((at.topic, at.partition), 0)
+        dated_ms = workload.BASE_MS + self._scheduler.now_ms + displaced_ms
+        offset = self._log.partition(at).append(Record(value, key, headers, dated_ms))
+        if displaced_ms:
+            self.displaced_by[at.topic, at.partition, offset] = displaced_ms
+        return offset
 
     def grow(self) -> None:
         """Each input gets its last partition, and at once all that its producers had for it."""
@@ -151,7 +162,10 @@ class Producers:
             self.silence(source, partition, until_ms)
 
     def heal(self) -> None:
-        """Let cut-off producers send again."""
+        """Let cut-off producers send again, to leaders whose clocks are nearly right."""
+        for place, displaced_ms in self.displaced_ms.items():
+            if abs(displaced_ms) > leaders_clocks.STAYS_WRONG_MS:
+                self.displaced_ms[place] = 0
         for source, partition in self._silent:
             self._silent[source, partition] = 0
             self.produce(source, partition)

@@ -39,6 +39,7 @@ CHANCES: Final[dict[str, int]] = {
     "input gone": 3,
     "made anew": 15,
     "input recreated": 10,
+    "arrival": 10,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -82,7 +83,8 @@ while the ingestion of a source is away, retention deletes what it has not read,
 operator gives that up; made anew: all processes end, and the topics of the pipeline, or those of
 its streams, or those of its stages, are deleted and created again, while the disks, the index and
 all other topics stay; input recreated: the topic of an input is deleted and created again while the
-pipeline runs, and in the end an operator gives up what is missing of it.
+pipeline runs, and in the end an operator gives up what is missing of it; arrival: event time is the
+arrival, by the clocks of leaders, which are wrong, and jump forth and back with every new leader.
 """
 
 

@@ -35,7 +35,16 @@ from anabranch.protocol.log.records import (
     LogSnapshot,
 )
 from anabranch.protocol.log.timeline import epoch_of
-from simulation import cleaning, earlier_lives, ends, operating, probes, second_lives, workload
+from simulation import (
+    cleaning,
+    earlier_lives,
+    ends,
+    leaders_clocks,
+    operating,
+    probes,
+    second_lives,
+    workload,
+)
 from simulation import faults as fault_plans
 from simulation.disk import Machine, SimulatedDisk
 from simulation.ends import Life
@@ -118,6 +127,8 @@ class Run:
     """When committed readers could see each record of a transaction."""
     trimmed: dict[tuple[str, int, int], Record]
     """Blocks that were deleted, by (topic, partition, offset): the checkers read them still."""
+    displaced_by: dict[tuple[str, int, int], int]
+    """By how much the timestamp of a record of an input is wrong, by (topic, partition, offset)."""
     former: FormerTopics
     """Inputs that were deleted and created again."""
     unexpected: list[str]
@@ -278,6 +289,7 @@ class World:
             history=self.history,
             visible_ms=self.network.visible_ms,
             trimmed=self.network.trimmed,
+            displaced_by=self.producers.displaced_by,
             former=self.network.former,
             unexpected=self.unexpected,
             is_complete=is_complete,
@@ -672,6 +684,8 @@ class World:
             self.producers.gone.add((fault.target, fault.value))
         elif fault.kind == "move" and self._moving is not None:
             self._moving.move(fault)
+        elif fault.kind == leaders_clocks.KIND:
+            self.producers.displaced_ms[leaders_clocks.place(fault.target)] = fault.value
         elif fault.kind == "reshard":
             self._resharding.change()
         elif "blocks" in fault.kind or fault.kind in _DELETING:
