@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,9 @@ def test_a_query_gives_what_the_function_gives_and_is_judged_as_it(anabranch: Sh
 
 @pytest.mark.integration
 def test_from_an_empty_folder_to_results(anabranch: Shell) -> None:
+    file = anabranch.folder / "pipeline.yaml"
+    kept = file.read_text().replace("    topics: ", "    history: 1h\n    topics: ")
+    file.write_text(kept.replace("    transform: ", "    history: 1h\n    transform: "))
     output = anabranch("up", "--detach")
     assert "\nready  kafka 127.0.0.1:" in output
     try:
@@ -118,6 +122,16 @@ def test_from_an_empty_folder_to_results(anabranch: Shell) -> None:
         ]
         assert sorted(rows, key=json.dumps) == sorted(expected(anabranch.folder), key=json.dumps)
         assert json.loads(anabranch("status", "--json"))
+        tapped = [json.loads(line) for line in anabranch("tap", "readings").splitlines()]
+        sent = (anabranch.folder / "tests/sample/readings.jsonl").read_text().splitlines()
+        assert Counter(row["celsius"] for row in tapped) <= Counter(
+            json.loads(line)["celsius"] for line in sent
+        )
+        assert len(tapped) >= len(sent) - 3, "the newest ones may still be open"
+        warmest = "SELECT max(celsius) AS celsius FROM hottest"
+        assert json.loads(anabranch("tap", "hottest", "--sql", warmest)) == {
+            "celsius": max(row["celsius"] for row in rows)
+        }
         assert "is running (pid " in anabranch("restart", "ingestion/readings")
         line = '{"at":0,"sensor":"cellar","celsius":9.5}\n'
         assert (

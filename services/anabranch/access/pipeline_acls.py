@@ -205,6 +205,7 @@ def rights(
     for right in (
         *_operator_rights(f"{before}operator", own, pipeline.source_streams()),
         *_check_rights(f"{before}operator", elsewhere),
+        *_analyst_rights(f"{before}analyst", own),
     ):
         found[right] = None
     unique: dict[Right, Right] = {}
@@ -324,6 +325,16 @@ def _operator_rights(
         Operation.DESCRIBE_CONFIGS,
     ):
         yield Right(principal, Resource.TOPIC, CLOCK_TOPIC, operation, "anabranch doctor")
+    yield reader_group(principal)
+
+
+def _analyst_rights(principal: str, topics: list[_Topic]) -> Iterator[Right]:
+    """Yield the rights of a person who looks at streams (``anabranch tap``): to read their boundary
+    logs and blocks.
+    """
+    for topic in topics:
+        if topic.kind in ("boundaries", "blocks"):
+            yield Right(principal, Resource.TOPIC, topic.name, Operation.READ, "anabranch tap")
     yield reader_group(principal)
 
 

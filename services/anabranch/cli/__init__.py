@@ -44,6 +44,7 @@ from anabranch.cli import (
     restate,
     status,
     tail,
+    tap,
     topics,
     trial,
     ui,
@@ -131,7 +132,7 @@ def _anabranch(
 
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Write": (init.init, check.check, trial.trial, graph.graph),
-    "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail),
+    "Run": (up.up, down.down, restart.restart, produce.produce, tail.tail, tap.tap),
     "Look": (
         status.status,
         ui.ui,

@@ -37,6 +37,15 @@ def stages(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def streams(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the sources, stages and bindings of the pipeline file."""
+    pipeline = _pipeline(context)
+    if pipeline is None:
+        return []
+    known = [*pipeline.sources, *pipeline.unsplit().stages, *pipeline.bindings]
+    return [name for name in known if name.startswith(incomplete)]
+
+
 def outputs(context: typer.Context, incomplete: str) -> list[str]:
     """Return the pipeline's outputs whose names begin with ``incomplete``."""
     pipeline = _pipeline(context)

@@ -244,10 +244,14 @@ class ManagerControl:
 
 
 def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
-    """Return how many of the newest buckets are kept, for each stream that other pipelines or an
-    auditor read.
+    """Return how many of the newest buckets are kept, for each stream of which some are: for other
+    pipelines, an auditor, or people (``anabranch tap``).
     """
-    kept_ms = dict(pipeline.publish_ms)
+    kept_ms = {name: stage.history_ms for name, stage in pipeline.stages.items()}
+    for source in pipeline.sources.values():
+        kept_ms |= dict.fromkeys(source.streams(), source.history_ms)
+    for stream, keep_ms in pipeline.publish_ms.items():
+        kept_ms[stream] = max(kept_ms.get(stream, 0), keep_ms)
     for stage in pipeline.audited_stages():
         horizon_ms = pipeline.stages[stage].state_horizon_ms or 0
         for stream in (stage, *pipeline.inputs(stage)):
@@ -255,7 +259,7 @@ def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
     return {
         stream: buckets_of(keep_ms, pipeline.bucket_ms)
         for stream, keep_ms in kept_ms.items()
-        if stream not in pipeline.bindings
+        if keep_ms and stream not in pipeline.bindings
     }
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import pyarrow as pa
 from structlog.typing import FilteringBoundLogger
 
 from anabranch.delivery.rendering import Ordered, in_order
@@ -15,7 +14,7 @@ from anabranch.pipeline.model import Output, Pipeline
 from anabranch.ports import Clock, EventLog
 from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.log.records import Part
-from anabranch.streams.block_reader import BlockReader
+from anabranch.streams.block_reader import BlockReader, read_from_any
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.gone_blocks import last_gone
 
@@ -73,13 +72,10 @@ class BucketReader:
                 counts.
         """
         try:
-            return in_order(self._blocks.read_buckets(wanted), self._width_ms)
+            found = self._blocks.read_buckets(wanted)
         except DataMissing as error:
             self._logger.warning("blocks_missing", output=self._output.name, error=str(error))
-        log_state, found = self._following.log_state, []
-        for bucket, writer, parts in wanted:
-            sources = [(writer, parts), *log_state.alike(bucket, writer, parts)]
-            found += self._from_any(bucket, sources)
+            found = read_from_any(self._blocks, self._following.log_state, wanted)
         return in_order(found, self._width_ms)
 
     def tentative(
@@ -104,19 +100,3 @@ class BucketReader:
         """Close both block readers. Idempotent."""
         self._blocks.close()
         self._branches.close()
-
-    def _from_any(
-        self, bucket: int, sources: list[tuple[str, tuple[Part, ...]]]
-    ) -> list[tuple[int, pa.Table]]:
-        """Return the tables of ``bucket`` from the first of ``sources`` that has all its blocks.
-
-        Raises:
-            DataMissing: none has; the error is that of the last source.
-        """
-        for writer, parts in sources[:-1]:
-            try:
-                return self._blocks.read_buckets([(bucket, writer, parts)])
-            except DataMissing:
-                continue  # the last source's error is raised
-        writer, parts = sources[-1]
-        return self._blocks.read_buckets([(bucket, writer, parts)])

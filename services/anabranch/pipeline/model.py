@@ -180,6 +180,9 @@ class Source(_Sharded):
     """Size of the largest value, in bytes; larger ones are dead letters."""
     dead_letter: str
     """Topic of the dead letters."""
+    history_ms: int = 0
+    """Time, in ms, for which rows are kept after all readers have passed them (``anabranch tap``).
+    """
     start: Literal["earliest", "latest"] | int = "earliest"
     """Position of the first read of a source that has no progress yet. A number: the first record
     with this timestamp, in ms since 1970, or a later one.
@@ -306,6 +309,10 @@ class Stage(_Model):
     earlier versions from one bucket on (BL15 of ``protocol.log.boundary_log``).
     """
     parameters: dict[str, object] = {}
+    history_ms: int = 0
+    """Time, in ms, for which results are kept after all readers have passed them (``anabranch
+    tap``).
+    """
     resources: Resources = Resources()
     """Needs of the stage from its node (``pipeline.resources.of_node``)."""
     offered: Offer | None = None

@@ -40,6 +40,7 @@ _SOURCE_KEYS: Final = (
     "extra_fields",
     "max_record",
     "dead_letter",
+    "history",
 )
 
 
@@ -89,6 +90,7 @@ def read_source(
     *shards_before, shards = numbers_of_shards(
         document, raw.get("shards", 1), (*at, "shards"), "source", may_forget=True
     )
+    history_ms = document.duration(raw.get("history", "0ms"), (*at, "history"))
     if record is None or row is None or event_time is None:
         return None
     return Source(
@@ -107,6 +109,7 @@ def read_source(
         extra_fields=extra_fields,
         max_record_bytes=record_max(document, raw, at) or RECORD_BYTES_MAX,
         dead_letter=dead_letter,
+        history_ms=history_ms or 0,
         start=start,
         shards=shards,
         shards_before=shards_before,

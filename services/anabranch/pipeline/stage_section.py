@@ -41,6 +41,7 @@ _STAGE_KEYS: Final = (
     "shards",
     "shard_by",
     "shed",
+    "history",
 )
 _HA_MODES: Final = ("active", "passive", "upstream_backup", "amnesia")
 
@@ -120,6 +121,7 @@ def read_stage(
             raw.get("version", 1), (*at, "version"), 1, limits.STAGE_VERSION_MAX
         ),
         parameters=parameters,
+        history_ms=document.duration(raw.get("history", "0ms"), (*at, "history")) or 0,
         resources=read_resources(
             document, raw.get("resources", {}), (*at, "resources"), STAGE_KEYS
         ),

@@ -8,7 +8,9 @@ their topics. There only blocks and rows are counted. Delivery, the last to see 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,6 +19,9 @@ from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.log.records import Part
 from anabranch.streams.range_reader import RangeReader
+
+if TYPE_CHECKING:
+    from anabranch.protocol.log.boundary_log import LogState
 
 Wanted = tuple[int, str, Sequence[Part]]
 """Bucket to read: (bucket, writer to read from, its parts), as ``LogState.stable`` returns it."""
@@ -191,6 +196,28 @@ class BlockReader:
                 message = f"part {part} of writer {replica}: the rows have digest {total}"
                 raise DataMissing(message)
         return whole
+
+
+def read_from_any(
+    reader: BlockReader, log_state: LogState, wanted: Sequence[Wanted]
+) -> list[tuple[int, pa.Table]]:
+    """Return the rows of stable buckets as ``BlockReader.read_buckets`` does, one bucket at a time,
+    each from the first replica with an equal result (BL17 of ``protocol.log.boundary_log``) that
+    has all its blocks. For buckets of which blocks of the named writer are gone.
+
+    Raises:
+        DataMissing: no replica has them, or only one with other rows than the boundary log counts.
+    """
+    found = []
+    for bucket, writer, parts in wanted:
+        *others, last = [(writer, parts), *log_state.alike(bucket, writer, tuple(parts))]
+        for place, own in others:
+            with contextlib.suppress(DataMissing):  # the last one's is raised
+                found += reader.read_buckets([(bucket, place, own)])
+                break
+        else:
+            found += reader.read_buckets([(bucket, *last)])
+    return found
 
 
 def _in_order(found: _Found) -> pa.Table | None:

@@ -37,12 +37,12 @@ Invariants:
     TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time,
         whatever the clocks of the readers say, and at most the stream's last stable bucket.
     TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
-    TM4 without a single reader that counts nothing is trimmed, except as TM6 says.
+    TM4 of a stream that has readers, nothing is trimmed without a single one that counts.
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
-    TM6 of a stream that other pipelines read, or an auditor, the newest buckets are kept, as many
-        as its owner says, whatever those readers do: only the owner decides what its log holds.
-        Such a stream need not have a reader of its own.
+    TM6 of a stream that other pipelines, an auditor or people read, the newest buckets are kept, as
+        many as its owner says, whatever those readers do: only the owner decides what its log
+        holds. Of a stream without any reader in its pipeline all others are trimmed.
     TM7 every possible reader of a stream counts: each replica of the stages that do, each process
         that stands by for one, and each delivery.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
@@ -123,8 +123,7 @@ class Trimming:
         kept_buckets: Mapping[str, int] | None = None,
     ) -> None:
         """Start without trim points. ``readers``: all possible readers, by stream.
-        ``kept_buckets``: number of newest buckets to keep, for streams that other pipelines, or an
-        auditor, read.
+        ``kept_buckets``: number of newest buckets to keep, for streams that others read, too.
         """
         self._kept_buckets = kept_buckets or {}
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
@@ -179,7 +178,8 @@ class Trimming:
             if beat is None:
                 return 0
             positions.append(beat.checkpoint_bucket)
-        return min(positions, default=upto if stream in self._kept_buckets else 0)
+        is_read_elsewhere_alone = stream in self._kept_buckets and not self._readers[stream]
+        return min(positions, default=upto if is_read_elsewhere_alone else 0)
 
 
 TRIM_SPANS_MAX: Final = 8_192

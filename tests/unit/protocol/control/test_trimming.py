@@ -127,6 +127,16 @@ def test_tm4_without_readers_nothing_is_trimmed(trimming: Trimming) -> None:
     assert trimming.due(late, {"reports": 9, "unread": 9}, wall_ms=late) == []
 
 
+def test_tm4_a_history_for_others_does_not_stand_for_its_readers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("anabranch.protocol.control.trimming.TRIM_READER_MS", LONG_MS)
+    trimming = Trimming({"tolls": [OUTPUT]}, {"tolls": 10})
+    trimming.receive(beat(OUTPUT, 7), NOW)
+    late = passes(trimming, NOW, LONG_MS + OBSERVED_STEP_MS)
+    assert trimming.due(late, {"tolls": 90}, wall_ms=late) == []
+
+
 def test_tm1_it_never_falls(trimming: Trimming) -> None:
     trimming.seen(TrimPoint("reports", 6, NOW), NOW - TRIM_EVERY_MS)
     trimming.seen(TrimPoint("reports", 4, NOW), NOW)

@@ -1,0 +1,80 @@
+"""Reading of a stream's history: whole buckets, from any replica that has them, shards together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.ports import TopicPartition
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.streams import history
+from anabranch.streams.history import History
+from harness.output_world import World
+from harness.outputs import STAGE, Replica, rows
+
+
+def read(world: World, first: int = 1, last: int = 99) -> list[tuple[int, list[int]]]:
+    with History(world.log, world.pipeline, STAGE, world.clock) as found:
+        return [(bucket, sorted(t["total"].to_pylist())) for bucket, t in found.rows(first, last)]
+
+
+def totals(*buckets: int) -> list[tuple[int, list[int]]]:
+    return [(bucket, sorted(rows(bucket, 3)["total"].to_pylist())) for bucket in buckets]
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 4, 50_000])
+def test_stable_buckets_come_whole_and_in_order(
+    rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_ROWS_AT_ONCE", rows_at_once)
+    world = World(shards=1)
+    world.feed(6, {2: 3, 3: 3, 5: 3})
+    with History(world.log, world.pipeline, STAGE, world.clock) as found:
+        assert (found.first, found.last) == (1, 6)
+    assert read(world) == totals(2, 3, 5)
+    assert read(world, 3, 4) == totals(3)
+    assert read(world, 7, 9) == []
+
+
+def test_nothing_was_written_yet() -> None:
+    assert read(World(shards=1)) == []
+
+
+def trim(world: World, replica: str) -> None:
+    for partition in range(world.pipeline.partitions):
+        at = TopicPartition(world.pipeline.topic_names.blocks(STAGE, replica), partition)
+        world.log.trim(at, 1)
+
+
+def test_it_begins_after_what_is_deleted() -> None:
+    world = World(shards=1)
+    world.feed(3, {1: 3, 2: 3, 3: 3})
+    trim(world, "0")
+    with History(world.log, world.pipeline, STAGE, world.clock) as found:
+        first = found.first
+        assert [bucket for bucket, _ in found.rows(1, 3)] == list(range(first, 4))
+    assert 1 < first <= 4
+
+
+def test_another_replica_has_what_the_first_one_deleted() -> None:
+    world = World(shards=1, replicas=2)
+    world.feed(2, {1: 3, 2: 3})
+    other = Replica(world.log, world.pipeline, world.clock, world.entropy, "1")
+    other.close_buckets(2, {1: rows(1, 3), 2: rows(2, 3)})
+    trim(world, "0")
+    assert read(world) == totals(1, 2)
+
+
+def test_a_stream_that_is_not_there_is_named_with_those_that_are() -> None:
+    world = World(shards=1)
+    with pytest.raises(ConfigurationError, match="no stream nothing; it has totals"):
+        History(world.log, world.pipeline, "nothing", world.clock)
+
+
+def test_a_stream_of_another_cluster_is_read_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=1)
+    elsewhere: Any = type(world.pipeline)
+    monkeypatch.setattr(elsewhere, "cluster_of", lambda *_: "south")
+    with pytest.raises(ConfigurationError, match="is on cluster south: read it there"):
+        History(world.log, world.pipeline, STAGE, world.clock)
