@@ -48,6 +48,7 @@ FULL = BoundaryRecord(
     made_from=(("reports", 6),),
     written_ms=1_700_000_000_000,
     given_up=(GivenUp("reports", 3, 6),),
+    shed=700,
 )
 EPOCH = EpochStarted(replica="0", fingerprint="f", token="t", schema="s", version=2, bucket_ms=250)
 RECOMPUTED = Recomputed(replica="0", epoch=5, parts=(PART,))
@@ -60,7 +61,7 @@ BRANCHES = BranchSnapshot(
     upto=10,
     first_upto=8,
     pending=((BatchId("l", 3), dataclasses.replace(PART, bucket=12)),),
-    ranges=(RANGE, TentativeRange(first=10, last=10, branch=(4, 7))),
+    ranges=(RANGE, TentativeRange(first=10, last=10, branch=(4, 7), shed=50)),
 )
 REPLICA = ReplicaSnapshot(
     replica="0",

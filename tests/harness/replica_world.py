@@ -198,8 +198,10 @@ class World:
             )
         )
 
-    def branch(self, name: str, upto: int) -> None:
-        """Begin a branch of the writer of input ``name``, which closes up to ``upto``."""
+    def branch(self, name: str, upto: int, shed: int = 0) -> None:
+        """Begin a branch of the writer of input ``name``, which closes up to ``upto`` and leaves
+        out ``shed`` per mille of its rows.
+        """
         writer, self._branches = self._writers[name], self._branches + 1
         record = BoundaryRecord(
             "0",
@@ -210,6 +212,7 @@ class World:
             base=writer.log_state.closed("0"),
             kind=BoundaryKind.TENTATIVE,
             branch=(writer.epoch, self._branches),
+            shed=shed,
         )
         writer.append(record)
 

@@ -103,6 +103,7 @@ def boundaries(draw: st.DrawFn) -> BoundaryRecord:
         ),
         made_from=several(st.tuples(names, longs)),
         written_ms=longs,
+        shed=st.just(0) if branch is None else st.integers(0, 1_000),
     )
     return draw(rest)
 
@@ -123,6 +124,7 @@ def tentative_ranges(draw: st.DrawFn) -> tuple[TentativeRange, ...]:
             draw(numbers),
             draw(several(names)),
             draw(several(parts(st.integers(first, last)))),
+            draw(st.integers(min_value=0, max_value=1_000)),
         )
         for first, last in zip(edges[::2], edges[1::2], strict=False)
     )

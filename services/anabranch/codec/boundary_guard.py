@@ -25,6 +25,7 @@ from anabranch.protocol.log.records import (
     Part,
     Recomputed,
 )
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 POSITIONS_MAX: Final = 20_000
 """Input positions in one boundary record, one per partition of a source's topics: every
@@ -120,6 +121,7 @@ def _check_branches(entry: BranchSnapshot) -> None:
     for covered in entry.ranges:
         _check_number(covered.branch)
         _check_missing(covered.missing)
+        _check_shed(covered.shed)
         _check_range(covered.first, covered.last, covered.parts)
         _require(covered.first > upto, "ranges that do not ascend")
         upto = covered.last
@@ -144,6 +146,8 @@ def _check_record(entry: BoundaryRecord) -> None:
         (entry.branch is not None) == (entry.kind is BoundaryKind.TENTATIVE),
         "a branch that is not tentative, or a tentative record without",
     )
+    _check_shed(entry.shed)
+    _require(not entry.shed or entry.branch is not None, "a stable record that leaves out rows")
     if entry.branch is not None:
         _check_number(entry.branch)
         _require(entry.branch[0] == entry.epoch, "a branch of another epoch")
@@ -172,6 +176,10 @@ def _check_given_up(given_up: tuple[GivenUp, ...], count_max: int) -> None:
 def _check_missing(missing: tuple[str, ...]) -> None:
     _require(len(missing) <= limits.MISSING_STREAMS_MAX, f"{len(missing)} missing streams")
     _check_texts(*missing)
+
+
+def _check_shed(shed: int) -> None:
+    _require(0 <= shed <= KEPT_ALL, f"{shed} per mille of the rows left out")
 
 
 def _check_number(number: BranchNumber) -> None:

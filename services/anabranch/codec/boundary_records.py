@@ -167,6 +167,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "given_up": [asdict(each) for each in entry.given_up],
         "past": entry.past,
         "heirs": entry.heirs,
+        "shed": entry.shed,
     }
 
 
@@ -194,6 +195,7 @@ def _branches_value(entry: BranchSnapshot) -> dict[str, Any]:
             "branch": _branch_value(r.branch),
             "missing": list(r.missing),
             "parts": [_part_value(part) for part in r.parts],
+            "shed": r.shed,
         }
         for r in entry.ranges
     ]
@@ -289,6 +291,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         given_up,
         past,
         heirs,
+        shed,
     ) = fields
     return BoundaryRecord(
         replica=replica,
@@ -307,6 +310,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         given_up=tuple([GivenUp(*each) for each in given_up]),
         past=past,
         heirs=heirs,
+        shed=shed,
     )
 
 
@@ -326,8 +330,8 @@ def _branches_of(fields: tuple[Any, ...]) -> BranchSnapshot:
         pending=_pending_of(pending),
         ranges=tuple(
             [
-                TentativeRange(first, last, branch, missing, _parts_of(parts))
-                for first, last, branch, missing, parts in ranges
+                TentativeRange(first, last, branch, missing, _parts_of(parts), shed)
+                for first, last, branch, missing, parts, shed in ranges
             ]
         ),
     )

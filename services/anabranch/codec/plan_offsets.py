@@ -48,7 +48,7 @@ def position_fields(offset: Offset) -> Offset:
 def offset_of(plan: Plan, name: str) -> Offset:
     """Return the offset that makes a query run ``plan`` on input ``name``: on all streams that are
     read under this name. Only a tentative one says what kind it is and what is missing, and only
-    one that leaves out rows says how many per mille it keeps.
+    one whose results lack rows says how many per mille, and how many it keeps itself.
     """
     after = plan.after
     offset = {
@@ -64,8 +64,8 @@ def offset_of(plan: Plan, name: str) -> Offset:
     }
     if plan.kind is BoundaryKind.TENTATIVE:
         offset |= {"kind": plan.kind.value, "missing": list(plan.missing)}
-    if plan.kept < KEPT_ALL:
-        offset["kept"] = plan.kept
+    if plan.shed:
+        offset |= {"kept": plan.kept, "shed": plan.shed}
     return offset
 
 
@@ -88,6 +88,11 @@ def kept_of(offset: Offset) -> int:
     kept = int(offset.get("kept", KEPT_ALL))
     check_kept(kept)
     return kept
+
+
+def shed_of(offset: Offset) -> int:
+    """Per mille of the input's rows that the results of the offset's plan lack."""
+    return int(offset.get("shed", 0))
 
 
 def taken_of(offset: Offset) -> list[TakenBucket]:

@@ -35,6 +35,7 @@ from anabranch.codec.plan_offsets import (
     offset_of,
     position_of,
     rows_of,
+    shed_of,
 )
 from anabranch.ports import Checkpoints
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
@@ -103,6 +104,8 @@ class BatchStart:
     after: QueryPosition
     rows: int
     missing: tuple[str, ...]
+    shed: int = 0
+    """Per mille of the input's rows that the results lack, because rows were left out."""
 
 
 @dataclass(slots=True)
@@ -420,6 +423,7 @@ class ReplicaRunner:
             rows_of(offsets),
             {name for offset in offsets for name in missing_of(offset)},
         )
+        shed = max(map(shed_of, offsets), default=0)
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
@@ -427,7 +431,7 @@ class ReplicaRunner:
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
             check_watermark(after, watermark_ms, self._rules.batches.width_ms)
             entry.running = start = BatchStart(
-                kind_of(offsets[0]), before, after, rows, tuple(sorted(missing))
+                kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed
             )
             if before.sequence == 0:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
@@ -459,6 +463,7 @@ class ReplicaRunner:
                 missing=start.missing,
                 made_from=tuple((name, start.after.bucket) for name in self._inputs),
                 written_ms=self._clock.now_ms(),
+                shed=start.shed,
             )
             record = named(record, self._given_up_results(start.before.bucket + 1, record.closed))
         if self._steps.recovery.comparison is not None:
@@ -593,6 +598,7 @@ class ReplicaRunner:
             self._started().epoch,
             timeline,
             given_up=self.given_up,
+            is_stateful=self._traits.is_stateful,
         )
         entry = _Query(timeline, chain, JointPlan())
         self._queries[timeline.name] = entry

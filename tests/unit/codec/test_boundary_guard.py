@@ -81,6 +81,9 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(FULL, branch=(6, 1)),
     dataclasses.replace(FULL, branch=(5, -1)),
     dataclasses.replace(FULL, missing=("s",) * (limits.MISSING_STREAMS_MAX + 1)),
+    dataclasses.replace(FULL, shed=-1),
+    dataclasses.replace(FULL, shed=1_001),
+    dataclasses.replace(SMALL, shed=1),
     dataclasses.replace(SMALL, positions=(InputPosition("t", -1, 0, 0),)),
     dataclasses.replace(SMALL, given_up=(GivenUp("reports", 7, 6),)),
     dataclasses.replace(SMALL, given_up=(GivenUp("reports", 6, 6),) * (limits.GIVEN_UP_MAX + 1)),
@@ -134,6 +137,7 @@ WRONG: list[LogEntry] = [
                     {"branch": (0, -1)},
                     {"missing": (LONG,)},
                     {"missing": ("s",) * (limits.MISSING_STREAMS_MAX + 1)},
+                    {"shed": 1_001},
                     {"parts": (dataclasses.replace(PART, rows=-1),)},
                 )
             ),

@@ -16,6 +16,7 @@ from anabranch.codec.plan_offsets import (
     position_fields,
     position_of,
     rows_of,
+    shed_of,
     taken_by_stream,
     taken_of,
 )
@@ -36,10 +37,11 @@ PLAN = Plan(
 TENTATIVE = replace(PLAN, kind=BoundaryKind.TENTATIVE, missing=("a", "b"))
 
 
-SHED = replace(TENTATIVE, kept=300)
+SHED = replace(TENTATIVE, kept=300, inputs_shed=500)
+PLANS = [PLAN, TENTATIVE, replace(TENTATIVE, missing=()), SHED, replace(SHED, kept=1_000)]
 
 
-@pytest.mark.parametrize("plan", [PLAN, TENTATIVE, replace(TENTATIVE, missing=()), SHED])
+@pytest.mark.parametrize("plan", PLANS)
 def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
     offset = json.loads(json.dumps(offset_of(plan, "a")))
     assert position_of(offset) == plan.after
@@ -47,6 +49,7 @@ def test_a_plan_comes_back_from_its_offset(plan: Plan) -> None:
     assert rows_of([offset]) == plan.rows
     assert (kind_of(offset), missing_of(offset)) == (plan.kind, plan.missing)
     assert kept_of(offset) == kept_of(offset_of(plan, "b")) == plan.kept
+    assert shed_of(offset) == shed_of(offset_of(plan, "b")) == plan.shed
     assert (taken_of(offset_of(plan, "b")), rows_of([offset_of(plan, "b")])) == ([], 0)
 
 
@@ -85,8 +88,8 @@ def test_an_offset_of_a_stable_plan_is_as_it_was_before_there_were_others() -> N
     """Logs of queries outlive the software that wrote them."""
     assert set(offset_of(PLAN, "a")) == {"sequence", "bucket", "has_rows", "taken"}
     assert (kind_of(INITIAL), missing_of(INITIAL)) == (BoundaryKind.STABLE, ())
-    assert kept_of(INITIAL) == 1_000
-    assert "kept" not in offset_of(TENTATIVE, "a")
+    assert (kept_of(INITIAL), shed_of(INITIAL)) == (1_000, 0)
+    assert {"kept", "shed"}.isdisjoint(offset_of(TENTATIVE, "a"))
 
 
 def test_the_fields_of_a_position_are_enough_to_ask_for_the_next_plan() -> None:

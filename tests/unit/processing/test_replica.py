@@ -18,6 +18,7 @@ from anabranch.codec.plan_offsets import (
     position_of,
     taken_of,
 )
+from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import ReplicaState
@@ -427,6 +428,20 @@ class TestFork:
         assert [r.prev for r in tentative[1:]] == [r.id for r in tentative[:-1]]
         assert {r.branch for r in tentative} == {(process.boundary.epoch, 1)}
         assert all("a" in r.missing for r in tentative)
+
+    def test_a_branch_says_how_many_rows_its_input_lacks(self) -> None:
+        choose = {"a": "0", "b": None}
+        world, process = failing(upstream=Upstream(lambda name, _: choose[name]))
+        before = [r for r in world.records() if r.kind is BoundaryKind.TENTATIVE]
+        world.branch("a", 30, shed=700)
+        world.close("b", 30, 20, 29)
+        process.runner.tick()
+        process.wait(WAITS.first_ms + WAITS.next_ms)
+        process.settle()
+        after = [r for r in world.records() if r.kind is BoundaryKind.TENTATIVE]
+        assert {r.shed for r in before} == {0}
+        assert after[-1].closed == 30
+        assert after[-1].shed == 700
 
     def test_the_successor_is_started_when_the_first_tentative_bucket_is_there(self) -> None:
         """A start costs seconds of the cores, and it has nothing to do yet."""

@@ -119,6 +119,8 @@ class TentativeBucket:
     """Parts of the bucket; empty if it has no rows."""
     missing: tuple[str, ...]
     """Streams that were missing when the bucket was computed."""
+    shed: int = 0
+    """Per mille of its input's rows that overloaded stages left out."""
 
 
 def contents(parts: Iterable[Part]) -> tuple[int, int]:
@@ -527,9 +529,13 @@ class LogState:
         found = self._writers[replica].branches.bucket(bucket)
         if found is None:
             return None
-        number, parts, missing = found
         return TentativeBucket(
-            bucket=bucket, replica=replica, branch=number, parts=parts, missing=missing
+            bucket=bucket,
+            replica=replica,
+            branch=found.branch,
+            parts=found.parts,
+            missing=found.missing,
+            shed=found.shed,
         )
 
     def tentative_filled(

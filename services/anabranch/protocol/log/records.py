@@ -199,6 +199,11 @@ class BoundaryRecord:
     """Number of streams in which the source continues after this record, which ends the stream and
     closes all its buckets (``protocol.edge.handover``); 0 while the stream has not ended.
     """
+    shed: int = 0
+    """Largest per mille of the rows of a bucket's input that overloaded stages left out
+    (``protocol.stage.kept_rows``), for the buckets that this record closes; only of a tentative
+    record.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +225,16 @@ class BranchEnded:
 
 @dataclass(frozen=True, slots=True)
 class TentativeRange:
-    """Range of buckets ``first..last`` that ``branch`` closed without the streams ``missing``."""
+    """Range of buckets ``first..last`` that ``branch`` closed without the streams ``missing``, and
+    without ``shed`` per mille of its input's rows.
+    """
 
     first: int
     last: int
     branch: BranchNumber
     missing: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    shed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

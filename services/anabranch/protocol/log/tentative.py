@@ -150,16 +150,18 @@ class Branches:
             self._closed = record.closed
             self.upto = max(self.upto, record.closed)
             if record.closed > floor:
-                self._cover(floor + 1, record.closed, record.missing)
+                made = TentativeRange(
+                    floor + 1, record.closed, self._number, record.missing, shed=record.shed
+                )
+                self._cover(made)
 
-    def _cover(self, first: int, last: int, missing: tuple[str, ...]) -> None:
-        """Cover ``first..last`` with the newest branch, replacing older coverage (TE2, TE3)."""
-        ranges = self._ranges
+    def _cover(self, made: TentativeRange) -> None:
+        """Cover the range ``made`` of the newest branch, replacing older coverage (TE2, TE3)."""
+        ranges, first, last = self._ranges, made.first, made.last
         begin = bisect_left(ranges, first, key=lambda r: r.last)
         end = bisect_right(ranges, last, key=lambda r: r.first)
         left = [replace(r, last=first - 1) for r in ranges[begin:end][:1] if r.first < first]
         right = [replace(r, first=last + 1) for r in ranges[begin:end][-1:] if r.last > last]
-        made = TentativeRange(first, last, self._number, missing)
         before = ranges[begin - 1] if begin else None
         if before is not None and before == replace(made, first=before.first, last=first - 1):
             made, begin = replace(made, first=before.first), begin - 1
@@ -189,13 +191,15 @@ class Branches:
             ranges[0] = replace(ranges[0], first=upto + 1)
         self._filled_parts -= sum(len(parts) for _, parts in self._filled.pop_upto(upto))
 
-    def bucket(self, bucket: int) -> tuple[BranchNumber, tuple[Part, ...], tuple[str, ...]] | None:
-        """Return (branch, parts, missing) of a covered bucket; None if it is not covered."""
+    def bucket(self, bucket: int) -> TentativeRange | None:
+        """Return a covered bucket as a range of its own, with its parts; None if it is not
+        covered.
+        """
         at = bisect_left(self._ranges, bucket, key=lambda r: r.last)
         if at == len(self._ranges) or self._ranges[at].first > bucket:
             return None
-        found = self._ranges[at]
-        return found.branch, self._filled.get(bucket) or (), found.missing
+        parts = self._filled.get(bucket) or ()
+        return replace(self._ranges[at], first=bucket, last=bucket, parts=parts)
 
     def ranges(self, first: int, last: int) -> list[TentativeRange]:
         """Return the covered ranges within ``first..last``, ascending, clipped to it, without

@@ -6,7 +6,8 @@ begins in a timeline's directory continues the record of the last batch committe
 (``protocol.log.timeline``). After a fork the running query is the branch: its records are
 tentative, and its first one begins after the last bucket closed at the fork, with the parts that
 were open then. A stream that was missing once is named by every later record of the branch: the
-state lacks its rows, and results computed from them may belong to later buckets.
+state lacks its rows, and results computed from them may belong to later buckets. Likewise the
+largest share of rows that was left out, if the query has state.
 
 *Pieces.* The number of buckets with results in one batch of a stage depends on its function and its
 state: windows over a backlog end in far more buckets than were read. The plan is in Spark's log
@@ -115,10 +116,26 @@ def base_record(replica: str, epoch: int, timeline: Timeline, written_ms: int) -
 class RecordChain:
     """Chain of boundary records of one query of one process."""
 
-    def __init__(self, replica: str, epoch: int, timeline: Timeline, *, given_up: int = 0) -> None:
-        """Begin the chain after the timeline's tip. ``given_up``: buckets up to this one are closed
-        empty, with every input named as missing (``protocol.stage.recovery``).
+    def __init__(
+        self,
+        replica: str,
+        epoch: int,
+        timeline: Timeline,
+        *,
+        given_up: int = 0,
+        is_stateful: bool = True,
+    ) -> None:
+        """Begin the chain after the timeline's tip.
+
+        Args:
+            replica: The writer.
+            epoch: Its epoch.
+            timeline: Timeline of the query.
+            given_up: Buckets up to this one are closed empty, with every input named as missing
+                (``protocol.stage.recovery``).
+            is_stateful: Whether rows that a batch lacks may show in the results of later ones.
         """
+        self._is_stateful = is_stateful
         self.given_up = given_up
         self._replica = replica
         self._epoch = epoch
@@ -129,6 +146,7 @@ class RecordChain:
         self.has_shown = False
         """Whether the query is a branch that has closed buckets tentatively."""
         self._missing: tuple[str, ...] = ()
+        self._shed = 0
 
     @staticmethod
     def can_inherit(pending: tuple[Part, ...]) -> bool:
@@ -154,6 +172,7 @@ class RecordChain:
         missing: tuple[str, ...],
         made_from: tuple[tuple[str, int], ...],
         written_ms: int,
+        shed: int = 0,
     ) -> BoundaryRecord:
         """Return the record of Spark's batch ``batch``.
 
@@ -188,7 +207,11 @@ class RecordChain:
         counter, base, pending = self._fork
         missing = tuple(sorted({*self._missing, *missing})[:MISSING_STREAMS_MAX])
         self._missing = missing
-        tentative = replace(record, kind=kind, branch=(self._epoch, counter), missing=missing)
+        if self._is_stateful:
+            self._shed = shed = max(self._shed, shed)
+        tentative = replace(
+            record, kind=kind, branch=(self._epoch, counter), missing=missing, shed=shed
+        )
         if self._branch_begun:
             return tentative
         return replace(tentative, base=base, parts=(*pending, *record.parts))

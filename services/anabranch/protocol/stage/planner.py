@@ -52,11 +52,14 @@ Of tentative plans:
     PT4 as PN4.
     PT6 a bucket of an input comes from one place: where it is stable no tentative version of it is
         taken, and where the chosen replica's branch covers it, no open parts are.
-    PT7 ``missing`` is empty if and only if every bucket that was taken is stable on every input.
+    PT7 ``missing`` is empty if and only if every bucket that was taken is stable on every input, or
+        is tentative only because an overloaded stage left out rows of it.
     PT8 a tentative plan never becomes stable: its kind is TENTATIVE even if everything in it is
         stable (rule 12).
     PT9 only a tentative plan keeps less than all rows of its buckets, and it keeps the same per
         mille of every input (``protocol.stage.kept_rows``).
+    PT10 ``shed`` is what the results lack: what the plan leaves out, multiplied with what the input
+        lacks that was taken.
 
 Of what a query allows:
     PL1 an operator, an aggregate, a generator or an expression of another library that is not known
@@ -80,7 +83,7 @@ from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, St
 from anabranch.protocol.limits import BATCH_ROWS_MAX, MISSING_STREAMS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryKind, Part
-from anabranch.protocol.stage.kept_rows import KEPT_ALL, check_kept
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, check_kept, shed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +363,13 @@ class Plan:
     """Per mille of the rows of each bucket that the batch keeps; the others are left out. ``rows``
     counts them all.
     """
+    inputs_shed: int = 0
+    """Largest per mille of the rows of a bucket that an input lacks already."""
+
+    @property
+    def shed(self) -> int:
+        """Per mille of the rows of a bucket's input that its results lack (PT10)."""
+        return shed_by(self.kept, (self.inputs_shed,))
 
     def __post_init__(self) -> None:
         """Check PT9.
@@ -368,8 +378,8 @@ class Plan:
             LocalProtocolError: a stable plan would leave out rows.
         """
         check_kept(self.kept)
-        if self.kept < KEPT_ALL and self.kind is not BoundaryKind.TENTATIVE:
-            raise LocalProtocolError(f"a stable plan would keep {self.kept} per mille of its rows")
+        if self.shed and self.kind is not BoundaryKind.TENTATIVE:
+            raise LocalProtocolError(f"a stable plan would lack {self.shed} per mille of its rows")
 
 
 def next_plan(
@@ -510,16 +520,18 @@ def next_tentative_plan(
         for name, log_state in log_states.items()
     }
     plan = _plan(position, taken, due_upto, traits, rows_max, buckets_max)
-    missing = {
-        m
-        for name, log_state in log_states.items()
-        for m in _missing(name, log_state, chosen.get(name), first, plan.after.bucket)
-    }
+    missing = set[str]()
+    inputs_shed = 0
+    for name, log_state in log_states.items():
+        names, shed = _lacking(name, log_state, chosen.get(name), first, plan.after.bucket)
+        missing |= names
+        inputs_shed = max(inputs_shed, shed)
     return replace(
         plan,
         kind=BoundaryKind.TENTATIVE,
         missing=tuple(sorted(missing)[:MISSING_STREAMS_MAX]),
         kept=kept,
+        inputs_shed=inputs_shed,
     )
 
 
@@ -563,17 +575,19 @@ def _uncovered(
         yield first, last
 
 
-def _missing(
+def _lacking(
     name: str, log_state: LogState, replica: str | None, first: int, last: int
-) -> set[str]:
-    """Return the streams that are missing in ``first..last`` of this input: those that its
-    tentative buckets name, or the input itself (PT7).
+) -> tuple[set[str], int]:
+    """Return what ``first..last`` of this input lacks: the streams that its tentative buckets name,
+    or the input itself (PT7), and the largest per mille of rows that were left out before.
     """
     first = max(first, log_state.upto + 1)
-    found = {name} if any(_uncovered(log_state, replica, first, last)) else set()
+    missing = {name} if any(_uncovered(log_state, replica, first, last)) else set()
+    shed = 0
     for covered in [] if replica is None else log_state.tentative_ranges(replica, first, last):
-        found.update(covered.missing or (name,))
-    return found
+        missing.update(covered.missing or (() if covered.shed else (name,)))
+        shed = max(shed, covered.shed)
+    return missing, shed
 
 
 def _plan(

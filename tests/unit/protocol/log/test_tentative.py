@@ -35,6 +35,7 @@ def record(
     prev: BatchId | None = None,
     missing: tuple[str, ...] = (),
     epoch: int = 7,
+    shed: int = 0,
 ) -> BoundaryRecord:
     """``prev`` left out: the batch before in the same timeline, or the fork for a first record."""
     timeline = "l" if branch is None else f"l{branch[0]}.{branch[1]}"
@@ -50,6 +51,7 @@ def record(
         BoundaryKind.TENTATIVE,
         branch,
         missing,
+        shed=shed,
     )
 
 
@@ -82,8 +84,8 @@ def test_a_branch_begins_above_its_base() -> None:
     )
     assert (branches.number, branches.tip, branches.upto) == ((7, 1), BatchId("l7.1", 5), 8)
     assert branches.bucket(4) is None
-    assert branches.bucket(5) == ((7, 1), (), ("reports",))
-    assert branches.bucket(6) == ((7, 1), (part(6),), ("reports",))
+    assert branches.bucket(5) == TentativeRange(5, 5, (7, 1), ("reports",))
+    assert branches.bucket(6) == TentativeRange(6, 6, (7, 1), ("reports",), (part(6),))
     assert branches.bucket(9) is None
     assert branches.filled(1, 99) == [6]
 
@@ -94,8 +96,9 @@ def test_parts_of_open_buckets_of_a_branch_belong_to_the_record_that_closes_them
         record(6, 5),
         record(7, 7, (part(6, "own"), part(5, "too late"))),
     )
-    assert branches.bucket(6) == ((7, 1), (part(6, "inherited"), part(6, "own")), ())
-    assert branches.bucket(5) == ((7, 1), (), ())
+    parts = part(6, "inherited"), part(6, "own")
+    assert branches.bucket(6) == TentativeRange(6, 6, (7, 1), parts=parts)
+    assert branches.bucket(5) == TentativeRange(5, 5, (7, 1))
 
 
 @pytest.mark.parametrize(
@@ -146,9 +149,9 @@ def test_te2_a_newer_branch_covers_what_it_closed_and_no_more() -> None:
     assert branches.ranges(7, 6) == []
     assert branches.filled(1, 99) == [5, 6, 8, 10, 11, 12]
     assert branches.filled(1, 99, 2) == [5, 6]
-    assert branches.bucket(8) == ((7, 2), (part(8, "second"),), ("b",))
-    assert branches.bucket(9) == ((7, 2), (), ("b",))
-    assert branches.bucket(10) == ((7, 1), (part(10, "first"),), ("a",))
+    assert branches.bucket(8) == TentativeRange(8, 8, (7, 2), ("b",), (part(8, "second"),))
+    assert branches.bucket(9) == TentativeRange(9, 9, (7, 2), ("b",))
+    assert branches.bucket(10) == TentativeRange(10, 10, (7, 1), ("a",), (part(10, "first"),))
     assert branches.upto == 12
 
 
@@ -160,6 +163,17 @@ def test_te2_a_newer_branch_may_cover_several_ranges_whole() -> None:
         record(1, 9, branch=(7, 2), base=4, missing=("d",)),
     )
     assert branches.ranges(1, 99) == [TentativeRange(5, 9, (7, 2), ("d",))]
+
+
+def test_a_bucket_says_how_many_rows_were_left_out_of_its_input() -> None:
+    branches = taken(record(5, 6, base=4, shed=700), record(6, 8, shed=700), record(7, 9, shed=300))
+    assert branches.ranges(6, 99) == [
+        TentativeRange(6, 8, (7, 1), shed=700),
+        TentativeRange(9, 9, (7, 1), shed=300),
+    ]
+    again = Branches.from_snapshot(branches.snapshot())
+    assert again.bucket(8) == TentativeRange(8, 8, (7, 1), shed=700)
+    assert again.bucket(9) == TentativeRange(9, 9, (7, 1), shed=300)
 
 
 def test_te3_neighbours_that_say_the_same_are_one_range() -> None:
@@ -183,7 +197,7 @@ def test_te4_what_is_stable_is_not_held() -> None:
     branches.take(record(6, 15, (part(12), part(21))), 20)
     branches.take(record(7, 22), 20)
     assert branches.ranges(1, 99) == [TentativeRange(21, 22, (7, 1))]
-    assert branches.bucket(21) == ((7, 1), (part(21),), ())
+    assert branches.bucket(21) == TentativeRange(21, 21, (7, 1), parts=(part(21),))
 
 
 def test_te5_above_the_limits_the_lowest_buckets_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +236,7 @@ def test_te7_a_branch_that_has_ended_never_runs_again() -> None:
     assert branches.end(ended(1)) == "branch_ended"
     assert not branches.runs(7)
     assert branches.rejection(record(6, 9)) == "ended_branch"
-    assert branches.bucket(8) == ((7, 1), (), ()), "what it showed stands"
+    assert branches.bucket(8) == TentativeRange(8, 8, (7, 1)), "what it showed stands"
     branches.take(record(5, 9, branch=(7, 2), base=4), 0)
     assert branches.runs(7)
 
@@ -295,4 +309,4 @@ def test_from_a_snapshot_it_is_the_same() -> None:
         other.take(record(2, 12, branch=(7, 2)), 0)
         other.prune(6)
     assert again.snapshot() == branches.snapshot()
-    assert again.bucket(11) == ((7, 2), (part(11),), ())
+    assert again.bucket(11) == TentativeRange(11, 11, (7, 2), parts=(part(11),))

@@ -276,6 +276,7 @@ def make(
     is_stable_query: bool = True,
     closed: int = 5,
     missing: tuple[str, ...] = (),
+    shed: int = 0,
 ) -> BoundaryRecord:
     return of.record(
         kind,
@@ -286,6 +287,7 @@ def make(
         missing=missing,
         made_from=(("a", 6),),
         written_ms=99,
+        shed=shed,
     )
 
 
@@ -297,6 +299,7 @@ def append(
     is_stable_query: bool = True,
     closed: int = 5,
     missing: tuple[str, ...] = (),
+    shed: int = 0,
 ) -> BoundaryRecord:
     made = make(
         of,
@@ -306,6 +309,7 @@ def append(
         is_stable_query=is_stable_query,
         closed=closed,
         missing=missing,
+        shed=shed,
     )
     of.appended(made)
     return made
@@ -377,6 +381,21 @@ class TestRecordChain:
             for i, m in enumerate([(), ("b",), (), ("a", "b"), ()])
         ]
         assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")]
+
+    @pytest.mark.parametrize(
+        ("is_stateful", "says"), [(True, [0, 700, 700, 900, 900]), (False, [0, 700, 300, 900, 0])]
+    )
+    def test_what_a_branch_left_out_its_state_lacks(
+        self, is_stateful: bool, says: list[int]
+    ) -> None:
+        timeline = Timeline(ZERO, 3, BatchId("old", 3))
+        of = RecordChain("0", 7, timeline, is_stateful=is_stateful)
+        of.became_branch(1, 5, ())
+        found = [
+            append(of, 5 + i, kind=TENTATIVE, shed=shed).shed
+            for i, shed in enumerate([0, 700, 300, 900, 0])
+        ]
+        assert found == says
 
     def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""

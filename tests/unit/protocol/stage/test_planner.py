@@ -227,6 +227,7 @@ class Stream:
         *,
         base: int | None = None,
         missing: tuple[str, ...] = (),
+        shed: int = 0,
     ) -> Stream:
         """Close up to ``upto`` by the writer's one branch; the first time with its ``base``."""
         self._offset += 1
@@ -235,6 +236,7 @@ class Stream:
         record = BoundaryRecord(
             "0", 0, ident, prev, upto, parts, base, BoundaryKind.TENTATIVE, (0, 1), missing
         )
+        record = replace(record, shed=shed)
         assert self.log_state.apply(self._offset, record).accepted
         self._branch_tip = ident
         return self
@@ -471,6 +473,24 @@ def test_pt9_only_a_tentative_plan_leaves_out_rows() -> None:
     for changes in ({"kind": BoundaryKind.STABLE}, {"kept": 1_001}, {"kept": -1}):
         with pytest.raises(LocalProtocolError, match="per mille of its rows"):
             replace(plan, **changes)
+
+
+def test_pt10_a_plan_says_what_its_results_lack_along_the_chain() -> None:
+    a = Stream().close(7).branch(9, base=7, shed=500).branch(10, base=None, shed=800)
+    b = Stream().close(20)
+    log_states = {"a": a.log_state, "b": b.log_state}
+
+    def lacks(due: int, kept: int = 1_000) -> tuple[int, tuple[str, ...]]:
+        plan = next_tentative_plan(AT_5, log_states, {"a": "0"}, due, STATELESS, kept=kept)
+        assert plan is not None
+        return plan.shed, plan.missing
+
+    assert lacks(7) == (0, ())
+    assert lacks(7, 300) == (700, ())
+    assert lacks(9) == (500, ()), "it lacks rows of its input, and no stream is missing"
+    assert lacks(9, 500) == (750, ())
+    assert lacks(10) == (800, ())
+    assert lacks(11) == (800, ("a",))
 
 
 def test_pt3_one_bucket_per_plan_unless_batch_safe() -> None:
