@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from anabranch.codec import federation_records
-from anabranch.protocol.federation.content_contracts import Payment, Tier
-from anabranch.protocol.federation.content_ledger import ContentMetered
-from anabranch.protocol.federation.plan_contracts import MovementContract, Plan
-from anabranch.protocol.federation.plan_ledger import PlanLedger, PlanLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
+from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
+from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
+from anabranch.protocol.federation.stream_log import StreamLog
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
@@ -129,7 +128,7 @@ class PlanWorld(TradingWorld):
         made.sources = self.sources
         return made
 
-    def plans(self, **changes: Any) -> MovementContract:
+    def plans(self, **changes: Any) -> StreamContract:
         north, south = f"{self.prefix}north", f"{self.prefix}south"
         plain = Plan(
             (), south, "speeds", Payment.MESSAGE, (Tier(500_000, STREAM_PRICE),), 2_000, 1_000
@@ -158,18 +157,18 @@ class PlanWorld(TradingWorld):
         }
         return plans(**terms)
 
-    def agree_on_plans(self, **changes: Any) -> MovementContract:
+    def agree_on_plans(self, **changes: Any) -> StreamContract:
         text = self.plans(**changes)
         for party in ("north", "south"):
             self.book.say(party, text)
         return text
 
-    def plan_log(self) -> PlanLog:
+    def plan_log(self) -> StreamLog:
         with closing(self.book.reader()) as reader:
             reader.read_to_end()
-            return reader.plans[PLAN_ID]
+            return reader.streams[PLAN_ID]
 
-    def plan_ledger(self) -> PlanLedger:
+    def plan_ledger(self) -> StreamLedger:
         found = self.plan_log().ledger
         assert found is not None, "agreed"
         return found
@@ -189,7 +188,7 @@ class PlanWorld(TradingWorld):
         """
         for agent in self.agents.values():
             reader = agent._reader
-            log = None if reader is None else reader.plans.get(PLAN_ID)
+            log = None if reader is None else reader.streams.get(PLAN_ID)
             if log is not None and log.ledger is not None:
                 return log.ledger.switch
         return self.switch()

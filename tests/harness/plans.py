@@ -7,12 +7,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from anabranch.protocol.federation.content_contracts import Payment, Tier
-from anabranch.protocol.federation.content_ledger import ContentMetered
-from anabranch.protocol.federation.plan_contracts import MovementContract, Plan
-from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.federation.statements import Signature, Statement
+from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
+from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_log import StreamLog
 from harness.markets import DAY_MS, signature, verify
 
 PLAN_CONTRACT_ID: Final = "north-billing"
@@ -21,7 +20,7 @@ SLOW = replace(PLAIN, at_sender=("slow",), pipeline="billing", stream="slow", de
 ALL = replace(
     SLOW, at_sender=("slow", "tolls"), stream="tolls", payment=Payment.SECOND, tiers=(Tier(1, 400),)
 )
-PLANS = MovementContract(
+PLANS = StreamContract(
     contract_id=PLAN_CONTRACT_ID,
     version=1,
     sender="north",
@@ -41,7 +40,7 @@ PLANS = MovementContract(
 """Billing has stages ``slow`` and ``tolls``, which reads it."""
 
 
-def plans(**changes: Any) -> MovementContract:
+def plans(**changes: Any) -> StreamContract:
     return replace(PLANS, **changes)
 
 
@@ -64,15 +63,15 @@ def verify_at(given: Signature, message: bytes, at_ms: int) -> bool:
     return verify(given, message)
 
 
-def plan_log(**changes: Any) -> PlanLog:
+def plan_log(**changes: Any) -> StreamLog:
     """Return the log of a contract that both have signed at time 0."""
-    made = PlanLog(PLAN_CONTRACT_ID, verify_at, "auditor")
+    made = StreamLog(PLAN_CONTRACT_ID, verify_at, "auditor")
     for party in ("north", "billing"):
         assert say(made, plans(**changes), party) == ""
     return made
 
 
-def say(to: PlanLog, statement: Any, by: str = "", at_ms: int = 0) -> str:
+def say(to: StreamLog, statement: Any, by: str = "", at_ms: int = 0) -> str:
     """Signed by ``by``, else by whoever says it."""
     given: Statement = statement
     return to.add(statement, signature(given, by or statement.by), at_ms)

@@ -14,9 +14,9 @@ from anabranch.codec.signed_records import signed
 from anabranch.pipeline.model import Binding, Federation, Pipeline
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
-from anabranch.protocol.federation.content_contracts import ContentContract
-from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.statements import Signature, Statement
+from anabranch.protocol.federation.stream_contracts import StreamContract
+from anabranch.protocol.federation.stream_log import StreamLog
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogSnapshot, Part
 from anabranch.streams.boundary_reader import BoundaryReader
@@ -50,12 +50,12 @@ class SoldStream(FederationWorld):
         self.publish(self.keys["billing"])
         self.make("contract", self.topics.contract(CONTRACT_ID))
         defaults = {
-            "stream": f"north.{ENTITY}",
+            "stream": ENTITY,
             "pipeline": pipeline,
             "settle_ms": 1_000,
             "delay_ms_max": 300,
         }
-        self.text: ContentContract = content(**{**defaults, **terms})
+        self.text: StreamContract = content(**{**defaults, **terms})
         self._writer: BoundaryWriter | None = None
         self._batch = 0
 
@@ -149,10 +149,8 @@ class SoldStream(FederationWorld):
             made, changes = outputs.pipeline(participant), {"bindings": {"tolls": binding}}
         return made.model_copy(update={"federation": federation, **changes})
 
-    def found(self) -> ContentLog:
+    def found(self) -> StreamLog:
         """Return the contract as a reader of its log finds it now."""
         with closing(self.reader()) as reader:
             reader.read_to_end()
-            found = reader.contents[CONTRACT_ID]
-            assert isinstance(found, ContentLog)
-            return found
+            return reader.streams[CONTRACT_ID]

@@ -18,8 +18,8 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, federation_records
 from anabranch.ports import TopicPartition
-from anabranch.protocol.federation.content_ledger import ContentLedger, ContentMetered
 from anabranch.protocol.federation.contracts import Side
+from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
 from anabranch.protocol.log.records import BoundaryRecord
 from harness.service_processes import ModuleProcess, service
 from harness.sold_streams import CONTRACT_ID, SoldStream
@@ -139,7 +139,7 @@ class World(SoldStream):
         price = {10: 50, 9: 30}.get(buckets, 0)
         return price * messages * 1_000
 
-    def ledger(self) -> ContentLedger:
+    def ledger(self) -> StreamLedger:
         found = self.found().ledger
         assert found is not None
         return found

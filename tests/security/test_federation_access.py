@@ -170,11 +170,11 @@ def test_a_receivers_broker_meters_a_stream_with_its_rights(members: Members) ->
     """North's broker has a contract for the stream; others read nothing of it."""
     needed = federation_rights(BILLING, ["north-billing"])
     members.broker.allow([right for right in needed if right.principal == METERING])
-    topic, text = "north.totals.boundaries", content(stream="north.totals")
+    topic, text = "north.totals.boundaries", content(stream="totals")
     with closing(members.broker.log(ROOT).admin()) as admin:
         admin.create([topic_settings("boundaries", topic)])
     topics = FederationTopics("tolls")
-    followed = published(members.broker.log(METERING), topics, text, BILLING)
+    followed = published(members.broker.log(METERING), topics, text, text.plans[0], BILLING)
     assert not isinstance(followed, str)
     with closing(followed) as stream:
 
@@ -186,7 +186,7 @@ def test_a_receivers_broker_meters_a_stream_with_its_rights(members: Members) ->
     with pytest.raises(Unavailable):
         members.write(METERING, topic, b"x")
     with pytest.raises(Unavailable):
-        published(members.broker.log("east.contract_broker"), topics, text, BILLING)
+        published(members.broker.log("east.contract_broker"), topics, text, text.plans[0], BILLING)
 
 
 def test_an_auditor_judges_a_stage_with_its_rights_and_writes_nothing_but_the_ledger(

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.agent import Agent
-    from anabranch.protocol.federation.plan_contracts import MovementContract
-    from anabranch.protocol.federation.plan_ledger import PlanLog
+    from anabranch.protocol.federation.stream_contracts import StreamContract
+    from anabranch.protocol.federation.stream_log import StreamLog
 
 _WEIGHT_PPM: Final = AgentRules().weight_ppm
 """Weight of a measurement in the average, in ppm: the same as for traded load."""
@@ -53,7 +53,7 @@ _WEIGHT_PPM: Final = AgentRules().weight_ppm
 class _Query:
     """Stages of one contract, with their measurements."""
 
-    contract: MovementContract
+    contract: StreamContract
     """Any version of the contract: all have the same plans."""
     owner: Pipeline
     """Pipeline of the stages."""
@@ -72,7 +72,7 @@ class _Query:
             units = loads.get(task_of(self.contract.pipeline, stage))
             if units is not None:
                 self.loads[stage] = _mean(self.loads.get(stage), units)
-        for number in range(self.contract.plan_count):
+        for number in range(len(self.contract.plans)):
             reader, stream = self._paid(number)
             rate = self.logs[reader].rate(stream)
             if rate is not None:
@@ -85,7 +85,7 @@ class _Query:
     def has_all(self) -> bool:
         """Return whether everything that a profit needs is measured."""
         contract = self.contract
-        return len(self.loads) == len(contract.query) and len(self.rates) == contract.plan_count
+        return len(self.loads) == len(contract.query) and len(self.rates) == len(contract.plans)
 
     def _paid(self, number: int) -> tuple[str, str]:
         """Return the stage whose logs contain the stream that a plan pays for, and the stream's
@@ -142,12 +142,14 @@ class Oracle:
         for query in self._queries.values():
             query.add_measurements(loads)
 
-    def step(self, contracts: Mapping[str, PlanLog], now_ms: int) -> None:
+    def step(self, contracts: Mapping[str, StreamLog], now_ms: int) -> None:
         """Run one round over all contracts."""
         self.detail = {}
         for name, log in contracts.items():
             ledger = log.ledger
-            if ledger is None or ledger.contract.party(self._agent.participant) is None:
+            if ledger is None or not ledger.contract.has_switches:
+                continue
+            if ledger.contract.party(self._agent.participant) is None:
                 continue
             reason = self._reason(log, ledger.switch, now_ms)
             if not reason:
@@ -159,7 +161,7 @@ class Oracle:
 
     # ---------------------------------------------------------------- which contracts
 
-    def _reason(self, log: PlanLog, switch: PlanSwitch, now_ms: int) -> str:
+    def _reason(self, log: StreamLog, switch: PlanSwitch, now_ms: int) -> str:
         """Return why a contract is not followed; empty if it is."""
         contract, booked = switch.contract, log.booked
         owner = self._pipelines.get(contract.pipeline)
@@ -186,11 +188,11 @@ class Oracle:
             self._reserved[task] = contract.contract_id
         return ""
 
-    def _is_own(self, contract: MovementContract) -> bool:
+    def _is_own(self, contract: StreamContract) -> bool:
         """Return whether this participant is the contract's receiver, which owns the stages."""
         return contract.party(self._agent.participant) is Side.BUYER
 
-    def _released(self, contract: MovementContract, why: str) -> str:
+    def _released(self, contract: StreamContract, why: str) -> str:
         """Return the stages of an ended contract to trade, once they run at home. Return
         ``why``.
         """
@@ -205,7 +207,7 @@ class Oracle:
 
     # ---------------------------------------------------------------- one contract
 
-    def _follow(self, log: PlanLog, switch: PlanSwitch, now_ms: int) -> None:
+    def _follow(self, log: StreamLog, switch: PlanSwitch, now_ms: int) -> None:
         """Run one round of a contract: place its stages, compute the profits, and write a
         statement.
         """
@@ -225,7 +227,7 @@ class Oracle:
         if query.has_all():
             cost, level = agent.costs_besides(tasks_of(contract))
             loads = {stage: load.units for stage, load in query.loads.items()}
-            rates = [query.rates[number].units for number in range(contract.plan_count)]
+            rates = [query.rates[number].units for number in range(len(contract.plans))]
             found = profits(contract, side, rates, loads, cost, level)
         seen = Observed(found, has_moved=has_moved, has_failed=has_failed)
         word = says(
@@ -251,7 +253,7 @@ class Oracle:
             "runs_on": {stage: logs.runs_on for stage, logs in query.logs.items()},
         }
 
-    def _open_query(self, contract: MovementContract) -> _Query:
+    def _open_query(self, contract: StreamContract) -> _Query:
         """Open the logs of a contract's stages."""
         owner = self._pipelines[contract.pipeline]
         logs = {}
@@ -262,7 +264,7 @@ class Oracle:
         query = self._queries[contract.contract_id] = _Query(contract, owner, logs)
         return query
 
-    def _place_stages(self, contract: MovementContract, wanted: Collection[str]) -> bool:
+    def _place_stages(self, contract: StreamContract, wanted: Collection[str]) -> bool:
         """Move each own stage of a query to where it must run. Return whether all run there."""
         settled = [
             self._stages.settle_at(stage, contract.sender if stage in wanted else "")

@@ -202,7 +202,7 @@ class AgentService:
         except Unavailable as error:
             self.status.waiting_for = str(error)
         self._measure(stages, oracle)
-        oracle.step(reader.plans, self._now_ms())
+        oracle.step(reader.streams, self._now_ms())
         self._perform(self.agent.tick(self._now_ms()))
         for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
             self._perform([command])

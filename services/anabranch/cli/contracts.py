@@ -153,11 +153,10 @@ def terms(
 
     anabranch contracts terms --plans > north-billing-plans.yaml
     """
-    from anabranch.federation.content_file import CONTENT_EXAMPLE
     from anabranch.federation.contract_file import EXAMPLE
-    from anabranch.federation.plan_file import PLANS_EXAMPLE
+    from anabranch.federation.stream_file import PLANS_EXAMPLE, STREAM_EXAMPLE
 
-    stream_example = PLANS_EXAMPLE if plans else CONTENT_EXAMPLE
+    stream_example = PLANS_EXAMPLE if plans else STREAM_EXAMPLE
     typer.echo(stream_example if plans or stream else EXAMPLE, nl=False)
 
 
@@ -179,7 +178,7 @@ def propose(
 
         anabranch contracts propose north-south.yaml
     """
-    from anabranch.federation.plan_file import load_terms
+    from anabranch.federation.stream_file import load_terms
 
     text = load_terms(path)
     commands = commands_of(file, state_dir, kafka, key)
@@ -318,7 +317,7 @@ def suggest(
         anabranch contracts suggest north-billing south-billing.yaml
     """
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.federation.content_file import load_content
+    from anabranch.federation.stream_file import load_terms
     from anabranch.pipeline.durations import parse_ms
     from anabranch.protocol.errors import ConfigurationError
 
@@ -326,7 +325,7 @@ def suggest(
         until_ms = SystemClock().now_ms() + parse_ms(open_for)
     except ValueError as error:
         raise ConfigurationError(f"--open-for {open_for}: {error}") from error
-    commands_of(file, state_dir, kafka, key).suggest(contract_id, load_content(path), until_ms)
+    commands_of(file, state_dir, kafka, key).suggest(contract_id, load_terms(path), until_ms)
     typer.echo(f"{contract_id}: the suggestion is open for {open_for}")
 
 

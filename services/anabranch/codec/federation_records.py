@@ -18,18 +18,17 @@ from anabranch.codec import single_object
 from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.federation.content_contracts import ContentContract, SuggestedContract
-from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.contract_book import ContractChange
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
 from anabranch.protocol.federation.lookup import CatalogEntry
 from anabranch.protocol.federation.movements import Ended, Placed, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
-from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
+from anabranch.protocol.federation.stream_contracts import StreamContract, SuggestedContract
+from anabranch.protocol.federation.stream_ledger import ContentMetered
 from anabranch.protocol.federation.stream_signers import StreamSigner
 
 FEDERATION_BYTES_MAX: Final = 256 * 1024
@@ -51,9 +50,8 @@ _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})\Z", re.ASCII)
 
 KINDS: Final[dict[str, type[Any]]] = {
     "contract": Contract,
-    "content_contract": ContentContract,
+    "stream_contract": StreamContract,
     "suggested_contract": SuggestedContract,
-    "movement_contract": MovementContract,
     "contract_change": ContractChange,
     "plan_word": PlanWord,
     "movement_started": Started,

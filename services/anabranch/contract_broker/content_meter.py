@@ -1,6 +1,6 @@
-"""Meter of the streams of content contracts: reads the boundary log of each, and writes into the
-contract's ledger what came in time (``protocol.federation.arrivals``). A movement contract has a
-stream for each plan, and the stream of a period's plan meters the period.
+"""Meter of the streams that are paid for: reads the boundary log of each, and writes into the
+contract's ledger what came in time (``protocol.federation.arrivals``). A contract has a stream for
+each plan, and the stream of a period's plan meters the period.
 
 It only reads logs after the fact, so no process waits for it. It keeps nothing: a new process reads
 the logs again and computes the same figures. It does not repeat a figure that the ledger has, and a
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Unavailable
 from anabranch.protocol.federation.arrivals import Arrivals, Arrived
-from anabranch.protocol.federation.content_contracts import ContentContract
-from anabranch.protocol.federation.content_ledger import ContentLedger, ContentMetered
 from anabranch.protocol.federation.contracts import Side
-from anabranch.protocol.federation.plan_ledger import PlanLedger
 from anabranch.protocol.federation.stage_moves import node_of
+from anabranch.protocol.federation.stream_contracts import Plan, StreamContract
+from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.streams.stream_logs import open_dated, open_published
 
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.topic_names import FederationTopics
     from anabranch.ports import EventLog
     from anabranch.process.frame import ServiceContext
-    from anabranch.protocol.federation.content_log import ContentLog
-    from anabranch.protocol.federation.plan_ledger import PlanLog
+    from anabranch.protocol.federation.stream_log import StreamLog
     from anabranch.protocol.log.boundary_log import LogState, Outcome
     from anabranch.protocol.log.records import LogEntry
     from anabranch.streams.boundary_reader import BoundaryReader
@@ -52,14 +50,12 @@ turn.
 _SKIPS_MAX: Final = 100_000
 """Maximum number of uncharged periods that one step skips."""
 
-AnyLedger = ContentLedger | PlanLedger
-
 Write = Callable[[ContentMetered], bool]
 """Function that writes an entry and returns whether it is in the ledger's topic now."""
 
 
 class Followed(NamedTuple):
-    """Key of a followed stream: a contract, or one of its plans."""
+    """Key of a followed stream: a plan of a contract."""
 
     contract: str
     plan: int = 0
@@ -67,57 +63,60 @@ class Followed(NamedTuple):
     def __str__(self) -> str:
         return f"{self.contract}, plan {self.plan}" if self.plan else self.contract
 
-    def counts_in(self, ledger: AnyLedger, period: int) -> bool:
+    def counts_in(self, ledger: StreamLedger, period: int) -> bool:
         """Return whether a period is charged by this stream."""
         return ledger.terms(period) is not None and ledger.plan(period) == self.plan
 
 
-def writers_of(pipeline: Pipeline, text: ContentContract) -> list[str] | str:
-    """Return the replicas of a contract's stream by this pipeline file, its sender's or its
+def writers_of(pipeline: Pipeline, plan: Plan) -> list[str] | str:
+    """Return the replicas of a plan's stream by this pipeline file, its sender's or its
     receiver's; or the reason why it does not name them.
     """
-    if pipeline.name == text.pipeline:
-        if text.entity in pipeline.publish_ms:
-            return pipeline.stream_writers(text.entity)
-        return f"{pipeline.name} does not publish {text.entity}"
+    if pipeline.name == plan.pipeline:
+        if plan.stream in pipeline.publish_ms:
+            return pipeline.stream_writers(plan.stream)
+        return f"{pipeline.name} does not publish {plan.stream}"
     for binding in pipeline.bindings.values():
-        if (binding.pipeline, binding.stream) == (text.pipeline, text.entity):
+        if (binding.pipeline, binding.stream) == (plan.pipeline, plan.stream):
             if binding.cluster:
-                return f"{text.stream} is on another cluster"
+                return f"stream {plan.stream} of pipeline {plan.pipeline} is on another cluster"
             return binding.replica_ids()
-    return f"{pipeline.name} has no binding for stream {text.entity} of pipeline {text.pipeline}"
+    return f"{pipeline.name} has no binding for stream {plan.stream} of pipeline {plan.pipeline}"
 
 
-def owner_of_stage(pipelines: Mapping[str, Pipeline], text: ContentContract) -> Pipeline | str:
-    """Return the receiver's pipeline file whose stage at the sender computes a contract's stream,
-    as this participant has it; or the reason why there is none.
+def owner_of_stage(
+    pipelines: Mapping[str, Pipeline], text: StreamContract, plan: Plan
+) -> Pipeline | str:
+    """Return the receiver's pipeline file whose stage at the sender computes a plan's stream, as
+    this participant has it; or the reason why there is none.
     """
-    pipeline = pipelines.get(text.pipeline)
+    pipeline = pipelines.get(plan.pipeline)
     if pipeline is None:
-        return f"no file here has pipeline {text.pipeline}"
+        return f"no file here has pipeline {plan.pipeline}"
     partners = {} if pipeline.federation is None else pipeline.federation.partners
-    if text.entity not in partners.get(text.sender, ()):
-        return f"{pipeline.name}: {text.sender} may not run {text.entity}"
+    if plan.stream not in partners.get(text.sender, ()):
+        return f"{pipeline.name}: {text.sender} may not run {plan.stream}"
     if pipeline.bucket_ms != text.bucket_ms:
         return f"{pipeline.name} has buckets of {pipeline.bucket_ms} ms, not {text.bucket_ms} ms"
     return pipeline
 
 
 class FollowedStream:
-    """Stream of one contract, or of one of its plans. Not thread-safe."""
+    """Stream of one plan of a contract. Not thread-safe."""
 
     def __init__(
         self,
         reader: BoundaryReader,
-        text: ContentContract,
+        text: StreamContract,
+        plan: Plan,
         is_senders: Callable[[LogState], bool] = lambda _: True,
     ) -> None:
         """Follow ``reader``. ``is_senders``: returns whether the sender runs the stream's stage
         now.
         """
-        self.arrivals = Arrivals(text)
+        self.arrivals = Arrivals(text.bucket_ms, text.settle_ms, plan.delay_ms_max)
         """Arrivals by whichever participant's node."""
-        self.senders = Arrivals(text)
+        self.senders = Arrivals(text.bucket_ms, text.settle_ms, plan.delay_ms_max)
         """Arrivals computed by the sender's node."""
         self._reader, self._is_senders = reader, is_senders
         self._reader.listen(self._on_entry)
@@ -176,23 +175,23 @@ class FollowedStream:
 
 
 def published(
-    log: EventLog, topics: FederationTopics, text: ContentContract, pipeline: Pipeline
+    log: EventLog, topics: FederationTopics, text: StreamContract, plan: Plan, pipeline: Pipeline
 ) -> FollowedStream | str:
-    """Open a contract's stream that its sender publishes, or return why this pipeline file does not
+    """Open a plan's stream that its sender publishes, or return why this pipeline file does not
     name it (``writers_of``).
 
     Raises:
         Unavailable, ConfigurationError: as for ``open_published``.
     """
-    writers = writers_of(pipeline, text)
+    writers = writers_of(pipeline, plan)
     if isinstance(writers, str):
         return writers
-    owned = OwnedStream(text.sender, text.pipeline, text.entity)
-    return FollowedStream(open_published(log, topics, owned, writers, text.bucket_ms), text)
+    owned = OwnedStream(text.sender, plan.pipeline, plan.stream)
+    return FollowedStream(open_published(log, topics, owned, writers, text.bucket_ms), text, plan)
 
 
 class ContentMeter:
-    """Meter of all content contracts and movement contracts of one participant. Not thread-safe."""
+    """Meter of all contracts for streams of one participant. Not thread-safe."""
 
     def __init__(
         self,
@@ -216,7 +215,7 @@ class ContentMeter:
         self.not_metered: dict[str, str] = {}
         """Reason why a stream is not read here, by contract, or contract and plan."""
 
-    def measure(self, contracts: Mapping[str, ContentLog | PlanLog]) -> None:
+    def measure(self, contracts: Mapping[str, StreamLog]) -> None:
         """Write the figures of periods that are over and not metered by this participant yet."""
         now_ms = self._context.clock.monotonic_ms()
         self._sent = {
@@ -227,20 +226,18 @@ class ContentMeter:
             side = None if ledger is None else ledger.contract.party(self._participant)
             if ledger is None or side is None:
                 continue
-            for plan in range(ledger.contract.plan_count):
+            for plan in range(len(ledger.contract.plans)):
                 which = Followed(name, plan)
                 if now_ms >= self._retry_ms.get(which, 0):
                     self._follow(which, ledger, side)
 
-    def _follow(self, which: Followed, ledger: AnyLedger, side: Side) -> None:
+    def _follow(self, which: Followed, ledger: StreamLedger, side: Side) -> None:
         """Read and meter one stream; close it after its last period."""
         if max(ledger.next_period(side), self._next.get(which, 0)) > ledger.last_period():
             self._close_stream(which)
             return
         try:
-            stream = self._streams.get(which) or self._open_stream(
-                which, ledger.contract.content(which.plan)
-            )
+            stream = self._streams.get(which) or self._open_stream(which, ledger.contract)
             if stream is not None:
                 stream.poll()
                 self._meter_stream(which, ledger, side, stream)
@@ -253,12 +250,13 @@ class ContentMeter:
             stream.close()
         self._streams.clear()
 
-    def _open_stream(self, which: Followed, text: ContentContract) -> FollowedStream | None:
-        """Open the stream of a contract or plan; None if it cannot be read here."""
+    def _open_stream(self, which: Followed, text: StreamContract) -> FollowedStream | None:
+        """Open the stream of a plan; None if it cannot be read here."""
+        plan, context = text.plans[which.plan], self._context
         made = (
-            self._at_sender(text)
-            if which.plan
-            else published(self._context.log, self._topics, text, self._context.pipeline)
+            self._at_sender(text, plan)
+            if plan.at_sender
+            else published(context.log, self._topics, text, plan, context.pipeline)
         )
         if isinstance(made, str):
             self._note_failure(which, made)
@@ -267,19 +265,19 @@ class ContentMeter:
         self.not_metered.pop(str(which), None)
         return made
 
-    def _at_sender(self, text: ContentContract) -> FollowedStream | str:
+    def _at_sender(self, text: StreamContract, plan: Plan) -> FollowedStream | str:
         """Open the results of a receiver's stage that the sender runs, or return why not. Both
         sides read the same log, which states which node wrote each bucket.
 
         Raises:
             Unavailable, ConfigurationError: as for ``open_dated``.
         """
-        owner = owner_of_stage(self._pipelines, text)
+        owner = owner_of_stage(self._pipelines, text, plan)
         if isinstance(owner, str):
             return owner
-        reader = open_dated(self._context.log, owner, text.entity)
-        (replica,), node = owner.stream_writers(text.entity), node_of(text.sender)
-        return FollowedStream(reader, text, lambda log_state: log_state.node(replica) == node)
+        reader = open_dated(self._context.log, owner, plan.stream)
+        (replica,), node = owner.stream_writers(plan.stream), node_of(text.sender)
+        return FollowedStream(reader, text, plan, lambda state: state.node(replica) == node)
 
     def _note_failure(self, which: Followed, why: str) -> None:
         """Note why a stream is not metered; log it if it is new."""
@@ -296,7 +294,7 @@ class ContentMeter:
             stream.close()
 
     def _meter_stream(
-        self, which: Followed, ledger: AnyLedger, side: Side, stream: FollowedStream
+        self, which: Followed, ledger: StreamLedger, side: Side, stream: FollowedStream
     ) -> None:
         # The ledger has the earlier periods; entries that this process has sent will follow.
         """Write the figures of a stream's periods that are over."""
@@ -321,13 +319,13 @@ class ContentMeter:
                 return
             self._sent[which.contract, each] = self._context.clock.monotonic_ms()
 
-    def _is_past(self, ledger: AnyLedger, period: int) -> bool:
+    def _is_past(self, ledger: StreamLedger, period: int) -> bool:
         """Return whether every record of ``period`` that could be in time has been appended and
         read.
         """
         return self._context.clock.now_ms() > ledger.over_ms(period) + SEEN_MS
 
-    def _is_over(self, ledger: AnyLedger, stream: FollowedStream, period: int) -> bool:
+    def _is_over(self, ledger: StreamLedger, stream: FollowedStream, period: int) -> bool:
         """Return whether all records that could be in time are read, and the ledger accepts the
         figure by now.
         """

@@ -6,8 +6,8 @@ load moves under the existing contracts, and is settled later.
 
 It writes settlements of contracts whose party or auditor it is. A settlement counts once, with the
 right sum, whichever broker writes it: so it may be repeated after a crash, or written beside
-another broker, and a sum that a late measurement changes is written anew. For content contracts and
-movement contracts it also writes what came of their streams (``content_meter``), and suspends a
+another broker, and a sum that a late measurement changes is written anew. For contracts for
+streams it also writes what came of their streams (``content_meter``), and suspends a
 contract whose periods are in dispute, as an agent does for contracts for load. And it lists its
 pipeline in its participant's catalog (``catalog_writer``).
 """
@@ -34,11 +34,10 @@ from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.protocol.federation.content_ledger import ContentMetered
-from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import Settled
-from anabranch.protocol.federation.plan_ledger import PlanLog
+from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_log import StreamLog
 
 _LABELS: Final = ("pipeline",)
 _POLL_MS: Final = 200
@@ -177,11 +176,11 @@ class ContractBroker:
             return
         self._settle_next_ms = now_ms + _SETTLE_EVERY_MS
         if self._key is not None and self._meter is not None:
-            self._meter.measure(self._reader.contents)
+            self._meter.measure(self._reader.streams)
             for contract in self._reader.every.values():
                 self._settle(contract, self._key)
-            for content in self._reader.contents.values():
-                self._suspend(content, self._key)
+            for stream in self._reader.streams.values():
+                self._suspend(stream, self._key)
         self._report(self._reader)
 
     def stop(self) -> None:
@@ -231,7 +230,7 @@ class ContractBroker:
         crash_point("broker.stream_metered")
         return self._write(entry, self._key)
 
-    def _suspend(self, contract: ContentLog | PlanLog, key: SigningKey) -> None:
+    def _suspend(self, contract: StreamLog, key: SigningKey) -> None:
         """Suspend a contract whose periods are in dispute."""
         booked, reason = contract.booked, contract.reason_to_suspend(key.participant)
         now_ms = self._context.clock.monotonic_ms()

@@ -7,6 +7,7 @@ an unknown outcome the command may be given again: readers ignore a statement th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Final
 
@@ -19,15 +20,13 @@ from anabranch.pipeline.model import Federation
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.protocol.federation.content_contracts import ContentContract, SuggestedContract
-from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.oracle import tasks_of
-from anabranch.protocol.federation.plan_contracts import MovementContract
-from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.published_keys import PublishedKey
+from anabranch.protocol.federation.stream_contracts import StreamContract, SuggestedContract
+from anabranch.protocol.federation.stream_log import StreamLog
 from anabranch.protocol.federation.stream_signers import StreamSigner, wanted_words
 
 _ADVICE: Final = {
@@ -50,7 +49,7 @@ _ADVICE: Final = {
 }
 """Advice by the reason for which the rules reject a statement."""
 
-AnyText = Contract | ContentContract | MovementContract
+AnyText = Contract | StreamContract
 
 
 class FederationCommands:
@@ -208,7 +207,7 @@ class FederationCommands:
         """
         statement = PlanWord(contract_id, self._key.participant, Word.CANCELLED, 0)
         with closing(read_book(self._log, self._federation)) as reader:
-            if not isinstance(self._find(reader, contract_id), PlanLog):
+            if not self._has_switches(reader, contract_id):
                 raise ConfigurationError(
                     f"{contract_id} is not a movement contract; to end another kind:"
                     f" anabranch contracts notice {contract_id}"
@@ -216,19 +215,24 @@ class FederationCommands:
             self._check_accepted(reader, contract_id, statement)
         self._append_signed(statement)
 
-    def suggest(self, contract_id: str, terms: ContentContract, open_until_ms: int) -> None:
+    def suggest(self, contract_id: str, terms: AnyText, open_until_ms: int) -> None:
         """Suggest to the receiver of a stream that it read the stream under ``terms`` instead.
 
         Raises:
-            ConfigurationError: it is no contract for a stream, or readers would reject the
-                suggestion.
+            ConfigurationError: it is no contract for a stream, the terms are for no stream, or
+                readers would reject the suggestion.
             Unavailable: the broker does not answer, or the outcome of the write is unknown.
         """
+        if isinstance(terms, Contract):
+            raise ConfigurationError(
+                f"{terms.contract_id} is a contract for load; suggest terms for a stream:"
+                " anabranch contracts terms --stream"
+            )
         statement = SuggestedContract(
             contract_id, self._key.participant, terms.receiver, terms, open_until_ms
         )
         with closing(read_book(self._log, self._federation)) as reader:
-            if not isinstance(self._find(reader, contract_id), ContentLog):
+            if self._has_switches(reader, contract_id) is not False:
                 raise ConfigurationError(
                     f"{contract_id} is not a contract for a stream: only those take suggestions"
                 )
@@ -274,19 +278,25 @@ class FederationCommands:
                 f" {topic} --add-config message.timestamp.type=LogAppendTime"
             )
         self._check_key_published(reader, now_ms)
-        if isinstance(statement, (Contract, MovementContract)):
+        if isinstance(statement, (Contract, StreamContract)):
             self._check_tasks_free(reader, statement)
         reason = reader.add(contract_id, statement, self._key.sign(statement), now_ms)
         if reason:
             raise ConfigurationError(f"{contract_id}: {_ADVICE.get(reason, reason)}")
 
-    def _check_tasks_free(
-        self, reader: FederationReader, text: Contract | MovementContract
-    ) -> None:
+    def _has_switches(self, reader: FederationReader, contract_id: str) -> bool | None:
+        """Return whether a contract for streams has several plans; None: it is one for load."""
+        found = self._find(reader, contract_id)
+        text = found.booked.contract if isinstance(found, StreamLog) and found.booked else None
+        return None if text is None else text.has_switches
+
+    def _check_tasks_free(self, reader: FederationReader, text: AnyText) -> None:
         """Fail if a contract of the other kind names a task of ``text``: two kinds of contract
         would move the same stage, and pay for it twice.
         """
-        others = reader.contracts if isinstance(text, MovementContract) else reader.plans
+        others: Mapping[str, AnyLog] = (
+            reader.contracts if isinstance(text, StreamContract) else reader.streams
+        )
         for name, other in others.items():
             booked = other.booked
             if booked is None or booked.state_at(self._clock.now_ms()) is ContractState.ENDED:

@@ -5,7 +5,7 @@ Theory of operation. Each contract is a topic, and the broker lists to a princip
 it has a right on. A record is judged by the keys valid at its time, so all keys published by now
 are read before one is judged. The broker must set the timestamps of a contract's topic; otherwise
 records could be dated at will, and the contract is left out. A topic counts as a contract for load
-until its first valid text is of another kind (``protocol.federation.content_log``).
+until its first valid text is of another kind (``protocol.federation.stream_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
 same contracts and sums.
@@ -21,31 +21,22 @@ from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Chunk, EventLog
 from anabranch.protocol.errors import RemoteProtocolError
-from anabranch.protocol.federation.content_contracts import ContentContract
-from anabranch.protocol.federation.content_log import CONTENT_STATEMENTS, ContentLog
 from anabranch.protocol.federation.contract_log import (
     STATEMENTS,
     ContractLog,
     ContractStatement,
 )
-from anabranch.protocol.federation.plan_contracts import MovementContract
-from anabranch.protocol.federation.plan_ledger import PLAN_STATEMENTS, PlanLog
 from anabranch.protocol.federation.statements import Signature
+from anabranch.protocol.federation.stream_contracts import StreamContract
+from anabranch.protocol.federation.stream_log import STREAM_STATEMENTS, StreamLog
 from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs
-
-_KINDS: Final[dict[type[Any], type[ContentLog | PlanLog]]] = {
-    ContentContract: ContentLog,
-    MovementContract: PlanLog,
-}
-"""Kind of a contract's log, by the type of its first valid text."""
 
 _BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
     ContractLog: STATEMENTS,
-    ContentLog: CONTENT_STATEMENTS,
-    PlanLog: PLAN_STATEMENTS,
+    StreamLog: STREAM_STATEMENTS,
 }
 
-AnyLog = ContractLog | ContentLog | PlanLog
+AnyLog = ContractLog | StreamLog
 """Log of a contract of any kind."""
 
 
@@ -68,8 +59,8 @@ class FederationReader:
         self.signers = self._key_reader.signers
         self.contracts: dict[str, ContractLog] = {}
         """Contracts for load, by name."""
-        self.contents: dict[str, ContentLog | PlanLog] = {}
-        """Contracts for streams, and movement contracts, by name."""
+        self.streams: dict[str, StreamLog] = {}
+        """Contracts for streams, by name."""
         self.undatable: set[str] = set()
         """Topics of contracts that are left out: the broker does not set their timestamps."""
         self._ignored: Counter[str] = Counter()
@@ -84,13 +75,8 @@ class FederationReader:
     @property
     def every(self) -> dict[str, AnyLog]:
         """Contracts of all kinds, by name, sorted."""
-        found: dict[str, AnyLog] = {**self.contracts, **self.contents}
+        found: dict[str, AnyLog] = {**self.contracts, **self.streams}
         return dict(sorted(found.items()))
-
-    @property
-    def plans(self) -> dict[str, PlanLog]:
-        """Movement contracts."""
-        return {name: log for name, log in self.contents.items() if isinstance(log, PlanLog)}
 
     @property
     def ignored(self) -> Counter[str]:
@@ -189,21 +175,24 @@ class FederationReader:
 
     def find(self, name: str) -> AnyLog | None:
         """Return the contract of this name; None if this principal sees none."""
-        return self.contents.get(name) or self.contracts.get(name)
+        return self.streams.get(name) or self.contracts.get(name)
 
     def add(self, name: str, statement: Any, signature: Signature, appended_ms: int) -> str:
         """Apply a record of the log of contract ``name``; records must come in log order. Return
         why it changes nothing, or an empty text.
         """
         found: Any = self.find(name) or ContractLog(name, self.verify, self._auditor)
-        kind = _KINDS.get(type(statement))
-        if kind is not None and isinstance(found, ContractLog) and found.booked is None:
-            before, found = found, kind(name, self.verify, self._auditor)
+        if (
+            isinstance(statement, StreamContract)
+            and isinstance(found, ContractLog)
+            and found.booked is None
+        ):
+            before, found = found, StreamLog(name, self.verify, self._auditor)
             found.ignored = before.ignored
         if not isinstance(statement, _BELONGS[type(found)]):
             return UNREADABLE
         reason: str = found.add(statement, signature, appended_ms)
         if not reason and not isinstance(found, ContractLog):
-            self.contents[name] = found
+            self.streams[name] = found
             self.contracts.pop(name, None)
         return reason

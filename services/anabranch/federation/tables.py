@@ -14,16 +14,14 @@ from anabranch.pipeline.model import Federation
 from anabranch.pipeline.times import format_time
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog
-from anabranch.protocol.federation.content_contracts import ContentContract, is_worth_taking
-from anabranch.protocol.federation.content_log import ContentLog
 from anabranch.protocol.federation.contract_log import ContractLog
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.federation.oracle import tasks_of
-from anabranch.protocol.federation.plan_contracts import MovementContract
-from anabranch.protocol.federation.plan_ledger import PlanLog
 from anabranch.protocol.federation.plan_switching import SwitchState
 from anabranch.protocol.federation.stage_moves import node_of, task_of
+from anabranch.protocol.federation.stream_contracts import StreamContract, is_worth_taking
+from anabranch.protocol.federation.stream_log import StreamLog
 
 # A nano-unit is a thousandth of a micro-unit: prices are in micro-units a second and times in ms,
 # so that amounts are whole nano-units.
@@ -74,7 +72,7 @@ def _contract(of: AnyLog, now_ms: int) -> dict[str, Any] | None:
         "for": _subject(text),
         "version": text.version,
         "state": booked.state_at(now_ms).value,
-        "may_move": not isinstance(text, ContentContract) and booked.may_move(now_ms),
+        "may_move": _has_tasks(text) and booked.may_move(now_ms),
         "buyer": text.buyer,
         "seller": text.seller,
         "price_lowest_micro": min(_prices(text)),
@@ -87,31 +85,35 @@ def _contract(of: AnyLog, now_ms: int) -> dict[str, Any] | None:
         "proposed_terms": None if proposal is None else asdict(proposal.contract),
         "proposed_version": None if proposal is None else proposal.contract.version,
         "waits_for_signature_of": waits_for,
-        "suggestions": _suggestions(of, now_ms) if isinstance(of, ContentLog) else [],
-        "plans": _plans(of, now_ms) if isinstance(of, PlanLog) else None,
+        "suggestions": _suggestions(of, now_ms) if isinstance(of, StreamLog) else [],
+        "plans": _plans(of, now_ms) if isinstance(of, StreamLog) else None,
     }
 
 
-def _subject(text: Contract | ContentContract | MovementContract) -> str:
+def _has_tasks(text: Contract | StreamContract) -> bool:
+    """Return whether stages may move under the contract."""
+    return isinstance(text, Contract) or text.has_switches
+
+
+def _subject(text: Contract | StreamContract) -> str:
     """Return what the contract is about: a stream, the stages that may move, or load."""
-    if isinstance(text, ContentContract):
-        return text.stream
-    return ", ".join(tasks_of(text)) if isinstance(text, MovementContract) else "load"
+    if isinstance(text, Contract):
+        return "load"
+    return ", ".join(tasks_of(text)) or f"{text.sender}.{text.plans[0].stream}"
 
 
-def _prices(text: Contract | ContentContract | MovementContract) -> list[int]:
+def _prices(text: Contract | StreamContract) -> list[int]:
     """Return the prices that the contract may come to, in micro-units."""
     if isinstance(text, Contract):
         return [text.floor, text.fixed_price]
-    found = [text.content(plan) for plan in range(text.plan_count)]
-    return [tier.price_micro for each in found for tier in each.tiers]
+    return [tier.price_micro for plan in text.plans for tier in plan.tiers]
 
 
-def _plans(of: PlanLog, now_ms: int) -> dict[str, Any] | None:
-    """Return the active plan and the one that is proposed or switched to; None: the contract is not
-    signed by both sides yet.
+def _plans(of: StreamLog, now_ms: int) -> dict[str, Any] | None:
+    """Return the active plan and the one that is proposed or switched to; None: the contract has
+    only one, or is not signed by both sides yet.
     """
-    if of.ledger is None:
+    if of.ledger is None or not of.ledger.contract.has_switches:
         return None
     switch = of.ledger.switch
     state = switch.state_at(now_ms)
@@ -132,7 +134,7 @@ def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
     Covers all movement contracts. The rows are in the order in which the periods began.
     """
     rows = []
-    for name, log in sorted(reader.plans.items()):
+    for name, log in sorted(reader.streams.items()):
         if log.ledger is None:
             continue
         switch = log.ledger.switch
@@ -160,7 +162,7 @@ def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["from"], row["contract"]))
 
 
-def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
+def _suggestions(of: StreamLog, now_ms: int) -> list[dict[str, Any]]:
     """Return one row per offer of the stream elsewhere that its sender suggests and is still open.
 
     ``worth_taking`` judges the suggestion by the load of the last settled period; None: no period
@@ -173,7 +175,7 @@ def _suggestions(of: ContentLog, now_ms: int) -> list[dict[str, Any]]:
     return [
         {
             "contract": each.terms.contract_id,
-            "stream": each.terms.stream,
+            "stream": f"{each.terms.sender}.{each.terms.plans[0].stream}",
             "open_until": format_time(each.open_until_ms),
             "worth_taking": None
             if usual is None

@@ -15,12 +15,14 @@ from anabranch.adapters.signing import SigningKey
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown
-from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.plan_switching import PlanWord, SwitchState, Word
+from anabranch.protocol.federation.stream_ledger import ContentMetered
 from harness.plan_world import BUSY, PLAN_ID, RESULT_PRICE, PlanWorld
 from harness.trading_world import CALM, RUSH
+
+SWITCHING = ("proposal_ms", "deadline_ms", "min_hold_ms", "gain_permille")
 
 
 def made_in(folder: Path) -> PlanWorld:
@@ -58,6 +60,15 @@ def settled(world: PlanWorld) -> None:
     assert {posting.payer for posting in ledger.postings} == {"north"}
     made = set().union(*(node.closed for node in world.nodes.values()))
     assert made >= set(range(min(made), world.sources["north"].upto - 4))
+
+
+def test_an_agent_leaves_a_contract_with_one_plan_to_the_brokers(world: PlanWorld) -> None:
+    world.agree_on_plans(plans=world.plans().plans[:1], pipeline="", **dict.fromkeys(SWITCHING, 0))
+    world.start("north", "south")
+    world.lasts(3_000)
+    for agent in world.agents.values():
+        assert (agent.status.detail["plans"], agent.status.detail["left_alone"]) == ({}, {})
+    assert world.plan_ledger().switch.plan == 0
 
 
 def whys(world: PlanWorld) -> list[str]:

@@ -17,16 +17,15 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.cli import app
 from anabranch.codec import federation_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.federation.content_file import CONTENT_EXAMPLE
 from anabranch.federation.contract_file import EXAMPLE
-from anabranch.federation.plan_file import PLANS_EXAMPLE
+from anabranch.federation.stream_file import PLANS_EXAMPLE, STREAM_EXAMPLE
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.ledger import Ledger, Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Why
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.statements import Statement
+from anabranch.protocol.federation.stream_ledger import ContentMetered
 from harness.markets import answer, started
 from harness.sources import REPORT
 
@@ -269,14 +268,14 @@ def test_without_a_federation_the_commands_say_what_to_write(office: Office) -> 
 
 def test_terms_to_begin_with_are_printed(office: Office) -> None:
     assert office.do("north", "contracts", "terms") == EXAMPLE
-    assert office.do("north", "contracts", "terms", "--stream") == CONTENT_EXAMPLE
+    assert office.do("north", "contracts", "terms", "--stream") == STREAM_EXAMPLE
     assert office.do("north", "contracts", "terms", "--plans") == PLANS_EXAMPLE
 
 
 def of_a_stream(office: Office) -> None:
     """North and south agree that north's stream is paid for."""
     office.with_keys("north", "south")
-    terms = CONTENT_EXAMPLE.replace("2026-12-01", "1970-01-01").replace("2027-03-01", "2999-01-01")
+    terms = STREAM_EXAMPLE.replace("2026-12-01", "1970-01-01").replace("2027-03-01", "2999-01-01")
     office.terms.write_text(terms.replace("billing", "south"))
     output = office.do("north", "contracts", "propose", str(office.terms), signs=True)
     assert "`anabranch contracts sign north-south`" in output
@@ -301,7 +300,7 @@ def test_a_contract_for_a_stream_is_signed_shown_and_ended_as_any(office: Office
     assert (row["for"], row["state"], row["may_move"]) == ("north.speeds", "active", False)
     assert (row["buyer"], row["seller"]) == ("south", "north")
     assert (row["price_lowest_micro"], row["price_highest_micro"]) == (30, 50)
-    assert row["terms"]["tiers"][0] == {"availability_ppm": 999_000, "price_micro": 50}
+    assert row["terms"]["plans"][0]["tiers"][0] == {"availability_ppm": 999_000, "price_micro": 50}
     assert "north.speeds" in office.do("south", "contracts")
     assert office.log.admin().named("tolls.offers.") == [], "nothing moves"
     with pytest.raises(ConfigurationError, match="sees no contract other; it sees: north-south"):
@@ -430,10 +429,22 @@ def test_a_stage_is_named_by_contracts_for_load_or_by_a_movement_contract(office
 
 def test_load_is_not_suggested(office: Office) -> None:
     office.agreed()
-    office.file("terms").write_text(CONTENT_EXAMPLE)
+    office.file("terms").write_text(STREAM_EXAMPLE)
     suggested = str(office.file("terms"))
     with pytest.raises(ConfigurationError, match="north-south is not a contract for a stream"):
         office.do("north", "contracts", "suggest", "north-south", suggested, signs=True)
+
+
+def test_terms_for_load_are_not_suggested_for_a_stream(office: Office) -> None:
+    of_a_stream(office)
+    for text, says in (
+        (EXAMPLE, "is a contract for load"),
+        (PLANS_EXAMPLE, "not a valid contract"),
+    ):
+        terms = office.folder / "other.yaml"
+        terms.write_text(text.replace("billing", "south"))
+        with pytest.raises(ConfigurationError, match=says):
+            office.do("north", "contracts", "suggest", "north-south", str(terms), signs=True)
 
 
 def test_the_rights_on_a_contract_are_listed_by_its_name(office: Office) -> None:

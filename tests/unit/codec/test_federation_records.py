@@ -16,13 +16,6 @@ from anabranch.codec.federation_records import CATALOG_BYTES_MAX, FEDERATION_BYT
 from anabranch.protocol import limits
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.federation.audit import Fault, Finding
-from anabranch.protocol.federation.content_contracts import (
-    TIERS_MAX,
-    ContentContract,
-    SuggestedContract,
-    Tier,
-)
-from anabranch.protocol.federation.content_ledger import ContentMetered
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import TASKS_MAX, Contract
 from anabranch.protocol.federation.ledger import (
@@ -42,15 +35,19 @@ from anabranch.protocol.federation.offers import (
     OfferedTask,
     ReturnRequest,
 )
-from anabranch.protocol.federation.plan_contracts import (
-    PLANS_MAX,
-    STAGES_MAX,
-    MovementContract,
-    Plan,
-)
 from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, signed_bytes
+from anabranch.protocol.federation.stream_contracts import (
+    PLANS_MAX,
+    STAGES_MAX,
+    TIERS_MAX,
+    Plan,
+    StreamContract,
+    SuggestedContract,
+    Tier,
+)
+from anabranch.protocol.federation.stream_ledger import ContentMetered
 from anabranch.protocol.federation.stream_signers import StreamSigner
 from harness import catalogs
 from harness.contents import SUGGESTED, content
@@ -65,10 +62,10 @@ st.register_type_strategy(str, NAME)
 st.register_type_strategy(Signature, SIGNATURES)
 KINDS = (
     Contract,
-    ContentContract,
+    StreamContract,
     SuggestedContract,
     ContentMetered,
-    MovementContract,
+    StreamContract,
     PlanWord,
     ContractChange,
     Started,
@@ -134,7 +131,9 @@ def test_the_largest_of_each_kind_fits() -> None:
         tiers=tuple(Tier(999_999 - number, 10**12) for number in range(TIERS_MAX)),
     )
     stages = tuple(f"{number:02}{'s' * 61}" for number in range(STAGES_MAX))
-    plan = Plan(stages, name[:63], stages[0], terms.payment, terms.tiers, 2**53, 10**9)
+    plan = Plan(
+        stages, name[:63], stages[0], terms.plans[0].payment, terms.plans[0].tiers, 2**53, 10**9
+    )
     for statement in (
         contract(tasks=tasks),
         terms,

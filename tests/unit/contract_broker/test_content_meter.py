@@ -17,9 +17,9 @@ from anabranch.contract_broker import content_meter
 from anabranch.contract_broker.content_meter import writers_of
 from anabranch.contract_broker.service import ContractBroker, build
 from anabranch.protocol.errors import OutcomeUnknown
-from anabranch.protocol.federation.content_ledger import ContentLedger, ContentMetered
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Posting
+from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord
 from harness import outputs
@@ -85,7 +85,7 @@ class World(SoldStream):
                 return
             self.virtual.advance(1_000)
 
-    def ledger(self) -> ContentLedger:
+    def ledger(self) -> StreamLedger:
         found = self.found().ledger
         assert found is not None
         return found
@@ -320,12 +320,13 @@ def test_who_has_nothing_to_do_with_the_stream_meters_nothing(world: World) -> N
 
 def test_the_replicas_of_a_stream_stand_in_the_files_of_both(world: World) -> None:
     north, billing = world.pipeline_of("north"), world.pipeline_of("billing")
+    (plan,) = world.text.plans
     for of in (north, billing):
-        assert writers_of(of, world.text) == ["0"]
+        assert writers_of(of, plan) == ["0"]
     hidden = north.model_copy(update={"publish_ms": {}})
-    assert writers_of(hidden, world.text) == f"north does not publish {ENTITY}"
+    assert writers_of(hidden, plan) == f"north does not publish {ENTITY}"
     unbound = billing.model_copy(update={"bindings": {}})
-    assert "has no binding for stream totals of pipeline north" in writers_of(unbound, world.text)
+    assert "has no binding for stream totals of pipeline north" in writers_of(unbound, plan)
     elsewhere = billing.bindings["tolls"].model_copy(update={"cluster": "far"})
     far = billing.model_copy(update={"bindings": {"tolls": elsewhere}})
-    assert writers_of(far, world.text) == f"north.{ENTITY} is on another cluster"
+    assert writers_of(far, plan) == f"stream {ENTITY} of pipeline north is on another cluster"

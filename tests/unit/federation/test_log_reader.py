@@ -243,11 +243,11 @@ def test_a_contract_for_a_stream_stands_in_a_log_of_its_own(world: FederationWor
     heard = list[object]()
     reader = FederationReader(world.log, world.topics, "auditor", heard.append)
     reader.read_to_end()
-    assert (set(reader.contracts), set(reader.contents)) == ({"north-south"}, {"north-billing"})
-    booked = reader.contents["north-billing"].booked
+    assert (set(reader.contracts), set(reader.streams)) == ({"north-south"}, {"north-billing"})
+    booked = reader.streams["north-billing"].booked
     assert booked is not None
     assert (booked.state, list(booked.signed_by)) == (ContractState.ACTIVE, parties)
-    assert reader.find("north-billing") is reader.contents["north-billing"]
+    assert reader.find("north-billing") is reader.streams["north-billing"]
     assert reader.find("other") is None
     assert TOLLS not in heard, "an agent trades in load"
     assert not reader.ignored
@@ -255,13 +255,13 @@ def test_a_contract_for_a_stream_stands_in_a_log_of_its_own(world: FederationWor
 
 def test_a_log_has_contracts_of_the_kind_of_its_first_text(world: FederationWorld) -> None:
     """Whoever may write into it cannot make it another."""
-    text = content(contract_id="north-south", sender="south", stream="south.a", receiver="north")
+    text = content(contract_id="north-south", sender="south", stream="a", receiver="north")
     world.say("north", contract(version=2))
     world.forge(text, world.keys["south"].sign(replace(text, version=2)))
     world.say("south", CONTRACT)
     world.say("south", text)
     reader = read(world)
-    assert reader.contents == {}
+    assert reader.streams == {}
     booked = reader.contracts["north-south"].booked
     assert booked is not None
     assert booked.signed_by == ("south",)
@@ -279,5 +279,5 @@ def test_a_withdrawn_text_for_a_stream_leaves_no_place_for_load(world: Federatio
     world.say("north", withdrawn)
     world.say("north", CONTRACT)
     reader = read(world)
-    assert (reader.contracts, reader.contents["north-south"].booked) == ({}, None)
+    assert (reader.contracts, reader.streams["north-south"].booked) == ({}, None)
     assert reader.ignored == {"not a record of this log": 1}

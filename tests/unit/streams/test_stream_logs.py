@@ -20,7 +20,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.stream_logs import open_elsewhere, open_published, open_stream
 from harness import sources
-from harness.sold_streams import SoldStream
+from harness.sold_streams import ENTITY, SoldStream
 from harness.waiting import wait_until
 
 OWNER = SigningKey("owner", "1", b"k" * 32)
@@ -89,7 +89,7 @@ def test_a_published_stream_is_judged_alike_by_its_owner_and_its_readers() -> No
     """Signers and the broker's times decide, in every process."""
     clock = VirtualClock()
     world = SoldStream(LocalEventLog(clock), clock, SeededEntropy(1))
-    owned = OwnedStream("north", world.text.pipeline, world.text.entity)
+    owned = OwnedStream("north", world.pipeline_name, ENTITY)
     world.make_stream()
     world.begin()
     world.close_up_to(3)

@@ -1,5 +1,5 @@
-"""Arrivals of a stream by its boundary log: the quantities that are metered under content
-contracts.
+"""Arrivals of a stream by its boundary log: the quantities that are metered under
+contracts for streams.
 
 Theory of operation. The log says of each bucket when it became stable, by the log's own time, which
 nobody can choose, and how many rows it has. A bucket came in time if that was no later than the
@@ -25,7 +25,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from anabranch.protocol.federation.content_contracts import ContentContract
 from anabranch.protocol.federation.contract_log import WORD_SKEW_MS
 
 EARLY_MS_MAX: Final = WORD_SKEW_MS
@@ -45,11 +44,13 @@ class Arrived(NamedTuple):
 
 
 class Arrivals:
-    """Arrivals of one contract's stream. Not thread-safe. After a crash: read the log again."""
+    """Arrivals of one plan's stream. Not thread-safe. After a crash: read the log again."""
 
-    def __init__(self, contract: ContentContract) -> None:
-        self._width_ms, self._settle_ms = contract.bucket_ms, contract.settle_ms
-        self._delay_ms = contract.delay_ms_max
+    def __init__(self, bucket_ms: int, settle_ms: int, delay_ms: int) -> None:
+        """Begin without arrivals. ``delay_ms``: time after a bucket's end in which it is in
+        time.
+        """
+        self._width_ms, self._settle_ms, self._delay_ms = bucket_ms, settle_ms, delay_ms
         self._periods: dict[int, Arrived] = {}
         self._first = 0
         """Periods before it have no figure."""

@@ -1,7 +1,7 @@
 """A participant's oracle: what each plan of a movement contract is worth to it, and what it says.
 
 Theory of operation. An oracle is one side's, and private: it has the cost function of its owner.
-The profit of a plan is what its content contract pays, or costs, at the rates that the streams have
+The profit of a plan is what its terms pay, or costs, at the rates that the streams have
 now, less what the stages of the query cost that the plan runs here, on top of all else that runs
 here. The oracle proposes the plan of most profit, agrees to one that is better for it than the
 present one, and declines any other. After a proposal that came to nothing it does not repeat it at
@@ -28,10 +28,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from anabranch.protocol.federation.content_contracts import micro_per_s
 from anabranch.protocol.federation.contracts import Contract, Side
 from anabranch.protocol.federation.costs import Cost, marginal
-from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.plan_switching import (
     PlanSwitch,
     PlanWord,
@@ -41,6 +39,7 @@ from anabranch.protocol.federation.plan_switching import (
     proposes,
 )
 from anabranch.protocol.federation.stage_moves import task_of
+from anabranch.protocol.federation.stream_contracts import StreamContract
 from anabranch.protocol.limits import LONG_SILENT_MS
 
 
@@ -58,7 +57,7 @@ class Observed:
 
 
 def profits(
-    contract: MovementContract,
+    contract: StreamContract,
     side: Side,
     rates: Sequence[int],
     loads: Mapping[str, int],
@@ -77,7 +76,7 @@ def profits(
     """
     found = []
     for number, plan in enumerate(contract.plans):
-        pays = micro_per_s(contract.content(number), rates[number])
+        pays = plan.micro_per_s(rates[number])
         here = [
             stage for stage in contract.query if (stage in plan.at_sender) is (side is Side.SELLER)
         ]
@@ -228,7 +227,7 @@ def load_here(switch: PlanSwitch, side: Side, *, may_switch: bool) -> tuple[str,
     return tuple(stage for stage in switch.contract.query if stage in here)
 
 
-def tasks_of(contract: Contract | MovementContract) -> tuple[str, ...]:
+def tasks_of(contract: Contract | StreamContract) -> tuple[str, ...]:
     """Return the stages that may move under it, by their names in the federation."""
     if isinstance(contract, Contract):
         return contract.tasks
@@ -236,7 +235,7 @@ def tasks_of(contract: Contract | MovementContract) -> tuple[str, ...]:
 
 
 def reason_against_plans(
-    contract: MovementContract,
+    contract: StreamContract,
     partners: Mapping[str, Collection[str]],
     streams: Collection[tuple[str, str]],
     pipeline: str,

@@ -1,10 +1,11 @@
 """Which plan of a movement contract is active, and when it changes.
 
-Theory of operation. The two participants have agreed on the plans beforehand (``plan_contracts``).
-Each has an oracle, which knows its own load, cost and income, and proposes the plan that is best
-for it. The plan changes only if the other side's oracle agrees, and from the moment on at which the
-receiver, which alone moves stages of its pipeline, says that it is done. What counts is the order
-of the contract's log, and its times; proposals carry numbers, so an old word changes nothing.
+Theory of operation. The two participants have agreed on the plans beforehand
+(``stream_contracts``). Each has an oracle, which knows its own load, cost and income, and proposes
+the plan that is best for it. The plan changes only if the other side's oracle agrees, and from the
+moment on at which the receiver, which alone moves stages of its pipeline, says that it is done.
+What counts is the order of the contract's log, and its times; proposals carry numbers, so an old
+word changes nothing.
 
 The plain plan needs no agreement, since it asks nobody to run what is somebody else's. It applies
 at once, and the oracles go on from there, when the receiver has taken the query home because the
@@ -40,8 +41,8 @@ from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple
 
 from anabranch.protocol.federation.contracts import Side
-from anabranch.protocol.federation.plan_contracts import MovementContract
 from anabranch.protocol.federation.pricing import PERMILLE
+from anabranch.protocol.federation.stream_contracts import StreamContract
 
 CHANGES_MAX: Final = 1_000
 """Maximum number of changes of the active plan that are kept; older ones are dropped."""
@@ -108,7 +109,7 @@ class PlanChange(NamedTuple):
 class PlanSwitch:
     """The state of a movement contract's log. Not thread-safe. After a crash: replay."""
 
-    def __init__(self, contract: MovementContract, agreed_ms: int) -> None:
+    def __init__(self, contract: StreamContract, agreed_ms: int) -> None:
         """``agreed_ms``: the log's time at which both had signed."""
         self.contract = contract
         """The newest version."""
@@ -167,6 +168,8 @@ class PlanSwitch:
         side = self.contract.party(word.by)
         if side is None or word.contract_id != self.contract.contract_id:
             return "not by a party of the contract"
+        if not self.contract.has_switches:
+            return "the contract has one plan"
         if self.state_at(appended_ms) is not self.state:
             self._turned_down(self.since_ms + self.contract.proposal_ms)
         after = TRANSITIONS.get((self.state, word.word))

@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 
 from anabranch.protocol.federation import arrivals
 from anabranch.protocol.federation.arrivals import EARLY_MS_MAX, Arrivals, Arrived
-from harness.contents import content
 
-TEXT = content(bucket_ms=100, settle_ms=1_000, delay_ms_max=300)
+TEXT = (100, 1_000, 300)
 """Periods of ten buckets: number 5 has buckets 51 to 60."""
 
 
 def read(*records: tuple[int, int, int], begins_after: int | None = None) -> Arrivals:
     """(up to, rows of the last bucket, the log's time), record by record."""
-    made = Arrivals(TEXT)
+    made = Arrivals(*TEXT)
     before = 0
     if begins_after is not None:
         made.begins_after(begins_after)
@@ -43,7 +42,7 @@ def test_a_stall_costs_the_buckets_that_were_late_and_no_others() -> None:
 
 def test_the_first_record_of_a_stream_counts_what_is_not_late_and_costs_nothing() -> None:
     """It closes all buckets since 1970."""
-    found = Arrivals(TEXT)
+    found = Arrivals(*TEXT)
     found.came(0, 17_000_000_060, [(17_000_000_055, 3), (17_000_000_060, 4)], 1_700_000_006_000)
     assert found.of(1_700_000_005) == Arrived(4, 4)
 
@@ -57,7 +56,7 @@ def test_fd3_a_claim_about_the_future_is_not_in_time() -> None:
 
 
 def test_a_range_over_several_periods_is_divided_among_them() -> None:
-    found = Arrivals(content(bucket_ms=100, settle_ms=1_000, delay_ms_max=10_000))
+    found = Arrivals(100, 1_000, 10_000)
     found.came(45, 72, [(46, 1), (50, 2), (51, 4), (72, 8)], 8_000)
     assert [found.of(period) for period in (3, 4, 5, 6, 7)] == [
         Arrived(0, 0),
@@ -91,7 +90,7 @@ def test_fd4_what_is_metered_is_forgotten_and_does_not_come_back() -> None:
 
 def test_fd4_a_reader_does_not_hold_more_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals, "PERIODS_MAX", 10)
-    found = Arrivals(TEXT)
+    found = Arrivals(*TEXT)
     for n in range(1, 121):
         found.came(n - 1, n, [(n, 1)], 100 * n)
     assert found.first_period >= 5
@@ -105,7 +104,7 @@ def test_fd4_a_reader_does_not_hold_more_than_it_may(monkeypatch: pytest.MonkeyP
 def test_fd1_fd2_who_begins_later_counts_the_same_or_nothing(
     records: list[tuple[int, int, int]], skipped: int
 ) -> None:
-    whole, part = Arrivals(TEXT), Arrivals(TEXT)
+    whole, part = Arrivals(*TEXT), Arrivals(*TEXT)
     upto = now_ms = 0
     naive = dict[int, tuple[int, int]]()
     for number, (more, pause_ms, rows) in enumerate(records):

@@ -20,6 +20,7 @@ from anabranch.protocol.federation.plan_switching import (
     agrees,
     proposes,
 )
+from harness.contents import content
 from harness.plans import AGREED, PLANS, PROPOSED, SWITCHED, plans, switched, word
 
 
@@ -308,3 +309,10 @@ def test_no_words_of_one_side_alone_make_another_plan_the_active_one(by: str) ->
             number = made.number + (kind is Word.PROPOSED)
             made.add(word(kind, by, number), 30_000, may_switch=True)
         assert made.plan == 0
+
+
+@pytest.mark.parametrize("kind", Word)
+def test_where_there_is_one_plan_no_statement_about_plans_counts(kind: Word) -> None:
+    made = PlanSwitch(content(), 0)
+    assert made.add(word(kind), 0, may_switch=True) == "the contract has one plan"
+    assert (made.state, made.plan) == (SwitchState.STEADY, 0)

@@ -1,4 +1,4 @@
-"""Log state of a content contract's ledger: the amounts that its parties owe for a stream.
+"""Log state of the ledger of a contract for streams: the amounts that its parties owe.
 
 Theory of operation. Both sides write what came of the stream in each period (``arrivals``), as they
 read it in the stream's boundary log. What is due follows from these entries, and not from the
@@ -14,6 +14,13 @@ notice has run out; and by the version that both had signed when it began. A sus
 periods that lie in it from the first moment to the last. A party that suspends and resumes in each
 period gets nothing by it, since only what came is paid.
 
+The terms of a period are those of the plan that was active when it began, by the log's times: so
+what is due follows from the log, and from nothing else. Under a plan whose stream a stage at the
+sender makes, only what the sender's node has made counts, except in a period in which the plan was
+being left: by a switch that both had agreed to, a cancellation, a suspension or a notice. Who has
+stopped then as it was agreed is paid for the rest of the period, in which it sends the stream that
+the query reads.
+
 A period is settled by an entry with the right sum, as in the ledger of load: once, and after both
 had a period's time to measure it, or ten seconds.
 
@@ -25,23 +32,24 @@ Invariants:
         settled.
     FF4  an entry that does not count changes nothing, and what was posted stays.
     FF5  by a claim alone a sender gets no more than the contract's rate and highest price.
+    MP1  a period is charged under exactly one plan, or not at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import ClassVar, Final
 
-from anabranch.protocol.federation.content_contracts import (
-    ContentContract,
-    Delivered,
-    SuggestedContract,
-    content_defects,
-    content_due_nano,
-)
-from anabranch.protocol.federation.contract_book import Text
 from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import PeriodLedger, Settled
+from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord
+from anabranch.protocol.federation.stream_contracts import (
+    Delivered,
+    Plan,
+    StreamContract,
+    SuggestedContract,
+    stream_defects,
+)
 
 MEASURE_MS_MIN: Final = 10_000
 """Minimum time for both sides to measure a period, in ms: a side that settles at once must not be
@@ -70,41 +78,7 @@ class ContentMetered:
     buckets: int
 
 
-ContentEntry = ContentMetered | SuggestedContract | Settled
-
-
-class StreamText(Text, Protocol):
-    """One version of a contract under which streams are paid for."""
-
-    @property
-    def sender(self) -> str:
-        """Is paid."""
-
-    @property
-    def receiver(self) -> str:
-        """Pays."""
-
-    @property
-    def bucket_ms(self) -> int:
-        """Width of the buckets of its streams."""
-
-    @property
-    def settle_ms(self) -> int:
-        """Length of a period."""
-
-    @property
-    def delay_ms_max(self) -> int:
-        """After the end of a bucket nothing of it comes in time any more."""
-
-    @property
-    def plan_count(self) -> int:
-        """Return the number of the contract's plans."""
-
-    def content(self, plan: int) -> ContentContract:
-        """Return the terms for the stream that is paid for under a plan."""
-
-
-StreamTextT = TypeVar("StreamTextT", bound=StreamText)
+StreamEntry = PlanWord | ContentMetered | SuggestedContract | Settled
 
 
 @dataclass(slots=True)
@@ -115,7 +89,7 @@ class _Reading:
     receiver: tuple[int, int] | None = None
 
     def counted(self) -> tuple[int, int]:
-        """Messages and buckets: the table above."""
+        """Return the messages and buckets that count: the table above."""
         one = self.sender or self.receiver or (0, 0)
         other = self.receiver or one
         return min(one[0], other[0]), min(one[1], other[1])
@@ -125,12 +99,14 @@ class _Reading:
         return None not in (self.sender, self.receiver) and self.sender != self.receiver
 
 
-class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
-    """Ledger of any contract under which streams are paid for. After a crash: replay."""
+class StreamLedger(PeriodLedger[_Reading]):
+    """Ledger of one contract for streams. After a crash: replay."""
 
-    def __init__(self, contract: StreamTextT, agreed_ms: int) -> None:
+    def __init__(self, contract: StreamContract, agreed_ms: int) -> None:
         """``agreed_ms``: the log's time at which both had signed the first version."""
         super().__init__(contract.receiver, contract.sender)
+        self.switch = PlanSwitch(contract, agreed_ms)
+        self.suggestions: list[SuggestedContract] = []
         self.disputes: list[int] = []
         """Periods that the two measured differently."""
         self.last: Delivered | None = None
@@ -142,52 +118,57 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         self._measured: dict[Side, int] = {}
 
     @property
-    def contract(self) -> StreamTextT:
+    def contract(self) -> StreamContract:
         """The newest version."""
         return self._versions[-1][1]
 
-    def renewed(self, contract: StreamTextT, at_ms: int) -> None:
+    def renewed(self, contract: StreamContract, at_ms: int) -> None:
         """Take a further version that both have signed."""
         self._versions.append((at_ms, contract))
         del self._versions[:-VERSIONS_MAX]
+        self.switch.contract = contract
 
-    def suspended(self, at_ms: int) -> None:
-        """One side, at least, has suspended the contract."""
+    def suspended(self, at_ms: int, by: str) -> None:
+        """Note that one side, at least, has suspended the contract: the plain plan applies."""
         if not self._suspended or self._suspended[-1][1] is not None:
             self._suspended.append((at_ms, None))
             del self._suspended[:-VERSIONS_MAX]
+        self.switch.plain(at_ms, "suspended", by)
 
     def resumed(self, at_ms: int) -> None:
-        """No side has it suspended any more."""
+        """Note that no side has it suspended any more."""
         since_ms, _ = self._suspended[-1]
         self._suspended[-1] = since_ms, at_ms
 
-    def ends(self, at_ms: int) -> None:
-        """Note a notice."""
-        self._ends_ms = at_ms
+    def noticed(self, at_ms: int, by: str, ends_ms: int) -> None:
+        """Note a notice, with which the contract ends at ``ends_ms``: the plain plan applies."""
+        # A notice may be dated back a little; what has been delivered by now has been.
+        self._ends_ms = max(ends_ms, at_ms)
+        self.switch.plain(at_ms, "notice", by)
 
     # ---------------------------------------------------------------- periods
 
     def plan(self, period: int) -> int | None:
-        """Which plan of the contract is charged for a period: there is only one; None: the period
-        does not count.
+        """Return the number of the plan that was active when a period began (MP1); None: it is no
+        longer kept.
         """
-        del period
-        return 0
+        return self.switch.plan_at(period * self.contract.settle_ms)
 
     def is_anybodys(self, period: int) -> bool:
-        """Whether what came in a period counts whoever made it."""
-        del period
-        return False
+        """Return whether what came in a period counts whoever made it, since its plan was being
+        left.
+        """
+        settle_ms = self.contract.settle_ms
+        return self.switch.was_left(period * settle_ms, (period + 1) * settle_ms)
 
-    def terms(self, period: int) -> ContentContract | None:
-        """Return the terms by which a period is charged: those of its plan, in the version that
-        counts for it; None if the period does not count.
+    def terms(self, period: int) -> Plan | None:
+        """Return the terms by which a period is charged: its plan, in the version that counts for
+        it; None if the period does not count.
         """
         found, plan = self._version(period), self.plan(period)
-        return None if found is None or plan is None else found.content(plan)
+        return None if found is None or plan is None else found.plans[plan]
 
-    def _version(self, period: int) -> StreamTextT | None:
+    def _version(self, period: int) -> StreamContract | None:
         settle_ms = self.contract.settle_ms
         begin_ms, end_ms = period * settle_ms, (period + 1) * settle_ms
         found = next((text for at_ms, text in reversed(self._versions) if at_ms <= begin_ms), None)
@@ -217,33 +198,41 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
         return end_ms // self.contract.settle_ms - 1
 
     def over_ms(self, period: int) -> int:
-        """After this time nothing of a period comes in time, and it may be measured (FF3)."""
+        """Return the time after which nothing of a period comes in time, and it may be measured
+        (FF3).
+        """
         return (period + 1) * self.contract.settle_ms + self.contract.delay_ms_max
 
     # ---------------------------------------------------------------- entries
 
-    def add(self, entry: ContentMetered | Settled, appended_ms: int) -> str:
+    def add(self, entry: StreamEntry, appended_ms: int, *, may_switch: bool) -> str:
         """Count an entry, whose signature was checked, in the order of the log. Return why it does
         not count, or an empty text (FF4).
 
-        ``appended_ms`` is the log's time of it; it never goes back.
+        Args:
+            entry: The entry.
+            appended_ms: The log's time of it; it never goes back.
+            may_switch: Whether the contract is in force by then.
         """
+        if isinstance(entry, PlanWord):
+            return self.switch.add(entry, appended_ms, may_switch=may_switch)
         if isinstance(entry, Settled):
             return self._settle(entry, appended_ms)
         side = self.contract.party(entry.by)
         if side is None:
             return "not by a party of the contract"
+        if isinstance(entry, SuggestedContract):
+            return self._suggested(entry, side, appended_ms)
         return self._metered(entry, side, appended_ms)
 
     def _metered(self, entry: ContentMetered, side: Side, appended_ms: int) -> str:
-        terms = self.terms(entry.period)
-        if terms is None:
+        if self.terms(entry.period) is None:
             return "the contract was not in force in this period"
         if appended_ms < self.over_ms(entry.period):
             return "the period is not over"
         if entry.period <= self._settled:
             return "the period is settled"
-        if not 0 <= entry.buckets <= _buckets(terms) or not 0 <= entry.messages <= TIME_MS_MAX:
+        if not 0 <= entry.buckets <= self._buckets or not 0 <= entry.messages <= TIME_MS_MAX:
             return "more than a period has"
         reading = self._readings.setdefault(entry.period, _Reading())
         found = entry.messages, entry.buckets
@@ -260,52 +249,17 @@ class StreamLedger(PeriodLedger[_Reading], Generic[StreamTextT]):
             self.disputes.append(entry.period)
         return ""
 
-    def _closed(self, period: int) -> None:
-        self.last = self._delivered(period) or self.last
-
-    # ---------------------------------------------------------------- sums
-
-    def due(self, period: int) -> int:
-        """Return what the receiver owes for a period by its measurements, in thousandths of a
-        micro-unit.
-        """
-        terms, delivered = self.terms(period), self._delivered(period)
-        return 0 if terms is None or delivered is None else content_due_nano(terms, delivered)
-
-    def _ripe_ms(self, period: int) -> int:
-        return self.over_ms(period) + max(self.contract.settle_ms, MEASURE_MS_MIN)
-
-    def _delivered(self, period: int) -> Delivered | None:
-        reading = self._readings.get(period)
-        if reading is None:
-            return None
-        settle_ms = self.contract.settle_ms
-        messages, in_time = reading.counted()
-        return Delivered(
-            period * settle_ms, (period + 1) * settle_ms, messages, in_time, _buckets(self.contract)
-        )
-
-
-class ContentLedger(StreamLedger[ContentContract]):
-    """Ledger of a contract for one stream."""
-
-    def __init__(self, contract: ContentContract, agreed_ms: int) -> None:
-        super().__init__(contract, agreed_ms)
-        self.suggestions: list[SuggestedContract] = []
-
-    def add(self, entry: ContentEntry, appended_ms: int) -> str:
-        """Add an entry. A sender may also suggest another contract."""
-        if isinstance(entry, SuggestedContract):
-            return self._suggested(entry, appended_ms)
-        return super().add(entry, appended_ms)
-
-    def _suggested(self, entry: SuggestedContract, appended_ms: int) -> str:
-        side = self.contract.party(entry.by)
-        if side is None:
-            return "not by a party of the contract"
+    def _suggested(self, entry: SuggestedContract, side: Side, appended_ms: int) -> str:
+        if self.contract.has_switches:
+            return "not to a contract for one stream"
         if side is not Side.SELLER or entry.receiver != self.contract.receiver:
             return "not by the sender, or not to the receiver"
-        if entry.terms.receiver != entry.receiver or next(content_defects(entry.terms), None):
+        terms = entry.terms
+        if (
+            terms.receiver != entry.receiver
+            or terms.has_switches
+            or next(stream_defects(terms), None)
+        ):
             return "not a valid contract"
         if appended_ms >= entry.open_until_ms:
             return "out of its time"
@@ -316,7 +270,28 @@ class ContentLedger(StreamLedger[ContentContract]):
         self.suggestions.append(entry)
         return ""
 
+    def _closed(self, period: int) -> None:
+        self.last = self._delivered(period) or self.last
 
-def _buckets(contract: StreamText) -> int:
-    """Return the number of buckets of a period."""
-    return contract.settle_ms // contract.bucket_ms
+    # ---------------------------------------------------------------- sums
+
+    def due(self, period: int) -> int:
+        """Return what the receiver owes for a period by its measurements, in thousandths of a
+        micro-unit.
+        """
+        terms, delivered = self.terms(period), self._delivered(period)
+        return 0 if terms is None or delivered is None else terms.due_nano(delivered)
+
+    def _ripe_ms(self, period: int) -> int:
+        return self.over_ms(period) + max(self.contract.settle_ms, MEASURE_MS_MIN)
+
+    def _delivered(self, period: int) -> Delivered | None:
+        reading = self._readings.get(period)
+        if reading is None:
+            return None
+        return Delivered(self.contract.settle_ms, *reading.counted(), self._buckets)
+
+    @property
+    def _buckets(self) -> int:
+        """Number of buckets of a period."""
+        return self.contract.settle_ms // self.contract.bucket_ms

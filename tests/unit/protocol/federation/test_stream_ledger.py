@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.federation import content_ledger
-from anabranch.protocol.federation.content_contracts import Delivered, Payment, Tier
-from anabranch.protocol.federation.content_ledger import (
-    SUGGESTIONS_MAX,
-    ContentEntry,
-    ContentLedger,
-)
+from anabranch.protocol.federation import stream_ledger
 from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import Posting, Settled
+from anabranch.protocol.federation.stream_contracts import Delivered, Payment, Tier
+from anabranch.protocol.federation.stream_ledger import (
+    SUGGESTIONS_MAX,
+    StreamEntry,
+    StreamLedger,
+)
 from harness.contents import CHEAPER, SUGGESTED, content, content_metered
 from harness.markets import DAY_MS
+from harness.plans import plans
 
 MINUTE = 60_000
 LATE = 10 * MINUTE
@@ -28,17 +29,17 @@ FULL = 50 * 1_000 * 1_000
 """Due for 1 000 messages at the highest price."""
 
 
-def ledger(agreed_ms: int = 0, **changes: Any) -> ContentLedger:
-    return ContentLedger(content(**changes), agreed_ms)
+def ledger(agreed_ms: int = 0, **changes: Any) -> StreamLedger:
+    return StreamLedger(content(**changes), agreed_ms)
 
 
 def settled(period: int, due_nano: int, by: str = "north") -> Settled:
     return Settled("north-billing", by, period, due_nano)
 
 
-def after(*entries: ContentEntry, at_ms: int = LATE, of: ContentLedger | None = None) -> list[str]:
+def after(*entries: StreamEntry, at_ms: int = LATE, of: StreamLedger | None = None) -> list[str]:
     made = of or ledger()
-    return [made.add(entry, at_ms) for entry in entries]
+    return [made.add(entry, at_ms, may_switch=True) for entry in entries]
 
 
 def test_what_both_measured_is_due_and_settled_once() -> None:
@@ -52,7 +53,7 @@ def test_what_both_measured_is_due_and_settled_once() -> None:
     assert made.postings == [Posting("billing", "north", FULL, "period 1")]
     assert made.balances() == {"billing": -FULL, "north": FULL}
     assert (made.settled, made.unsettled(), made.ripe(LATE)) == (1, 0, None)
-    assert made.last == Delivered(MINUTE, 2 * MINUTE, 1_000, 600, 600)
+    assert made.last == Delivered(MINUTE, 1_000, 600, 600)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +104,10 @@ def test_a_subscription_is_due_by_the_availability_alone() -> None:
     ],
 )
 def test_ff3_ff4_a_figure_counts_if_it_can_be_one(
-    entry: ContentEntry, at_ms: int, reason: str
+    entry: StreamEntry, at_ms: int, reason: str
 ) -> None:
     made = ledger()
-    assert made.add(entry, at_ms) == reason
+    assert made.add(entry, at_ms, may_switch=True) == reason
     assert made.due(1) == (0 if reason else FULL)
 
 
@@ -134,7 +135,7 @@ def test_ff2_only_the_right_sum_settles_and_not_too_early(
 ) -> None:
     made = ledger()
     after(content_metered(1), content_metered(2), of=made, at_ms=3 * MINUTE + 5_000)
-    assert made.add(entry, at_ms) == reason
+    assert made.add(entry, at_ms, may_switch=True) == reason
     assert made.postings == []
 
 
@@ -143,7 +144,7 @@ def test_a_period_of_nothing_is_settled_without_a_posting() -> None:
     assert after(content_metered(1, "billing", 0, 0), settled(1, 0), of=made) == ["", ""]
     assert (made.settled, made.postings) == (1, [])
     assert after(settled(5, 0), of=made) == [""], "nobody measured"
-    assert made.last == Delivered(MINUTE, 2 * MINUTE, 0, 0, 600)
+    assert made.last == Delivered(MINUTE, 0, 0, 600)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +169,8 @@ def test_a_period_has_the_version_that_both_had_signed_when_it_began() -> None:
 
 def test_a_suspension_frees_the_periods_that_lie_in_it_whole() -> None:
     made = ledger()
-    made.suspended(MINUTE + 30_000)
-    made.suspended(MINUTE + 40_000)
+    made.suspended(MINUTE + 30_000, "north")
+    made.suspended(MINUTE + 40_000, "north")
     made.resumed(4 * MINUTE + 30_000)
     assert [made.terms(period) is not None for period in range(7)] == [
         True,
@@ -180,7 +181,7 @@ def test_a_suspension_frees_the_periods_that_lie_in_it_whole() -> None:
         True,
         True,
     ]
-    made.suspended(6 * MINUTE)
+    made.suspended(6 * MINUTE, "north")
     assert made.terms(5) is not None
     assert made.terms(6) is None, "still"
 
@@ -188,7 +189,7 @@ def test_a_suspension_frees_the_periods_that_lie_in_it_whole() -> None:
 def test_after_a_notice_has_run_out_nothing_is_due() -> None:
     made = ledger()
     assert made.last_period() == 30 * DAY_MS // MINUTE - 1
-    made.ends(3 * MINUTE + 1)
+    made.noticed(0, "north", 3 * MINUTE + 1)
     assert [made.terms(period) is not None for period in (1, 2, 3)] == [True, True, False]
     assert made.last_period() == 2
 
@@ -211,33 +212,41 @@ def test_each_side_knows_what_it_has_to_measure_next() -> None:
         (replace(SUGGESTED, by="billing"), LATE, "not by the sender, or not to the receiver"),
         (replace(SUGGESTED, by="south"), LATE, "not by a party of the contract"),
         (replace(SUGGESTED, receiver="south"), LATE, "not by the sender, or not to the receiver"),
-        (replace(SUGGESTED, terms=replace(CHEAPER, tiers=())), LATE, "not a valid contract"),
+        (replace(SUGGESTED, terms=content(CHEAPER, tiers=())), LATE, "not a valid contract"),
         (replace(SUGGESTED, terms=replace(CHEAPER, receiver="x")), LATE, "not a valid contract"),
     ],
 )
 def test_a_sender_suggests_another_to_its_receiver(suggested: Any, at_ms: int, reason: str) -> None:
     made = ledger()
-    assert made.add(suggested, at_ms) == reason
+    assert made.add(suggested, at_ms, may_switch=True) == reason
     assert made.suggestions == ([] if reason else [SUGGESTED])
     if not reason:
-        assert made.add(suggested, at_ms) == "known already"
+        assert made.add(suggested, at_ms, may_switch=True) == "known already"
+
+
+def test_nothing_is_suggested_in_place_of_a_movement_contract() -> None:
+    made = StreamLedger(plans(), 0)
+    assert made.add(SUGGESTED, 0, may_switch=True) == "not to a contract for one stream"
+    assert made.suggestions == []
 
 
 def test_a_sender_suggests_so_much_and_no_more() -> None:
     made = ledger()
     for number in range(SUGGESTIONS_MAX):
-        assert made.add(replace(SUGGESTED, open_until_ms=DAY_MS + number), LATE) == ""
-    assert made.add(SUGGESTED, LATE) == "more suggestions than a contract has"
+        assert (
+            made.add(replace(SUGGESTED, open_until_ms=DAY_MS + number), LATE, may_switch=True) == ""
+        )
+    assert made.add(SUGGESTED, LATE, may_switch=True) == "more suggestions than a contract has"
 
 
 def test_versions_and_suspensions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content_ledger, "VERSIONS_MAX", 2)
+    monkeypatch.setattr(stream_ledger, "VERSIONS_MAX", 2)
     made = ledger()
     for number in range(1, 4):
         made.renewed(content(version=number + 1), number * MINUTE)
-        made.suspended(number * MINUTE)
+        made.suspended(number * MINUTE, "north")
         made.resumed(number * MINUTE + 30_000)
-    assert (made.terms(1), made.terms(3)) == (None, content(version=4))
+    assert (made.terms(1), made.terms(3)) == (None, content().plans[0])
     assert made.next_period(Side.BUYER) == 2
 
 
@@ -258,10 +267,10 @@ def test_ff1_balances_are_zero_together_and_a_receiver_never_pays_more_than_eith
     made = ledger()
     claims: dict[int, dict[str, int]] = {}
     for by, period, messages, buckets in figures:
-        if not made.add(content_metered(period, by, messages, buckets), LATE):
+        if not made.add(content_metered(period, by, messages, buckets), LATE, may_switch=True):
             claims.setdefault(period, {})[by] = 50 * messages * 1_000 if buckets else 0
     while (ripe := made.ripe(LATE)) is not None:
-        assert made.add(settled(*ripe), LATE) == ""
+        assert made.add(settled(*ripe), LATE, may_switch=True) == ""
         assert ripe[1] <= min(claims[ripe[0]].values())
         assert sum(made.balances().values()) == 0
     assert made.settled == max(claims, default=-1)
