@@ -1,5 +1,6 @@
-"""Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress
-moves and restatements as bytes: Avro single objects, read as strictly as the boundary records.
+"""Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress,
+moves, restatements and reports of nodes as bytes: Avro single objects, read as strictly as the
+boundary records.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     Move,
+    NodeReport,
+    ReplicaLoad,
     Restated,
     TrimPoint,
     Vote,
@@ -42,9 +45,10 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "ask_reply": AskReply,
     "move": Move,
     "restated": Restated,
+    "node_report": NodeReport,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
-_TEXTS: Final = frozenset({"text", "reason"})
+_TEXTS: Final = frozenset({"text", "reason", "withdrawn", "because"})
 """Fields whose texts are for people, and are cut to fit. All other texts are names."""
 
 
@@ -89,7 +93,17 @@ def decode(value: bytes | None) -> ControlRecord:
     if kind is Fence:
         stage, replica, epoch, bucket, votes, *rest = fields
         return Fence(stage, replica, epoch, bucket, tuple(_vote(*vote) for vote in votes), *rest)
+    if kind is NodeReport:
+        node, written_ms, cores, replicas = fields
+        return NodeReport(node, written_ms, cores, tuple(_load(*each) for each in replicas))
     return kind(*fields)
+
+
+def _load(stage: str, replica: str, state: str, *rest: Any) -> ReplicaLoad:
+    longest = max(map(len, (stage, replica, state)))
+    if longest > limits.NAME_CHARACTERS_MAX:
+        raise RemoteProtocolError(f"a load of a replica of which a name has {longest} characters")
+    return ReplicaLoad(stage, replica, state, *rest)
 
 
 def _vote(replica: str, epoch: int, rows: int, digest: bytes) -> Vote:
@@ -112,6 +126,8 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"ask_reply:{entry.stream}:{entry.reader}:{entry.replica}".encode()
     if isinstance(entry, Move):
         return f"move:{entry.stage}:{entry.replica}".encode()
+    if isinstance(entry, NodeReport):
+        return f"node_report:{entry.node}".encode()
     if isinstance(entry, Restated):
         return f"restated:{entry.stage}:{entry.version}".encode()
     names = {"trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
@@ -128,6 +144,8 @@ def _plain(name: str, value: Any) -> Any:
             {**dataclasses.asdict(vote), "digest": (vote.digest % 2**64).to_bytes(8, "big")}
             for vote in value
         ]
+    if name == "replicas":
+        return [dataclasses.asdict(load) for load in value]
     if isinstance(value, AskOutcome):
         return value.value
     return value[:ALARM_CHARACTERS_MAX] if name in _TEXTS else value

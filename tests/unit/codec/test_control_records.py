@@ -17,6 +17,8 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     Move,
+    NodeReport,
+    ReplicaLoad,
     Restated,
     TrimPoint,
     Vote,
@@ -73,11 +75,38 @@ ANSWER = AskReply(
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
 RESTATED = Restated(stage="tolls", version=2, after=70, written_ms=4)
 MOVE = Move(stage="tolls", replica="1", node="north.2", written_ms=4)
+SCALED = dataclasses.replace(MOVE, only_from="north.0", cause="lost", because="it was silent")
+LOAD = ReplicaLoad(
+    stage="tolls",
+    replica="1",
+    state="running",
+    leads=True,
+    stands_by=False,
+    busy_permille=730,
+    rows_per_s=4_000,
+    behind=2,
+)
+REPORT = NodeReport(node="north.7", written_ms=4, cores=2, replicas=(LOAD, LOAD))
 ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas differ", written_ms=6)
 
 
 @pytest.mark.parametrize(
-    "entry", [HEARTBEAT, BRANCHED, FENCE, TRIM, PROGRESS, ALARM, ASK, ANSWER, MOVE, RESTATED]
+    "entry",
+    [
+        HEARTBEAT,
+        BRANCHED,
+        FENCE,
+        TRIM,
+        PROGRESS,
+        ALARM,
+        ASK,
+        ANSWER,
+        MOVE,
+        SCALED,
+        REPORT,
+        dataclasses.replace(REPORT, replicas=()),
+        RESTATED,
+    ],
 )
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
     assert control_records.decode(control_records.encode(entry)) == entry
@@ -95,6 +124,7 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
         ("ask_reply", AskReply),
         ("move", Move),
         ("restated", Restated),
+        ("node_report", NodeReport),
     ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
@@ -117,9 +147,17 @@ def test_a_reason_that_is_too_long_is_cut() -> None:
     assert found == dataclasses.replace(ANSWER, reason="r" * ALARM_CHARACTERS_MAX)
 
 
+def test_reasons_of_moves_are_texts_for_people() -> None:
+    """What is wrong with a store can take more words than a name has."""
+    long = dataclasses.replace(MOVE, withdrawn="w" * 1_000, because="b" * 1_000)
+    assert control_records.decode(control_records.encode(long)) == long
+
+
 @pytest.mark.parametrize(
     "entry",
     [
+        dataclasses.replace(REPORT, replicas=(dataclasses.replace(LOAD, stage="s" * 250),)),
+        dataclasses.replace(REPORT, replicas=(dataclasses.replace(LOAD, state="s" * 250),)),
         dataclasses.replace(HEARTBEAT, name="n" * 250),
         dataclasses.replace(FENCE, replica="r" * 250),
         dataclasses.replace(FENCE, votes=(Vote("r" * 250, 1, 1, 1),)),
@@ -137,6 +175,7 @@ def test_a_name_longer_than_any_of_ours_is_rejected(entry: ControlRecord) -> Non
         (FENCE, b"fence:tolls:1:17"),
         (MOVE, b"move:tolls:1"),
         (RESTATED, b"restated:tolls:2"),
+        (REPORT, b"node_report:north.7"),
         (TRIM, b"trim_point:reports"),
         (PROGRESS, b"delivery_progress:tolls"),
         (ALARM, b"alarm:tolls"),

@@ -43,6 +43,8 @@ Invariants:
         is to stop begins no epoch; if it has just begun one, the node starts it again.
     PC6 A move is under way until the replica begins an epoch where its place is, or until it is
         withdrawn: by a record that moves it to where it runs, with the reason.
+    PC7 A move that names the node from which it moves the replica counts only while that node has
+        the place. So of two processes that decide from the same places, only one changes them.
 """
 
 from __future__ import annotations
@@ -222,6 +224,8 @@ class Places:
         label = f"{move.stage}.{move.replica}"
         if self.rejected(label, move.node):
             return False
+        if move.only_from not in ("", self._node[label]):
+            return False
         self._moved.add(label)
         self._node[label] = move.node
         self._withdrawn[label] = move.withdrawn
@@ -231,6 +235,14 @@ class Places:
         if node in self._partners:
             return stage.name in self._partners[node]
         return self._owners[node] == stage.participant
+
+    def labels(self) -> list[str]:
+        """Return all replicas."""
+        return list(self._node)
+
+    def nodes(self) -> list[str]:
+        """Return all nodes, partners' nodes too."""
+        return list(self._owners)
 
     def owner_of(self, node: str) -> str:
         """Return the participant that runs a node."""

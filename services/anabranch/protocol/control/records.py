@@ -19,6 +19,7 @@ Invariants:
     SK5 what names a life of a stream (``streams.stream_life``) counts in that life alone: where the
         topic of its boundary log was made anew, epochs and buckets begin again, and what a control
         topic still holds of before says nothing of them.
+    SK6 a report of a node counts only from the topic of this node.
 """
 
 from __future__ import annotations
@@ -250,8 +251,8 @@ class AskReply:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Decision that a replica runs on another node: of an operator, or of an agent; or of the node
-    that runs it, which withdraws a move (``protocol.control.placement``).
+    """Decision that a replica runs on another node: of an operator, an agent or the scaler; or of
+    the node that runs it, which withdraws a move (``protocol.control.placement``).
     """
 
     stage: str
@@ -261,6 +262,61 @@ class Move:
     written_ms: int
     withdrawn: str = ""
     """Why the move before is withdrawn, for people; empty: it is not."""
+    only_from: str = ""
+    """Node that must still have the place of the replica, otherwise the record has no effect;
+    empty: any (``protocol.control.placement``, PC7).
+    """
+    cause: str = ""
+    """Cause for which the scaler moves it (``protocol.control.scaling.Cause``); empty: an operator,
+    an agent or a node decided.
+    """
+    because: str = ""
+    """Decision of the scaler with its figures, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """Load of one replica on a node, over the time since the node's previous report."""
+
+    stage: str
+    replica: str
+    state: str
+    """State of the replica on this node, as ``status`` shows it."""
+    leads: bool
+    """Whether it has begun an epoch and runs its query here."""
+    stands_by: bool
+    """Whether it is a process of a passive stage that is ready to become the primary here."""
+    busy_permille: int
+    """Share of the time in which a batch ran."""
+    rows_per_s: int
+    """Rows that its batches read, per second."""
+    behind: int
+    """Number of buckets that are complete on all its inputs and that it has not closed."""
+
+    @property
+    def label(self) -> str:
+        """Label ``STAGE.REPLICA``."""
+        return f"{self.stage}.{self.replica}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the replica runs on the node that reports it. Of a passive stage any process that
+        is ready will do: which of them is the primary is their own affair.
+        """
+        return self.leads or self.stands_by
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """A node is alive, and what its replicas do. Written by the nodes of a pipeline that is scaled
+    (``protocol.control.scaling``); it decides about places only, never about a row.
+    """
+
+    node: str
+    written_ms: int
+    cores: int
+    """Number of tasks that its engine runs at once."""
+    replicas: tuple[ReplicaLoad, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +334,16 @@ class Restated:
 
 
 ControlRecord = (
-    Heartbeat | Fence | TrimPoint | DeliveryProgress | Alarm | Ask | AskReply | Move | Restated
+    Heartbeat
+    | Fence
+    | TrimPoint
+    | DeliveryProgress
+    | Alarm
+    | Ask
+    | AskReply
+    | Move
+    | Restated
+    | NodeReport
 )
 
 
@@ -296,6 +361,8 @@ class Speaker:
     """Whether it is the manager, which writes trim points."""
     fences: bool = False
     """Whether it is the manager, which writes fences."""
+    reports: str = ""
+    """Node whose reports it may write (SK6); empty: of none."""
     known_as: str = ""
     """Local name of what its heartbeats are about, where that is a stream of another pipeline."""
     logs: Mapping[str, str] = field(default_factory=dict)
@@ -337,6 +404,8 @@ class Speaker:
             return bool(self.reader) and entry.reader == self.reader
         if isinstance(entry, AskReply):
             return (entry.stream, entry.replica) in self.answers
+        if isinstance(entry, NodeReport):
+            return bool(self.reports) and entry.node == self.reports
         if isinstance(entry, Fence):
             return self.fences
         return self.trims and isinstance(entry, TrimPoint)

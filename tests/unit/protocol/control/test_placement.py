@@ -162,6 +162,18 @@ def moved(*moves: Move) -> Places:
     return places
 
 
+def test_a_move_from_a_node_counts_only_while_that_has_the_place() -> None:
+    """PC7: of two that decide from the same places only the first changes them."""
+    places = moved()
+    first = replace(move("clean.0", "north.9"), only_from="north.0")
+    other = replace(move("clean.0", "north.2"), only_from="north.0")
+    assert (places.moved(first), places.moved(other)) == (True, False)
+    assert places.node_of("clean.0") == "north.9"
+    assert places.moved(replace(other, only_from="north.9"))
+    assert set(places.labels()) == set(LABELS)
+    assert {"north.0", "north.9", "south.0"} <= set(places.nodes())
+
+
 def test_a_replica_has_its_place_where_it_was_moved_last() -> None:
     places = moved(move("clean.0", "north.2"), move("clean.0", "north.9"))
     assert places.node_of("clean.0") == "north.9"

@@ -18,6 +18,7 @@ from anabranch.protocol.control.records import (
     Fence,
     Heartbeat,
     Move,
+    NodeReport,
     ReplicaState,
     Restated,
     Speaker,
@@ -65,6 +66,7 @@ def test_each_kind_of_control_record_is_named() -> None:
         AskReply,
         Move,
         Restated,
+        NodeReport,
     }
 
 
@@ -130,3 +132,11 @@ def test_sk5_who_names_a_life_names_that_of_a_log() -> None:
     unknown = replace(beat("processing", "means"), life="a")
     ask = Ask("tolls", "processing.tolls.1", 1, 1, 2, 1)
     assert {speaker.log_of(entry) for entry in (*unnamed, unknown, ask)} == {""}
+
+
+def test_a_node_reports_for_itself_alone() -> None:
+    """SK6."""
+    own = Speaker(frozenset(), reports="north.7")
+    assert own.may_say(NodeReport("north.7", 1, 2))
+    assert not own.may_say(NodeReport("north.8", 1, 2))
+    assert not Speaker(frozenset()).may_say(NodeReport("", 1, 2))

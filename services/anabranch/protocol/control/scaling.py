@@ -1,0 +1,709 @@
+"""Scaling of a pipeline: which replica moves to which node of the pool because its node is
+overloaded, or lost, and when it moves back.
+
+Theory of operation. Overload is a failure like any other, and a lost node is an overload without
+end: both are answered by one operation, a move of a replica to a node of the *pool*. The pool are
+nodes that run and have no replicas of their own (the pool of virtual machines of SEEP, SIGMOD
+2013). A move that relieves a node is the *slide* of Aurora*, a move away from a lost node is SEEP's
+recovery as scale-out with one. The move itself is that of an operator: a record in the log of moves
+(``protocol.control.placement``). The replica begins there from its newest checkpoint that is within
+reach (``protocol.stage.standby``, ``protocol.stage.transfer``), and until then runs where it ran,
+if it does.
+
+Each node reports once a second: its cores and, for each of its replicas, the share of the time in
+which a batch ran, the rows that it read, and how many complete buckets it is behind. As in SEEP a
+threshold must be exceeded in consecutive reports before anything is done. A replica is overloaded
+if it falls behind over the whole window, or if its batches fill more than ``above`` of the time in
+each report of the window while it does not catch up. The load of a node is the sum of the busy
+shares of its replicas per core. Of all moves of one replica away from the node of an overloaded
+one, that one is chosen after which the more loaded of both nodes has the least load. If no move
+makes that less by ``RELIEF_MIN_PERMILLE``, nothing is moved: a replica that has its node for itself
+is not helped by another node of the same size. What helps then is to divide its work (more shards),
+and ``notes`` say so.
+
+A node is lost when nothing was received from it for ``NODE_LOST_MS``, counted and judged as
+``Silence`` does: while the broker is away, or this process was paused, nobody is lost. A node that
+was never heard since this process listens is given ``NODE_START_MS``, as it may be starting.
+
+A replica goes back to the node that the pipeline file names when it would leave that node with less
+than half of ``above`` even together with the replica; so what moved away for load does not go back
+into the same load. The time for which this must hold, like the time between two moves of one
+replica for its load, doubles with each move that a scaler has made of it.
+
+The log of moves is the whole memory. A process that decides has no other state than what it has
+heard since it began: after a restart it counts all times anew, which delays, but changes nothing
+else. Two processes may decide at once, for example a manager and its replacement. Each record
+names the node that has the place (PC7), so of two decisions about one replica the first in the log
+counts, and the other has no effect, whenever it arrives.
+
+What is done about a replica is the table ``DUTIES``, from the state of the node that has its place
+and from where it runs. Where it is to be judged by load, splitting it would be another answer
+than moving it; ``Action`` and the log of moves say nothing of shards, so such an answer would be an
+action of its own beside the slide, under the same SG2 to SG4.
+
+Invariants:
+    SG1 a replica is moved for its load only after the window ``for`` of consecutive reports all of
+        which say that a replica of its node is overloaded; reports further apart than
+        ``REPORT_GAP_MS`` begin a new window.
+    SG2 while a move of any replica is under way - the node of its place does not report that it
+        runs there - nothing is moved for load; nor within ``rest`` after that, or after the start
+        of this process.
+    SG3 one slide or return is decided at a time. What is moved from a lost node is moved in one
+        action, and waits for nothing.
+    SG4 two moves of one replica for its load are at least ``rest`` apart, doubled with each move
+        that a scaler has made of it, up to ``DOUBLINGS_MAX`` times.
+    SG5 a replica goes back only where the pipeline file places it, and only if a scaler has moved
+        it last: what an operator has moved is not moved back.
+        One that has not begun on its new node within ``BEGIN_MS_MAX``, and runs nowhere, goes back
+        as soon as that node is heard.
+    SG6 every move goes to a node that was heard within ``REPORT_GAP_MS``, may run the replica
+        (PC1 to PC3), and is of the pool or the one that the file names; only a move that is taken
+        back goes to the node that runs the replica. If there is none the replica stays.
+    SG7 only a node that is silent by the rules of ``Silence`` is lost.
+    SG8 a replica of which a move was withdrawn is not moved away for load for ``AVOIDED_MS``.
+    SG9 between a decision and its record in the log, or ``CONFIRM_MS``, nothing else is decided.
+    SG10 a process of a passive stage is not moved for load: another one stands by for it, and the
+        move of the primary would be a failover.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum, StrEnum, auto
+from typing import Final
+
+from anabranch.protocol.control.failure_detector import Silence
+from anabranch.protocol.control.placement import Places
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
+from anabranch.protocol.control.scaling_history import CAUGHT_UP_MS, ScalingHistory, leading
+from anabranch.protocol.limits import LONG_SILENT_MS
+
+REPORT_EVERY_MS: Final = 1_000
+"""Interval between two reports of a node, in ms."""
+
+REPORT_GAP_MS: Final = 3_500
+"""Maximum age, in ms, of a report that counts as the present state, and maximum time between two
+reports of one window: three reports may be lost.
+"""
+
+NODE_LOST_MS: Final = LONG_SILENT_MS
+"""Silence of a node, in ms, after which its replicas are moved. The process that stands by on the
+new node waits as long for the old one: a wrong move costs a restart, never a result.
+"""
+
+NODE_START_MS: Final = 120_000
+"""Silence of a node that was never heard, in ms, after which its replicas are moved: a node whose
+machine is busy may need a minute or two to start.
+"""
+
+RELIEF_MIN_PERMILLE: Final = 50
+"""Least relief that is worth a move, in permille of a node's load per core. A move costs the
+batches of some seconds.
+"""
+
+LAG_CHANGE_MS: Final = 1_000
+"""Least change of a replica's lag over the window, in ms of event time, that counts as falling
+behind or catching up: less is the spacing of its batches.
+"""
+
+DOUBLINGS_MAX: Final = 6
+"""Maximum number of times that the time between two moves of a replica doubles: with a rest of 30 s
+it is half an hour then.
+"""
+
+AVOIDED_MS: Final = 600_000
+"""Time, in ms, for which a replica is not moved for its load after a move of it was withdrawn: what
+made it stall, such as a store that is away, lasts.
+"""
+
+CONFIRM_MS: Final = 5_000
+"""Time, in ms, for which a decision waits for its record in the log of moves. After that it is not
+known to be written, and the situation is judged anew.
+"""
+
+BEGIN_MS_MAX: Final = 60_000
+"""Time, in ms, that a replica which a scaler has moved has to begin on its new node, before it goes
+back to the node of the file, if that is there again: perhaps only there is a checkpoint of it.
+"""
+
+
+class Cause(StrEnum):
+    """Cause of a move that a scaler has decided, as its record names it."""
+
+    OVERLOAD = "overload"
+    LOST = "lost"
+    BACK = "back"
+    TARGET_LOST = "target_lost"
+    """The node to which it was moved is lost, and it still runs where it ran."""
+
+
+class NodeState(Enum):
+    """State of a node, as one process sees it."""
+
+    ALIVE = auto()
+    LOST = auto()
+    UNKNOWN = auto()
+    """Not heard yet, or silent for less than the limit, or nobody can be judged now (SL5)."""
+
+
+class Runs(Enum):
+    """Place where a replica runs, by the newest reports of nodes that are not lost."""
+
+    HERE = auto()
+    """On the node that has its place."""
+    ELSEWHERE = auto()
+    NOWHERE = auto()
+
+
+class Duty(Enum):
+    """What is to be done about one replica."""
+
+    JUDGE = auto()
+    """Compare its load with the thresholds."""
+    WAIT = auto()
+    """Its move, its start or a node's silence is under way."""
+    RECOVER = auto()
+    """Move it to a node of the pool."""
+    TAKE_BACK = auto()
+    """Move it to the node where it runs."""
+
+
+DUTIES: Final[Mapping[tuple[NodeState, Runs], Duty]] = {
+    # the node that has the place, where the replica runs
+    (NodeState.ALIVE, Runs.HERE): Duty.JUDGE,
+    (NodeState.ALIVE, Runs.ELSEWHERE): Duty.WAIT,
+    (NodeState.ALIVE, Runs.NOWHERE): Duty.WAIT,
+    (NodeState.UNKNOWN, Runs.HERE): Duty.WAIT,
+    (NodeState.UNKNOWN, Runs.ELSEWHERE): Duty.WAIT,
+    (NodeState.UNKNOWN, Runs.NOWHERE): Duty.WAIT,
+    (NodeState.LOST, Runs.ELSEWHERE): Duty.TAKE_BACK,
+    (NodeState.LOST, Runs.NOWHERE): Duty.RECOVER,
+}
+"""A lost node reports nothing, so nothing runs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRules:
+    """Thresholds and times of scaling."""
+
+    pool: tuple[str, ...]
+    """Nodes of the pool, in the order of the file."""
+    above_permille: int
+    """Share of the time that batches may fill."""
+    for_ms: int
+    """Window over which a replica must be overloaded, in ms."""
+    rest_ms: int
+    """Shortest time between two moves for load, in ms."""
+    bucket_ms: int
+    """Width of a bucket, in ms."""
+    passive: frozenset[str] = frozenset()
+    """Replicas that are processes of a passive stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One move that is to be written to the log of moves."""
+
+    label: str
+    source: str
+    """Node that has the place now."""
+    target: str
+    cause: Cause
+    because: str
+    """Reason with its figures, for people."""
+
+    def record(self, written_ms: int) -> Move:
+        """Return the record of the move."""
+        stage, _, replica = self.label.rpartition(".")
+        return Move(
+            stage,
+            replica,
+            self.target,
+            written_ms,
+            only_from=self.source,
+            cause=self.cause.value,
+            because=self.because,
+        )
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known of one node."""
+
+    report: NodeReport | None = None
+    heard_ms: int = 0
+    silence: Silence = field(default_factory=Silence)
+
+
+@dataclass(slots=True)
+class _Track:
+    """Newest loads of one replica where it runs."""
+
+    node: str
+    seen: deque[tuple[int, ReplicaLoad]]
+    """Reports with their times; there is always one."""
+    low_since_ms: int | None = None
+    """Time since which it could go back without a break; None: it could not."""
+
+
+class Scaler:
+    """Decisions about the places of a pipeline's replicas. ``now_ms`` is monotonic, one clock's."""
+
+    def __init__(self, rules: ScalingRules, places: Places, file_places: Places) -> None:
+        """Begin without reports.
+
+        Args:
+            rules: Thresholds and times.
+            places: Places by the log of moves. The caller applies each record to them, and then
+                calls ``moved``.
+            file_places: Places that the pipeline file states.
+        """
+        self._rules, self._places = rules, places
+        self._home = {label: file_places.node_of(label) for label in file_places.labels()}
+        self._nodes = {node: _Node() for node in places.nodes() if not places.is_partners(node)}
+        self._tracks: dict[str, _Track] = {}
+        self._decided: dict[str, int] = {}
+        """Number of moves of each replica that scalers have made."""
+        self._last_cause: dict[str, str] = {}
+        self._moved_ms: dict[str, int] = {}
+        self._avoided_until_ms: dict[str, int] = {}
+        self._nowhere_since_ms: dict[str, int] = {}
+        """Time since which each replica that is not where it belongs runs nowhere (SG5)."""
+        self._rested_from_ms: int | None = None
+        self._awaited: set[tuple[str, str]] = set()
+        """(replica, node) of decisions whose records are not in the log yet (SG9)."""
+        self._awaited_until_ms = 0
+        self.history = ScalingHistory()
+        """Newest decisions of scalers, and what came of them."""
+        self.notes: dict[str, str] = {}
+        """What a replica would need that no move can give it, for people."""
+
+    # -- what is heard
+    # ----------------------------------------------------------------------------------------------
+
+    def came_back(self, now_ms: int) -> None:
+        """Note that the broker answers: an own record was received (SL1)."""
+        for each in self._nodes.values():
+            each.silence.came_back(now_ms)
+
+    def reported(self, report: NodeReport, now_ms: int) -> None:
+        """Apply a report that was written since this process listens."""
+        node = self._nodes.get(report.node)
+        if node is None:
+            return
+        node.report, node.heard_ms = report, now_ms
+        node.silence.broken(now_ms)
+        for load in report.replicas:
+            if load.is_here and load.label in self._home:
+                self._observe(report.node, load, now_ms)
+
+    def moved(self, move: Move, source: str, now_ms: int, *, is_new: bool) -> None:
+        """Apply a record of the log of moves that counts, after ``places`` have taken it.
+
+        Args:
+            move: The record.
+            source: Node that had the place before.
+            now_ms: Present time.
+            is_new: Whether it was written since this process listens.
+        """
+        label = f"{move.stage}.{move.replica}"
+        is_lost = move.cause in (Cause.LOST, Cause.TARGET_LOST) and source in self._nodes
+        silent_ms = max(0, self._nodes[source].silence.ms) if is_lost and is_new else None
+        self.history.moved(move, source, silent_ms, now_ms if is_new else None)
+        self._awaited.discard((label, move.node))
+        self._moved_ms[label] = now_ms
+        if move.withdrawn:
+            # The cause stays: what a scaler moved before is still its own to move back.
+            if is_new:
+                self._avoided_until_ms[label] = now_ms + AVOIDED_MS
+            return
+        self._last_cause[label] = move.cause
+        if move.cause:
+            self._decided[label] = self._decided.get(label, 0) + 1
+
+    # -- what is decided
+    # ----------------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Return what is to be moved now: the moves of one action, or none. The caller writes them
+        to the log of moves at once, or drops them.
+        """
+        if self._rested_from_ms is None:
+            self._rested_from_ms = now_ms
+        self.history.follow(
+            {node: (each.report, each.heard_ms) for node, each in self._nodes.items()},
+            self._rules.bucket_ms,
+            now_ms,
+        )
+        if self._awaited and now_ms < self._awaited_until_ms:
+            return ()
+        self._awaited.clear()
+        duties = {label: self._duty(label, now_ms) for label in self._home}
+        self.notes = {}
+        actions = self._urgent(duties, now_ms) or self._not_begun(duties, now_ms)
+        if not actions:
+            if self._is_under_way(duties):
+                self._rested_from_ms = now_ms
+                return ()
+            judged = [label for label, duty in duties.items() if duty is Duty.JUDGE]
+            self._observe_low(judged, now_ms)
+            found = self._slide(judged, now_ms) or self._back(judged, now_ms)
+            is_rested = now_ms - self._rested_from_ms >= self._rules.rest_ms
+            actions = (found,) if found is not None and is_rested else ()
+        if actions:
+            self._awaited = {(each.label, each.target) for each in actions}
+            self._awaited_until_ms = now_ms + CONFIRM_MS
+            self._rested_from_ms = now_ms
+        return actions
+
+    def node_state(self, node: str, now_ms: int) -> NodeState:
+        """Return the state of a node (SG7)."""
+        known = self._nodes.get(node)
+        if known is None or not known.silence.is_known(now_ms):
+            return NodeState.UNKNOWN
+        limit_ms = NODE_START_MS if known.report is None else NODE_LOST_MS
+        if known.silence.ms >= limit_ms:
+            return NodeState.LOST
+        return NodeState.UNKNOWN if known.report is None else NodeState.ALIVE
+
+    def load_permille(self, node: str) -> int:
+        """Return the sum of the busy shares of the replicas on a node, in permille of one core; 0
+        if it was never heard.
+        """
+        report = self._nodes[node].report
+        return sum(each.busy_permille for each in leading(report))
+
+    def is_overloaded(self, label: str, now_ms: int) -> bool:
+        """Return whether a replica is overloaded (SG1)."""
+        track, rules = self._tracks.get(label), self._rules
+        if track is None:
+            return False
+        (first_ms, first), (last_ms, last) = track.seen[0], track.seen[-1]
+        if last_ms - first_ms < rules.for_ms or now_ms - last_ms > REPORT_GAP_MS:
+            return False
+        grown_ms = (last.behind - first.behind) * rules.bucket_ms
+        falls_behind = grown_ms >= LAG_CHANGE_MS and last.behind == max(
+            load.behind for _, load in track.seen
+        )
+        is_full = all(load.busy_permille >= rules.above_permille for _, load in track.seen)
+        return falls_behind or (is_full and grown_ms > -LAG_CHANGE_MS)
+
+    def shown(self, now_ms: int) -> dict[str, object]:
+        """Return what this process sees and has decided, for people and programs."""
+        return {
+            "above_permille": self._rules.above_permille,
+            "pool": list(self._rules.pool),
+            "nodes": {node: self._shown_node(node, now_ms) for node in self._nodes},
+            "notes": dict(self.notes),
+            "events": [asdict(each) for each in self.history.episodes],
+        }
+
+    def _shown_node(self, node: str, now_ms: int) -> dict[str, object]:
+        report = self._nodes[node].report
+        return {
+            "state": self.node_state(node, now_ms).name.lower(),
+            "cores": None if report is None else report.cores,
+            "busy_permille": self.load_permille(node),
+            "is_pool": node in self._rules.pool,
+            "places": self._places.of_node(node),
+            "replicas": [
+                {
+                    "replica": load.label,
+                    "state": load.state,
+                    "busy_permille": load.busy_permille,
+                    "rows_per_s": load.rows_per_s,
+                    "behind_ms": load.behind * self._rules.bucket_ms,
+                    "is_overloaded": load.leads and self.is_overloaded(load.label, now_ms),
+                }
+                for load in (() if report is None else report.replicas)
+            ],
+        }
+
+    # -- the steps of these
+    # ----------------------------------------------------------------------------------------------
+
+    def _observe(self, node: str, load: ReplicaLoad, now_ms: int) -> None:
+        """Add a load to the window of its replica, if ``node`` has its place (SG1): an old process
+        may not know yet that it was replaced.
+        """
+        if node != self._places.node_of(load.label):
+            return
+        track = self._tracks.get(load.label)
+        if track is None or track.node != node or now_ms - track.seen[-1][0] > REPORT_GAP_MS:
+            track = self._tracks[load.label] = _Track(node, deque())
+        track.seen.append((now_ms, load))
+        # One entry that is as old as the window stays: it shows how long the others hold.
+        while len(track.seen) > 1 and now_ms - track.seen[1][0] >= self._rules.for_ms:
+            track.seen.popleft()
+
+    def _observe_low(self, judged: Iterable[str], now_ms: int) -> None:
+        """Note since when each replica that a scaler has moved could go back."""
+        for label in judged:
+            track = self._tracks.get(label)
+            if track is not None:
+                could = self._could_go_back(label, now_ms)
+                since_ms = track.low_since_ms
+                track.low_since_ms = None if not could else now_ms if since_ms is None else since_ms
+
+    def _leads(self, label: str, node: str) -> bool:
+        """Return whether the last report of a node says that it runs a replica."""
+        known = self._nodes.get(node)
+        report = None if known is None else known.report
+        return any(
+            each.label == label and each.is_here
+            for each in (() if report is None else report.replicas)
+        )
+
+    def _duty(self, label: str, now_ms: int) -> Duty:
+        place = self._places.node_of(label)
+        if place not in self._nodes:
+            return Duty.WAIT  # removed, or on a partner's node: an operator's, or an agent's
+        state = self.node_state(place, now_ms)
+        return DUTIES[state, self._runs(label, place, state, now_ms)]
+
+    def _runs(self, label: str, place: str, state: NodeState, now_ms: int) -> Runs:
+        if state is not NodeState.LOST and self._leads(label, place):
+            return Runs.HERE
+        others = self._running_on(label, place, now_ms)
+        return Runs.ELSEWHERE if others else Runs.NOWHERE
+
+    def _running_on(self, label: str, but: str, now_ms: int) -> list[str]:
+        """Return the nodes other than ``but`` that run a replica, by what was heard lately."""
+        return [
+            node
+            for node in self._nodes
+            if node != but and self._is_fresh(node, now_ms)
+            if self._leads(label, node)
+        ]
+
+    def _is_fresh(self, node: str, now_ms: int) -> bool:
+        """Return whether a node was heard lately (SG6)."""
+        known = self._nodes.get(node)
+        return (
+            known is not None
+            and known.report is not None
+            and now_ms - known.heard_ms <= REPORT_GAP_MS
+        )
+
+    def _is_under_way(self, duties: Mapping[str, Duty]) -> bool:
+        """Return whether a move of any replica has not come to its end (SG2)."""
+        return any(
+            duty is not Duty.JUDGE
+            and self._places.was_moved(label)
+            and self._places.node_of(label) in self._nodes
+            for label, duty in duties.items()
+        )
+
+    def _urgent(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[Action, ...]:
+        """Return the moves away from the first node that is lost (SG3)."""
+        lost = [label for label, duty in duties.items() if duty in (Duty.RECOVER, Duty.TAKE_BACK)]
+        for node in dict.fromkeys(self._places.node_of(label) for label in lost):
+            planned: dict[str, int] = {}
+            found = []
+            for label in lost:
+                if self._places.node_of(label) == node:
+                    action = (
+                        self._recover(label, node, planned, now_ms)
+                        if duties[label] is Duty.RECOVER
+                        else self._take_back(label, node, now_ms)
+                    )
+                    found += [] if action is None else [action]
+            if found:
+                return tuple(found)
+        return ()
+
+    def _not_begun(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[Action, ...]:
+        """Return the moves back of replicas that do not begin where they were moved (SG5)."""
+        found = []
+        for label, duty in duties.items():
+            place, home = self._places.node_of(label), self._home[label]
+            if (
+                duty is not Duty.WAIT
+                or place == home
+                or not self._last_cause.get(label)
+                or self._running_on(label, "", now_ms)
+            ):
+                self._nowhere_since_ms.pop(label, None)
+                continue
+            since_ms = self._nowhere_since_ms.setdefault(label, now_ms)
+            if now_ms - since_ms >= BEGIN_MS_MAX and self._targets(label, [home], now_ms):
+                because = (
+                    f"it has not begun on {place} for {(now_ms - since_ms) // 1_000} s, and its own"
+                    f" node {home} is there again"
+                )
+                found.append(Action(label, place, home, Cause.BACK, because))
+        return tuple(found)
+
+    def _recover(
+        self, label: str, source: str, planned: dict[str, int], now_ms: int
+    ) -> Action | None:
+        """Return the move of a replica away from a lost node. ``planned``: load in permille that
+        this action has given to each node so far; the replica's is added.
+        """
+        home = self._home[label]
+        targets = self._targets(label, [*self._rules.pool, home], now_ms)
+        silent = f"node {source} was silent for {self._nodes[source].silence.ms / 1_000:.1f} s"
+        if not targets:
+            self.notes[label] = (
+                f"{silent}, and no node of the pool can take {label}: start {source} again, or name"
+                " more nodes under scaling.nodes"
+            )
+            return None
+        track = self._tracks.get(label)
+        busy = 0 if track is None else track.seen[-1][1].busy_permille
+        target = max(targets, key=lambda node: self._room(node) - planned.get(node, 0))
+        planned[target] = planned.get(target, 0) + busy
+        because = f"{silent}; {target} has room for {_cores(self._room(target))} busy cores"
+        return Action(label, source, target, Cause.LOST, because)
+
+    def _take_back(self, label: str, source: str, now_ms: int) -> Action | None:
+        """Return the move of a replica to the node that still runs it."""
+        for target in self._running_on(label, source, now_ms):
+            if not self._places.rejected(label, target):
+                because = (
+                    f"node {source}, to which it was moving, was silent for"
+                    f" {self._nodes[source].silence.ms / 1_000:.1f} s; it still runs on {target}"
+                )
+                return Action(label, source, target, Cause.TARGET_LOST, because)
+        return None
+
+    def _targets(self, label: str, nodes: Sequence[str], now_ms: int) -> list[str]:
+        """Return the ``nodes`` to which a replica may move now (SG6)."""
+        return [
+            node
+            for node in dict.fromkeys(nodes)
+            if self._is_fresh(node, now_ms) and not self._places.rejected(label, node)
+        ]
+
+    def _slide(self, judged: Collection[str], now_ms: int) -> Action | None:
+        """Return the move that relieves the node of an overloaded replica most; None if there is
+        none.
+        """
+        overloaded = [label for label in judged if self.is_overloaded(label, now_ms)]
+        best: tuple[tuple[int, bool, int, str], Action] | None = None
+        for hot in overloaded:
+            source = self._places.node_of(hot)
+            before = self._per_core(source, self.load_permille(source))
+            found = [
+                (score, self._slide_of(label, hot, target))
+                for label in judged
+                if self._places.node_of(label) == source
+                and label not in self._rules.passive
+                and self._may_move(label, now_ms)
+                for target in self._targets(label, self._rules.pool, now_ms)
+                if before - (score := self._score(label, hot, target))[0] >= RELIEF_MIN_PERMILLE
+            ]
+            if not found:
+                self.notes[hot] = self._no_relief(hot, source, now_ms)
+                continue
+            first = min(found, key=lambda each: each[0])
+            if best is None or first[0] < best[0]:
+                best = first
+        return None if best is None else best[1]
+
+    def _score(self, label: str, hot: str, target: str) -> tuple[int, bool, int, str]:
+        """Return how good a move is, lower first: the load of the more loaded node after it; then
+        whether the overloaded replica ``hot`` itself moves; then the busiest one.
+        """
+        source, busy = self._places.node_of(label), self._busy(label)
+        after = max(
+            self._per_core(source, self.load_permille(source) - busy),
+            self._per_core(target, self.load_permille(target) + busy),
+        )
+        return after, label != hot, -busy, label
+
+    def _slide_of(self, label: str, hot: str, target: str) -> Action:
+        source = self._places.node_of(label)
+        last = self._tracks[hot].seen[-1][1]
+        behind_ms = last.behind * self._rules.bucket_ms
+        because = (
+            f"{hot} is overloaded for {self._rules.for_ms / 1_000:.0f} s: its batches fill"
+            f" {last.busy_permille / 10:.0f} % of the time, the limit is"
+            f" {self._rules.above_permille / 10:.0f} %, and it is {behind_ms / 1_000:.1f} s behind;"
+            f" {source} has {self._in_use(source)}, {target} {self._in_use(target)};"
+            f" {label} takes {_cores(self._busy(label))}"
+        )
+        return Action(label, source, target, Cause.OVERLOAD, because)
+
+    def _no_relief(self, hot: str, source: str, now_ms: int) -> str:
+        """Return why no move helps an overloaded replica."""
+        if not any(self._is_fresh(node, now_ms) for node in self._rules.pool):
+            return f"{hot} is overloaded, and no node of the pool is heard"
+        others = self.load_permille(source) - self._busy(hot)
+        if self._per_core(source, others) < RELIEF_MIN_PERMILLE:
+            return (
+                f"{hot} is overloaded although it has node {source} for itself: a move to a node"
+                " like it cannot help. More shards, more cores or a cheaper function can"
+            )
+        return (
+            f"{hot} is overloaded, and no move to a node of the pool would relieve {source} now:"
+            " each is as busy, may not run it, or a move was made or withdrawn a short time ago"
+        )
+
+    def _may_move(self, label: str, now_ms: int) -> bool:
+        """Return whether a replica may be moved for its load now (SG4, SG8)."""
+        moved_ms = self._moved_ms.get(label)
+        return now_ms >= self._avoided_until_ms.get(label, now_ms) and (
+            moved_ms is None or now_ms - moved_ms >= self._hold_ms(label)
+        )
+
+    def _hold_ms(self, label: str) -> int:
+        """Return the shortest time between two moves of a replica for its load, in ms (SG4)."""
+        return self._rules.rest_ms << min(self._decided.get(label, 0), DOUBLINGS_MAX)
+
+    def _back(self, judged: Iterable[str], now_ms: int) -> Action | None:
+        """Return the move of a replica back to the node of the file; None if there is none."""
+        for label in judged:
+            track = self._tracks.get(label)
+            since_ms = None if track is None else track.low_since_ms
+            if since_ms is None or now_ms - since_ms < self._hold_ms(label):
+                continue
+            source, home = self._places.node_of(label), self._home[label]
+            because = (
+                f"load is low: {home} has {self._in_use(home)}, and with {label}, which takes"
+                f" {_cores(self._busy(label))}, it stays below half of"
+                f" {self._rules.above_permille / 10:.0f} %"
+            )
+            return Action(label, source, home, Cause.BACK, because)
+        return None
+
+    def _could_go_back(self, label: str, now_ms: int) -> bool:
+        """Return whether a replica is away from the node of the file by a scaler's decision, and
+        would leave that node with little load (SG5).
+        """
+        place, home = self._places.node_of(label), self._home[label]
+        if place == home or not self._last_cause.get(label):
+            return False
+        last = self._tracks[label].seen[-1][1]
+        return (
+            not (label in self._rules.passive and last.leads)
+            and bool(self._targets(label, [home], now_ms))
+            and last.behind * self._rules.bucket_ms <= CAUGHT_UP_MS
+            and 2 * (self.load_permille(home) + last.busy_permille) <= self._rules.above_permille
+        )
+
+    def _busy(self, label: str) -> int:
+        """Return the busy share of a replica in the last report of its node, in permille."""
+        report = self._nodes[self._places.node_of(label)].report
+        return next((each.busy_permille for each in leading(report) if each.label == label), 0)
+
+    def _room(self, node: str) -> int:
+        """Return how much more a node can take, in permille of one core."""
+        report = self._nodes[node].report
+        return 0 if report is None else report.cores * 1_000 - self.load_permille(node)
+
+    def _per_core(self, node: str, load: int) -> int:
+        report = self._nodes[node].report
+        return load if report is None else load // max(1, report.cores)
+
+    def _in_use(self, node: str) -> str:
+        report = self._nodes[node].report
+        cores = 0 if report is None else report.cores
+        return f"{_cores(self.load_permille(node))} of {cores} cores in use"
+
+
+def _cores(permille: int) -> str:
+    """Return a number of busy cores in words."""
+    return f"{permille / 1_000:.2f}"

@@ -1,0 +1,598 @@
+"""The scaler moves what relieves, recovers what is lost, rests, and does not go to and fro."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from anabranch.protocol.control.placement import PlacedStage, Places
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
+from anabranch.protocol.control.scaling import (
+    AVOIDED_MS,
+    BEGIN_MS_MAX,
+    CONFIRM_MS,
+    DUTIES,
+    NODE_LOST_MS,
+    NODE_START_MS,
+    REPORT_GAP_MS,
+    Action,
+    Cause,
+    Duty,
+    NodeState,
+    Runs,
+    Scaler,
+    ScalingRules,
+)
+
+STAGES = [
+    PlacedStage("slow", "north", ("0", "1")),
+    PlacedStage("light", "north", ("0",)),
+    PlacedStage("other", "north", ("0",)),
+]
+NAMED: dict[str, list[str]] = {"north.7": [], "north.8": []}
+HOME, SECOND, POOL, NEXT = "north.0", "north.1", "north.7", "north.8"
+RULES = ScalingRules((POOL, NEXT), 700, 5_000, 10_000, 100)
+STEP_MS = 500
+
+
+def places() -> Places:
+    return Places(STAGES, NAMED)
+
+
+class World:
+    """Nodes that report, and a scaler that is asked twice a second and whose decisions are written
+    at once.
+    """
+
+    def __init__(self, rules: ScalingRules = RULES, *, writes: bool = True) -> None:
+        self.places, self.now_ms, self.writes = places(), 0, writes
+        self.scaler = Scaler(rules, self.places, places())
+        self.busy = {"slow.0": 100, "slow.1": 100, "light.0": 50, "other.0": 50}
+        self.behind: dict[str, int] = {}
+        self.runs = {label: self.places.node_of(label) for label in self.places.labels()}
+        self.stands_by: set[str] = set()
+        self.dead: set[str] = set()
+        self.cores: Mapping[str, int] = dict.fromkeys((HOME, SECOND, POOL, NEXT), 2)
+        self.restoring: set[str] = set()
+        """Replicas that do not begin where their place is."""
+        self.is_cut = False
+        self.done: list[Action] = []
+
+    def report(self, node: str) -> NodeReport:
+        loads = tuple(
+            ReplicaLoad(
+                stage=label.partition(".")[0],
+                replica=label.partition(".")[2],
+                state="standby" if label in self.stands_by else "running",
+                leads=label not in self.stands_by,
+                stands_by=label in self.stands_by,
+                busy_permille=self.busy[label],
+                rows_per_s=10,
+                behind=self.behind.get(label, 0),
+            )
+            for label, where in self.runs.items()
+            if where == node
+        )
+        return NodeReport(node, 0, self.cores[node], loads)
+
+    def step(self) -> tuple[Action, ...]:
+        """Let half a second pass."""
+        self.now_ms += STEP_MS
+        for label in self.places.labels():
+            place = self.places.node_of(label)
+            if place not in self.dead and place and label not in self.restoring:
+                self.runs[label] = place
+        if not self.is_cut:
+            self.scaler.came_back(self.now_ms)
+            if self.now_ms % 1_000 == 0:
+                for node in (HOME, SECOND, POOL, NEXT):
+                    if node not in self.dead:
+                        self.scaler.reported(self.report(node), self.now_ms)
+        actions = self.scaler.tick(self.now_ms)
+        if self.writes:
+            for action in actions:
+                self.apply(action.record(self.now_ms))
+        self.done += actions
+        return actions
+
+    def apply(self, move: Move, *, is_new: bool = True) -> bool:
+        label = f"{move.stage}.{move.replica}"
+        source = self.places.node_of(label)
+        counts = self.places.moved(move)
+        if counts:
+            self.scaler.moved(move, source, self.now_ms, is_new=is_new)
+        return counts
+
+    def run(self, seconds: float) -> list[Action]:
+        """Let time pass. Return what was decided meanwhile."""
+        before = len(self.done)
+        for _ in range(int(seconds * 1_000) // STEP_MS):
+            self.step()
+        return self.done[before:]
+
+    def until(self, seconds: float) -> Action:
+        """Return the first action within this time."""
+        for _ in range(int(seconds * 1_000) // STEP_MS):
+            if actions := self.step():
+                return actions[0]
+        raise AssertionError("nothing was decided")
+
+
+def operator(label: str, node: str, *, withdrawn: str = "") -> Move:
+    stage, _, replica = label.partition(".")
+    return Move(stage, replica, node, 0, withdrawn=withdrawn)
+
+
+def test_the_table_has_a_row_for_all_that_can_be() -> None:
+    impossible = {(NodeState.LOST, Runs.HERE)}
+    assert set(DUTIES) == set(itertools.product(NodeState, Runs)) - impossible
+    assert [key for key, duty in DUTIES.items() if duty is Duty.JUDGE] == [
+        (NodeState.ALIVE, Runs.HERE)
+    ]
+
+
+def test_nothing_is_moved_without_need() -> None:
+    world = World()
+    assert world.run(200) == []
+    assert world.scaler.notes == {}
+
+
+class TestOverload:
+    def test_a_busy_replica_leaves_a_node_that_it_shares(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 950
+        action = world.until(30)
+        assert (action.label, action.source, action.target) == ("slow.0", HOME, POOL)
+        assert action.cause is Cause.OVERLOAD
+        assert "95 % of the time" in action.because
+        assert "1.05 of 2 cores" in action.because
+        assert world.now_ms >= RULES.rest_ms, "SG2: it rests after its start"
+        assert world.run(60) == [], "it stays there, whatever its load"
+
+    def test_one_busy_report_is_no_overload(self) -> None:
+        """SG1."""
+        world = World()
+        for _ in range(20):
+            world.busy["slow.0"] = 950
+            assert world.run(4) == []
+            world.busy["slow.0"] = 100
+            assert world.run(2) == []
+
+    def test_reports_far_apart_begin_a_new_window(self) -> None:
+        """SG1."""
+        world = World()
+        world.busy["slow.0"] = 950
+        for _ in range(10):
+            assert world.run(4) == []
+            world.dead = {HOME}
+            assert world.run(REPORT_GAP_MS / 1_000 + 0.5) == []
+            world.dead = set()
+
+    def test_one_that_falls_behind_is_overloaded_whatever_its_share(self) -> None:
+        world = World()
+        world.run(12)
+        for behind in range(10, 200, 5):
+            world.behind["slow.0"] = behind
+            if actions := world.step():
+                assert actions[0].label == "slow.0"
+                assert "s behind" in actions[0].because
+                return
+        raise AssertionError("nothing was decided")
+
+    def test_one_that_catches_up_is_not(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 1_000
+        world.behind["slow.0"] = 10_000
+        for behind in range(10_000, 100, -20):
+            world.behind["slow.0"] = behind
+            assert world.step() == ()
+
+    def test_one_that_has_its_node_for_itself_is_not_moved(self) -> None:
+        world = World()
+        world.busy["slow.1"] = 1_000
+        assert world.run(60) == []
+        assert "has node north.1 for itself" in world.scaler.notes["slow.1"]
+
+    def test_but_to_a_larger_node_it_is(self) -> None:
+        world = World()
+        world.cores = {**world.cores, NEXT: 8}
+        world.busy["slow.1"] = 1_000
+        action = world.until(60)
+        assert (action.label, action.target) == ("slow.1", NEXT)
+
+    def test_without_a_pool_that_is_heard_it_says_so(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 1_000
+        world.dead = {POOL, NEXT}
+        assert world.run(60) == []
+        assert "no node of the pool is heard" in world.scaler.notes["slow.0"]
+
+    def test_the_replica_moves_whose_move_relieves_most(self) -> None:
+        """A small neighbour does not go where a large one has to."""
+        world = World()
+        world.busy |= {"slow.0": 900, "light.0": 800, "other.0": 100}
+        action = world.until(30)
+        assert action.label == "slow.0"
+
+    def test_a_busier_pool_node_is_passed_over(self) -> None:
+        world = World()
+        assert world.apply(operator("light.0", POOL))
+        world.busy |= {"slow.0": 900, "light.0": 400, "other.0": 200}
+        action = world.until(60)
+        assert (action.label, action.target) == ("slow.0", NEXT)
+
+    def test_it_is_not_moved_beside_a_sibling(self) -> None:
+        """SG6, PC2."""
+        world = World()
+        assert world.apply(operator("slow.1", POOL))
+        world.busy["slow.0"] = 900
+        action = world.until(60)
+        assert (action.label, action.target) == ("slow.0", NEXT)
+
+    def test_where_the_pool_is_as_busy_nothing_is_moved(self) -> None:
+        world = World(replace(RULES, pool=(POOL,)))
+        assert world.apply(operator("light.0", POOL))
+        world.busy |= {"slow.0": 900, "light.0": 1_000, "other.0": 150}
+        assert world.run(100) == []
+        assert "no move to a node of the pool" in world.scaler.notes["slow.0"]
+
+    def test_a_process_of_a_passive_stage_is_not_moved_for_load(self) -> None:
+        """SG10."""
+        world = World(replace(RULES, passive=frozenset({"slow.0", "slow.1"})))
+        world.busy |= {"slow.0": 1_000, "light.0": 200}
+        action = world.until(30)
+        assert action.label == "light.0", "a neighbour makes room instead"
+
+
+class TestOneAtATime:
+    def test_nothing_is_decided_while_a_move_is_under_way(self) -> None:
+        """SG2."""
+        world = World()
+        world.busy |= {"slow.0": 950, "light.0": 900}
+        world.restoring = {"slow.0", "light.0"}
+        world.until(30)
+        assert world.run(200) == []
+
+    def test_an_operators_move_is_waited_for_too(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 950
+        world.restoring = {"light.0"}
+        assert world.apply(operator("light.0", NEXT))
+        assert world.run(200) == []
+
+    def test_it_rests_after_each(self) -> None:
+        """SG2, SG3."""
+        world = World()
+        world.busy |= {"slow.0": 950, "light.0": 900, "other.0": 200}
+        world.until(30)
+        first_ms = world.now_ms
+        second = world.until(60)
+        assert second.label == "light.0"
+        assert world.now_ms - first_ms >= RULES.rest_ms
+
+    def test_a_decision_that_is_not_in_the_log_is_made_again(self) -> None:
+        """SG9."""
+        world = World(writes=False)
+        world.busy["slow.0"] = 950
+        first = world.until(30)
+        first_ms = world.now_ms
+        assert world.until(60).label == first.label
+        assert world.now_ms - first_ms >= CONFIRM_MS
+
+    def test_two_scalers_move_once(self) -> None:
+        """PC7: they see other nodes, and decide otherwise; the first record counts."""
+        world, other = World(writes=False), World(replace(RULES, pool=(NEXT,)), writes=False)
+        for each in (world, other):
+            each.busy["slow.0"] = 950
+        first, second = world.until(30), other.until(30)
+        assert {first.target, second.target} == {POOL, NEXT}
+        for each in (world, other):
+            assert each.apply(first.record(1))
+            assert not each.apply(second.record(2))
+            assert each.places.node_of("slow.0") == POOL
+        assert first.record(3).only_from == HOME
+
+    def test_after_a_withdrawn_move_it_is_left_alone(self) -> None:
+        """SG8."""
+        world = World()
+        world.busy["slow.0"] = 950
+        world.restoring = {"slow.0"}
+        world.until(30)
+        assert world.apply(operator("slow.0", HOME, withdrawn="no store"))
+        assert world.scaler.history.episodes[-1].outcome == "withdrawn"
+        world.busy |= {"light.0": 0, "other.0": 0}
+        assert world.run(AVOIDED_MS / 1_000 - 30) == []
+        world.busy |= {"light.0": 50, "other.0": 50}
+        world.restoring = set()
+        assert world.until(60).label == "slow.0"
+
+
+class TestBack:
+    def away(self) -> World:
+        world = World()
+        world.busy["slow.0"] = 950
+        world.until(30)
+        return world
+
+    def test_it_goes_back_when_load_is_low(self) -> None:
+        world = self.away()
+        world.busy["slow.0"] = 100
+        action = world.until(60)
+        assert (action.label, action.target, action.cause) == ("slow.0", HOME, Cause.BACK)
+        assert "load is low" in action.because
+
+    @pytest.mark.parametrize("busy", [300, 950])
+    def test_it_stays_where_it_would_be_more_than_half_of_the_threshold(self, busy: int) -> None:
+        world = self.away()
+        world.busy["slow.0"] = busy
+        assert world.run(600) == []
+
+    def test_it_stays_while_it_is_behind(self) -> None:
+        world = self.away()
+        world.busy["slow.0"] = 100
+        world.behind["slow.0"] = 100
+        assert world.run(600) == []
+
+    def test_what_an_operator_moved_stays(self) -> None:
+        """SG5."""
+        world = World()
+        assert world.apply(operator("slow.0", POOL))
+        assert world.run(600) == []
+        world = self.away()
+        assert world.apply(operator("slow.0", NEXT))
+        world.busy["slow.0"] = 100
+        assert world.run(600) == []
+
+    def test_it_does_not_go_back_beside_a_sibling(self) -> None:
+        world = self.away()
+        assert world.apply(operator("slow.1", HOME))
+        world.busy["slow.0"] = 0
+        assert world.run(600) == []
+
+    def test_load_that_comes_and_goes_moves_it_less_and_less(self) -> None:
+        """SG4."""
+        world, times = World(), []
+        for _ in range(4):
+            for busy in (950, 100):
+                world.busy["slow.0"] = busy
+                for _ in range(600):
+                    times += [world.now_ms for _ in world.step()]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert all(gap >= RULES.rest_ms << min(n, 6) for n, gap in enumerate(gaps, 1))
+        assert 4 <= len(times) <= 12
+
+    def test_a_restarted_process_knows_what_was_moved_and_how_often(self) -> None:
+        world = self.away()
+        fresh = World()
+        (move,) = [action.record(5) for action in world.done]
+        assert fresh.apply(operator("slow.0", NEXT), is_new=False)
+        assert fresh.apply(operator("slow.0", HOME, withdrawn="no store"), is_new=False)
+        assert fresh.apply(move, is_new=False)
+        fresh.busy["slow.0"] = 100
+        action = fresh.until(60)
+        assert action.cause is Cause.BACK
+        assert fresh.now_ms >= 2 * RULES.rest_ms
+        (old, _) = fresh.scaler.history.episodes
+        assert (old.restore_ms, old.catch_up_ms, old.is_open) == (None, None, True)
+
+    def test_a_standby_of_a_passive_stage_goes_back_but_not_its_primary(self) -> None:
+        passive = replace(RULES, passive=frozenset({"slow.0", "slow.1"}))
+        for stands_by, count in (({"slow.0"}, 1), (set(), 0)):
+            world = World(passive)
+            world.stands_by = set(stands_by)
+            world.run(15)
+            world.dead = {HOME}
+            world.run(15)
+            assert world.places.node_of("slow.0") == POOL
+            world.dead = set()
+            world.done.clear()
+            world.run(100)
+            assert sum(action.label == "slow.0" for action in world.done) == count
+
+
+class TestLost:
+    def test_the_replicas_of_a_silent_node_are_moved_at_once_and_together(self) -> None:
+        world = World()
+        world.run(3)
+        world.dead = {HOME}
+        began_ms = world.now_ms
+        first = world.until(10)
+        assert world.now_ms - began_ms <= NODE_LOST_MS + 1_000
+        assert {each.label for each in world.done} == {"slow.0", "light.0", "other.0"}
+        assert {each.cause for each in world.done} == {Cause.LOST}
+        assert first.because.startswith("node north.0 was silent for 5.")
+        assert {world.places.node_of(each.label) for each in world.done} == {POOL, NEXT}
+        assert world.run(100) == []
+
+    def test_the_load_is_spread(self) -> None:
+        world = World()
+        world.busy |= {"slow.0": 600, "light.0": 500, "other.0": 100}
+        world.run(3)
+        world.dead = {HOME}
+        world.run(10)
+        at = {each.label: each.target for each in world.done}
+        assert at == {"slow.0": POOL, "light.0": NEXT, "other.0": NEXT}
+
+    def test_each_phase_is_measured(self) -> None:
+        world = World()
+        world.run(3)
+        world.restoring = {"light.0"}
+        world.behind["light.0"] = 50
+        world.dead = {HOME}
+        world.run(8)
+        episode = next(each for each in world.scaler.history.episodes if each.label == "light.0")
+        assert episode.silent_ms is not None
+        assert NODE_LOST_MS <= episode.silent_ms <= NODE_LOST_MS + 1_000
+        reached = [(episode.restore_ms, episode.catch_up_ms)]
+        world.run(3)
+        world.restoring = set()
+        world.run(2)
+        reached.append((episode.restore_ms, episode.catch_up_ms))
+        world.run(4)
+        world.behind["light.0"] = 10
+        world.run(2)
+        reached.append((episode.restore_ms, episode.catch_up_ms))
+        (first, (restore_ms, second), (_, catch_up_ms)) = reached
+        assert (first, second) == ((None, None), None)
+        assert restore_ms is not None
+        assert catch_up_ms is not None
+        assert (restore_ms >= 4_000, catch_up_ms >= 4_000) == (True, True)
+        assert not episode.is_open
+
+    def test_nobody_is_lost_while_the_broker_is_away(self) -> None:
+        """SG7."""
+        world = World()
+        world.run(12)
+        world.is_cut = True
+        assert world.run(60) == []
+        world.is_cut = False
+        assert world.run(10) == []
+
+    def test_a_node_that_was_never_heard_is_given_time_to_start(self) -> None:
+        world = World()
+        world.dead = {HOME}
+        assert world.run(NODE_START_MS / 1_000 - 1) == []
+        world.until(5)
+        assert {each.label for each in world.done} == {"slow.0", "light.0", "other.0"}
+
+    def test_without_a_pool_it_stays_and_says_so(self) -> None:
+        world = World()
+        world.run(3)
+        world.dead = {HOME, POOL, NEXT}
+        assert world.run(60) == []
+        assert "name more nodes under scaling.nodes" in world.scaler.notes["slow.0"]
+        assert world.places.node_of("slow.0") == HOME
+        world.dead = {HOME}
+        world.until(5)
+
+    def test_a_pool_node_that_dies_meanwhile_is_replaced_by_the_other(self) -> None:
+        world = World(replace(RULES, pool=(POOL, NEXT)))
+        world.run(3)
+        world.restoring = {"slow.0", "light.0", "other.0"}
+        world.dead = {HOME}
+        world.run(8)
+        world.dead = {HOME, POOL}
+        world.run(10)
+        assert {world.places.node_of(label) for label in world.restoring} == {NEXT}
+
+    def test_and_by_the_own_node_where_there_is_no_other(self) -> None:
+        world = World(replace(RULES, pool=(POOL,)))
+        world.run(3)
+        world.restoring = {"slow.0"}
+        world.dead = {HOME}
+        world.run(8)
+        world.dead = {POOL}
+        world.run(10)
+        assert world.places.node_of("slow.0") == HOME
+        assert world.done[-1].cause is Cause.LOST
+
+    def test_a_slide_to_a_node_that_dies_is_taken_back(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 950
+        world.restoring = {"slow.0"}
+        world.until(30)
+        world.dead = {POOL}
+        action = world.until(10)
+        assert (action.target, action.cause) == (HOME, Cause.TARGET_LOST)
+        assert "it still runs on north.0" in action.because
+        assert world.scaler.history.episodes[-2].outcome == "replaced"
+
+    def test_one_that_cannot_be_taken_back_stays(self) -> None:
+        """Its sibling has come where it runs."""
+        world = World()
+        world.busy["slow.0"] = 950
+        world.restoring = {"slow.0"}
+        world.until(30)
+        world.restoring = {"slow.0", "slow.1"}
+        assert world.apply(operator("slow.1", HOME))
+        world.dead = {POOL}
+        assert world.run(20) == []
+
+    def test_one_that_does_not_begin_goes_back_to_its_own_node_when_that_is_there(self) -> None:
+        """SG5: perhaps only there is a checkpoint of it."""
+        world = World()
+        world.run(3)
+        world.restoring = {"slow.0"}
+        world.dead = {HOME}
+        world.run(10)
+        del world.runs["slow.0"]
+        assert world.run(BEGIN_MS_MAX / 1_000 + 10) == []
+        world.dead = set()
+        action = world.until(5)
+        assert (action.label, action.target, action.cause) == ("slow.0", HOME, Cause.BACK)
+        assert "has not begun on north.7" in action.because
+
+    def test_a_standby_counts_as_there(self) -> None:
+        world = World(replace(RULES, passive=frozenset({"slow.0", "slow.1"})))
+        world.stands_by = {"slow.0"}
+        world.run(3)
+        world.dead = {HOME}
+        world.run(15)
+        episode = next(e for e in world.scaler.history.episodes if e.label == "slow.0")
+        assert not episode.is_open
+
+
+class TestWhatDoesNotConcernIt:
+    def test_reports_of_unknown_nodes_and_replicas_are_ignored(self) -> None:
+        world = World()
+        load = world.report(HOME).replicas[0]
+        world.scaler.reported(NodeReport("east.0", 0, 2, (load,)), 0)
+        world.scaler.reported(NodeReport(POOL, 0, 2, (replace(load, stage="gone"),)), 0)
+        assert world.scaler.node_state("east.0", 0) is NodeState.UNKNOWN
+        assert world.run(30) == []
+
+    def test_an_old_process_elsewhere_says_nothing_of_the_load(self) -> None:
+        world = World()
+        load = replace(world.report(HOME).replicas[0], busy_permille=1_000)
+        for _ in range(60):
+            world.scaler.reported(NodeReport(NEXT, 0, 2, (load,)), world.now_ms)
+            assert world.step() == ()
+
+    def test_one_of_which_no_load_was_heard_where_its_place_is_now_is_not_judged(self) -> None:
+        world = World()
+        world.dead = {HOME, SECOND, NEXT}
+        load = replace(world.report(HOME).replicas[0], busy_permille=1_000)
+        world.scaler.reported(NodeReport(NEXT, 0, 2, (load,)), world.now_ms)
+        assert world.apply(operator("slow.0", NEXT))
+        assert world.run(3) == []
+        assert not world.scaler.is_overloaded("slow.0", world.now_ms)
+
+    def test_a_removed_replica_and_one_at_a_partners_are_left_alone(self) -> None:
+        partners = Places(STAGES, NAMED, {"east.0": ["light", "slow"]})
+        scaler = Scaler(RULES, partners, places())
+        assert partners.moved(operator("light.0", "east.0"))
+        assert partners.moved(operator("slow.1", ""))
+        for now_ms in range(0, 20_000, 500):
+            scaler.came_back(now_ms)
+            scaler.reported(NodeReport(HOME, 0, 2), now_ms)
+            assert scaler.tick(now_ms) == ()
+
+    def test_what_it_sees_can_be_shown(self) -> None:
+        world = World()
+        world.busy["slow.0"] = 950
+        world.until(30)
+        world.run(5)
+        shown = world.scaler.shown(world.now_ms)
+        nodes, events = shown["nodes"], shown["events"]
+        assert isinstance(nodes, dict)
+        assert isinstance(events, list)
+        assert nodes[POOL]["replicas"][0]["replica"] == "slow.0"
+        assert (nodes[POOL]["state"], nodes[POOL]["is_pool"]) == ("alive", True)
+        assert nodes[HOME]["busy_permille"] == 100
+        assert events[0]["cause"] == "overload"
+        assert Scaler(RULES, places(), places()).shown(0)["events"] == []
+
+
+def test_no_history_leaves_a_replica_without_a_place() -> None:
+    world = World()
+    for dead in ([HOME], [HOME, POOL], [POOL, NEXT], [], [HOME, SECOND, POOL, NEXT], []):
+        world.dead = set(dead)
+        world.run(30)
+        assert all(world.places.node_of(label) for label in world.places.labels())
+    world.run(2_000)
+    assert {label: world.places.node_of(label) for label in world.places.labels()} == {
+        label: places().node_of(label) for label in places().labels()
+    }, "in the end all are where the file has them"
