@@ -124,6 +124,7 @@ class FewLines:
     context: ServiceContext
     rows_max: int = 50
     pace_ms: int = 0
+    cores: int = 2
     waiting_for: str | None = None
     queries: int = 0
     """Number of queries that were started."""

@@ -195,7 +195,7 @@ class SimulatedEngine:
         rng: random.Random,
     ) -> None:
         """``options``: of the stages that it may prepare."""
-        self.rows_max = BATCH_ROWS_MAX
+        self.rows_max, self.cores = BATCH_ROWS_MAX, 2
         self.pace_ms = max(stage.pace_ms for stage in options.values())
         self.moved_ms = 0
         """When a replica's stable query began its last batch that went on."""

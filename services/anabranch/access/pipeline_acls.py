@@ -118,6 +118,8 @@ class _Instance:
     process: str = ""
     everything: bool = False
     """Whether it works with every topic of the pipeline."""
+    scales: bool = True
+    """Whether it may work with the log of moves, if its service does at all."""
 
     def may_write(self, topic: _Topic) -> bool:
         """Return whether ``topic`` is its own to write. Of control topics only its own one is, so
@@ -231,6 +233,8 @@ def reader_group(principal: str, cluster: str = "") -> Right:
 def _topic_rights(instance: _Instance, topics: list[_Topic]) -> Iterator[Right]:
     kinds = catalog().topics
     for topic in topics:
+        if topic.kind == "placement" and not instance.scales:
+            continue
         kind = kinds[topic.kind]
         operations = []
         if instance.service in kind.consumers and instance.may_read(topic):
@@ -398,7 +402,16 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
             ),
             process=f"delivery.{name}",
         )
-    yield _Instance("consistency_manager", f"{before}consistency_manager", everything=True)
+    places = pipeline.places()
+    for node in pipeline.reporting_nodes():
+        whose = f"participant.{places.owner_of(node)}" if by_participant else f"processing.{node}"
+        yield _Instance("processing", f"{before}{whose}", process=f"node.{node}")
+    yield _Instance(
+        "consistency_manager",
+        f"{before}consistency_manager",
+        everything=True,
+        scales=pipeline.scaling is not None,
+    )
     yield _Instance(
         "dashboard",
         f"{before}dashboard",
@@ -449,7 +462,8 @@ def _pipeline_topics(pipeline: Pipeline) -> Iterator[_Topic]:
             yield _Topic("blocks", names.blocks(stream, replica), stream, replica)
     for topic, speaker in control_topics(pipeline).items():
         if not speaker.is_manager:
-            yield _Topic("control", topic, process=speaker.reader)
+            process = f"node.{speaker.reports}" if speaker.reports else speaker.reader
+            yield _Topic("control", topic, process=process)
     for binding in pipeline.bindings.values():
         here = binding.name
         log = _Topic("boundaries", names.boundaries(here), here, is_dated=bool(binding.participant))

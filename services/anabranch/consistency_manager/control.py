@@ -33,6 +33,7 @@ from anabranch.protocol.control.records import (
     ControlRecord,
     Fence,
     Heartbeat,
+    NodeReport,
     TrimPoint,
 )
 from anabranch.protocol.control.trimming import ReadingStage, Trimming
@@ -42,6 +43,7 @@ from anabranch.protocol.log.buckets import buckets_of
 from anabranch.streams.heartbeats import ControlReader, ControlWriter, HeartbeatSender
 
 if TYPE_CHECKING:
+    from anabranch.consistency_manager.scaling import ManagerScaling
     from anabranch.pipeline.model import Output, Pipeline
     from anabranch.process.frame import ServiceContext
 
@@ -57,7 +59,13 @@ class ManagerControl:
     whole, so that nothing is written twice.
     """
 
-    def __init__(self, context: ServiceContext, image: IndexImage) -> None:
+    def __init__(
+        self, context: ServiceContext, image: IndexImage, scaling: ManagerScaling | None = None
+    ) -> None:
+        """Keep the arguments; contact nothing. ``scaling`` receives the records that it needs; None
+        where the pipeline is not scaled.
+        """
+        self._scaling = scaling
         self._clock = context.clock
         self._log = context.log
         self._pipeline = context.pipeline
@@ -159,6 +167,10 @@ class ManagerControl:
         heartbeat in it shows a living process.
         """
         monotonic_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        if is_news and self._scaling is not None:
+            self._scaling.receive(entry)
+        if isinstance(entry, NodeReport):
+            return
         if isinstance(entry, Heartbeat):
             self._trimming.receive(entry, monotonic_ms)
             if is_news and not self._image.heartbeat(entry, monotonic_ms):

@@ -22,6 +22,7 @@ from anabranch.consistency_manager.control import ManagerControl
 from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
+from anabranch.consistency_manager.scaling import scaling_of
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
@@ -69,7 +70,8 @@ class ConsistencyManager:
         self._unsent: list[Alarm] = []
         self._topic_differences: list[str] = []
         self._image = IndexImage(self._pipeline.name)
-        self._control = ManagerControl(context, self._image)
+        self._scaling = scaling_of(context)
+        self._control = ManagerControl(context, self._image, self._scaling)
         self._trimming = BlockTrimming(context)
         self._log_trimming = LogTrimming(context)
         self._floats = FloatAudit(context)
@@ -145,6 +147,8 @@ class ConsistencyManager:
                 log, self._pipeline, stream, listener=partial(self._seen, stream)
             )
         self._control.start()
+        if self._scaling is not None:
+            self._scaling.start()
         for reader in self._streams.values():
             reader.read_to_end()
         self._log_trimming.read_to_end()
@@ -156,6 +160,8 @@ class ConsistencyManager:
             {stream: reader.log_state.upto for stream, reader in self._streams.items()},
             self.status.state,
         )
+        if self._scaling is not None:
+            self._scaling.round()
         while self._control.alarms:
             self._raise_once(self._control.alarms.pop(0))
         self._trimming.round(self._control.trim_points())
@@ -173,6 +179,8 @@ class ConsistencyManager:
         for reader in self._streams.values():
             reader.close()
         self._control.close()
+        if self._scaling is not None:
+            self._scaling.close()
         self._trimming.close()
         self._log_trimming.close()
         self._floats.close()
@@ -419,3 +427,5 @@ class ConsistencyManager:
             if self._is_index_complete
             else "incomplete",
         }
+        if self._scaling is not None:
+            self.status.detail |= {"scaling": self._scaling.report()}

@@ -26,10 +26,12 @@ contract broker or the agent, so none would read theirs.
 
 def control_topics(pipeline: Pipeline) -> dict[str, Speaker]:
     """Return the writers of all control topics, by topic: one topic for each replica and each other
-    process; the last two are the manager's.
+    process, and for the reports of each node where the pipeline is scaled; the last two are the
+    manager's.
     """
     found = {topic: speaker for _, _, topic, speaker in _processes(pipeline)}
     names = pipeline.topic_names
+    found |= node_report_topics(pipeline)
     found[names.manager()] = Speaker(
         frozenset({(MANAGER_SERVICE, pipeline.name, "0")}),
         trims=True,
@@ -102,6 +104,14 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
                 logs={name: names.boundaries(stream)},
             )
             yield service, name, names.control(service, name), speaker
+
+
+def node_report_topics(pipeline: Pipeline) -> dict[str, Speaker]:
+    """Return the topics on which nodes report their load; none where nothing scales."""
+    return {
+        pipeline.topic_names.node_reports(node): Speaker(frozenset(), reports=node)
+        for node in pipeline.reporting_nodes()
+    }
 
 
 def fence_topic(pipeline: Pipeline) -> dict[str, Speaker]:

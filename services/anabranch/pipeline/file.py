@@ -24,6 +24,7 @@ from anabranch.pipeline.model import Binding, Federation, Pipeline, RecordSchema
 from anabranch.pipeline.offer_instances import Host, OfferedStages
 from anabranch.pipeline.output_section import read_output
 from anabranch.pipeline.resources import resources_of
+from anabranch.pipeline.scaling_section import read_scaling
 from anabranch.pipeline.shard_checks import check_output_shards, check_shards
 from anabranch.pipeline.source_section import read_source
 from anabranch.pipeline.stage_section import check_cycles, read_nodes, read_stage
@@ -46,6 +47,7 @@ _FILE_KEYS: Final = (
     "stages",
     "nodes",
     "resources",
+    "scaling",
     "outputs",
     "bindings",
     "clusters",
@@ -186,6 +188,7 @@ class _PipelineReader(Document):
         )
         check_uses(self, top, stages, federated)
         nodes = read_nodes(self, top.get("nodes", {}), stages)
+        scaling = read_scaling(self, top.get("scaling"), stages, nodes)
         outputs = {
             key: read_output(self, self._uses, key, value, sections, has_registry=has_registry)
             for key, value in sections["outputs"].items()
@@ -214,6 +217,7 @@ class _PipelineReader(Document):
             publish_records=publish_records,
             named_nodes=nodes,
             resources=resources,
+            scaling=scaling,
             federation=federated,
             schema_registry=registry,
         )

@@ -284,6 +284,21 @@ class Shed(_Model):
     """
 
 
+class Scaling(_Model):
+    """Pool of nodes to which replicas move by themselves, and when
+    (``protocol.control.scaling``).
+    """
+
+    pool: list[str]
+    """Nodes without replicas of their own, in the order in which the file names them."""
+    above_permille: int
+    """Share of the time that the batches of a replica may fill, in permille."""
+    for_ms: int
+    """Time for which a replica must be overloaded before one moves, in ms."""
+    rest_ms: int
+    """Shortest time between two moves for load, in ms."""
+
+
 class Stage(_Model):
     """Query fragment that one participant runs."""
 
@@ -586,6 +601,8 @@ class Pipeline(_Model):
 
     resources: dict[str, Resources] = {}
     """Resources of nodes, by name; other nodes have what their environment sets."""
+    scaling: Scaling | None = None
+    """None: replicas move by command alone."""
     federation: Federation | None = None
     schema_registry: str | None = None
     """URL of the schema registry of which Avro records carry ids; None: ids are those of the schema
@@ -702,6 +719,10 @@ class Pipeline(_Model):
     def places(self) -> Places:
         """Return the placement of the file, to which moves can be applied."""
         return Places(self.placed_stages(), self.named_nodes, self.partner_nodes)
+
+    def reporting_nodes(self) -> list[str]:
+        """Return the nodes that report their load to the scaler; none where nothing scales."""
+        return [] if self.scaling is None else list(self.nodes())
 
     @property
     def partner_nodes(self) -> dict[str, list[str]]:

@@ -44,6 +44,12 @@ class TopicNames:
         """
         return f"{self.pipeline}.control.{service}.{name}"
 
+    def node_reports(self, node: str) -> str:
+        """Return the topic of a node's reports of its load, which only a pipeline that is scaled
+        has.
+        """
+        return f"{self.pipeline}.control.node.{node}"
+
     def manager(self) -> str:
         """Return the topic of the manager's heartbeats and trim points."""
         return f"{self.pipeline}.manager"

@@ -165,6 +165,8 @@ class Engine(Protocol):
     """Number of rows from which a batch takes no further bucket."""
     pace_ms: int
     """Minimum time between the starts of two batches of a query, in ms."""
+    cores: int
+    """Number of tasks that it runs at once."""
     waiting_for: str | None
     """Resource without which it cannot run any query, for people, as of the last ``check``; None:
     nothing is missing.

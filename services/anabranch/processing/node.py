@@ -26,10 +26,11 @@ from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
+from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
-from anabranch.protocol.control.records import Move
+from anabranch.protocol.control.records import Move, NodeReport
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -147,6 +148,9 @@ class Node:
         self._placement: PlacementReader | None = None
         self._placement_next_ms = 0
         self._hosted: dict[str, HostedReplica] = {}
+        self._made: dict[str, StageReplica] = {}
+        """Newest replica of each label that was built here, whether it runs or not."""
+        self._reports: NodeReports | None = None
         self._kept: set[str] = set()
         """Labels of replicas that keep running here although their place is on another node."""
         self._stalled: dict[str, str] = {}
@@ -197,7 +201,30 @@ class Node:
                 starting,
             )
             self._engine = starting.wait()
+            if self._node in pipeline.reporting_nodes():
+                self._reports = NodeReports(
+                    context.log,
+                    names.node_reports(self._node),
+                    context.clock,
+                    self._load_report,
+                    context.threads,
+                )
+                self._reports.start()
         self.step()
+
+    def _load_report(self) -> NodeReport:
+        """Return the load of this node since the previous report. Called on the reports' thread."""
+        assert self._engine is not None, "started"  # noqa: S101
+        return NodeReport(
+            self._node,
+            self._context.clock.now_ms(),
+            self._engine.cores,
+            tuple(
+                made.load(hosted.state)
+                for label, hosted in list(self._hosted.items())
+                if (made := self._made.get(label)) is not None
+            ),
+        )
 
     def _yield_to_standbys(self, places: Places) -> None:
         """Let standbys on other nodes that are becoming primary go first after a restart, before
@@ -341,6 +368,7 @@ class Node:
             goes_on = places.node_of(label) != self._node and self._stays(label, places)
             (self._kept.add if goes_on else self._kept.discard)(label)
             del self._hosted[label]
+            self._made.pop(label, None)
             self._drop_metrics(label)
 
     def _stays(self, label: str, places: Places) -> bool:
@@ -376,6 +404,9 @@ class Node:
 
     def stop(self) -> None:
         """Let running batches end, then stop Spark. Idempotent."""
+        if self._reports is not None:
+            self._reports.end()
+            self._reports = None
         # All are asked before any is waited for, so that their batches end side by side.
         for each in self._hosted.values():
             each.request_stop()
@@ -418,6 +449,7 @@ class Node:
             has_place=placement.places.node_of(label) == self._node,
         )
         made.move = OwnMove(partial(self._goes_to, label), partial(self._withdraw, label))
+        self._made[label] = made
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made
 

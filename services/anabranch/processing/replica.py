@@ -56,6 +56,7 @@ from anabranch.protocol.log.timeline import (
 )
 from anabranch.protocol.log.writer import RecordChain, pieces
 from anabranch.protocol.stage.availability import OWN, Look, Round
+from anabranch.protocol.stage.busy_time import BusyRead, BusyTime
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.recovery import CleanPoints, begins_anew
 from anabranch.protocol.stage.replica import (
@@ -158,6 +159,7 @@ class ReplicaRunner:
         """
         self.missing: tuple[str, ...] = ()
         """Inputs that the newest tentative plan lacks, for people."""
+        self._busy = BusyTime(self._clock.monotonic_ms())
 
     @property
     def state(self) -> ReplicaState:
@@ -433,6 +435,7 @@ class ReplicaRunner:
             entry.running = start = BatchStart(
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed
             )
+            self._busy.began(query, self._clock.monotonic_ms())
             if before.sequence == 0:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
         return start
@@ -484,6 +487,7 @@ class ReplicaRunner:
         with self.lock:
             entry.chain.appended(record)
             entry.running = None
+            self._busy.ended(query, start.rows, self._clock.monotonic_ms())
             self._started().gave(record)
             if entry.chain.has_shown:
                 self._started().shown(query, record, self._clock.monotonic_ms())
@@ -569,6 +573,23 @@ class ReplicaRunner:
         """Return the last bucket that is complete on all inputs."""
         with self.lock:
             return self._complete_upto()
+
+    def read_busy(self) -> BusyRead:
+        """Return the busy time and the rows of the batches since the previous call."""
+        with self.lock:
+            return self._busy.read(self._clock.monotonic_ms())
+
+    def behind(self) -> int:
+        """Return the number of buckets that are complete on all inputs and that the stable query
+        has not run.
+        """
+        with self.lock:
+            replica = self._started()
+            position = replica.position(replica.stable_query)
+            done = (
+                self._boundary.log_state.closed(self._name) if position is None else position.bucket
+            )
+            return max(0, self._complete_upto() - done)
 
     def is_capped(self) -> bool:
         """Return whether the rate limit keeps the stage from taking the input that is available
@@ -694,4 +715,5 @@ class ReplicaRunner:
     def _drop(self, query: str) -> None:
         """Remove ``query`` and order its stop."""
         self._queries.pop(query, None)
+        self._busy.ended(query, 0, self._clock.monotonic_ms())
         self._orders.append(StopQuery(query))

@@ -35,7 +35,7 @@ from anabranch.processing.standing_by import StandingBy
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.placement import has_left
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaLoad
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -49,7 +49,7 @@ from anabranch.protocol.log.stateful_plan import StageState
 from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
-from anabranch.protocol.stage.standby import StandbyProcess
+from anabranch.protocol.stage.standby import STANDING_BY, StandbyProcess
 from anabranch.protocol.stage.transfer import Feed, MoveDeadline
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
 from anabranch.streams.fences import FenceWatch
@@ -838,6 +838,24 @@ class StageReplica:
             checkpoint=runner.stable_query,
             checkpoint_bucket=self._unneeded_upto(runner),
             corrects=gate.corrects,
+        )
+
+    def load(self, state: str) -> ReplicaLoad:
+        """Return the load of this replica since the previous call. Called on a thread of the node.
+        ``state``: that of its slot, which knows whether it has ended.
+        """
+        runner = self._runner
+        leads = runner is not None and not self._ended
+        busy = None if runner is None else runner.read_busy()
+        return ReplicaLoad(
+            self._stage_name,
+            self._process,
+            state,
+            leads=leads,
+            stands_by=self._stage.ha == "passive" and not leads and state == STANDING_BY,
+            busy_permille=0 if busy is None else busy.busy_permille,
+            rows_per_s=0 if busy is None else busy.rows_per_s,
+            behind=0 if runner is None else runner.behind(),
         )
 
     def _unneeded_upto(self, runner: ReplicaRunner) -> int:

@@ -17,6 +17,8 @@ from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.streams.log_end import read_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anabranch.pipeline.model import Pipeline
     from anabranch.protocol.control.placement import Places
 
@@ -47,13 +49,21 @@ def append_decision(log: EventLog, at: TopicPartition, entry: Move | Restated, w
 class PlacementReader:
     """Reader of the log of moves. Not thread-safe."""
 
-    def __init__(self, log: EventLog, topic: str, places: Places) -> None:
-        """Open the log. ``places`` are those of the pipeline file; moves change them.
+    def __init__(
+        self,
+        log: EventLog,
+        topic: str,
+        places: Places,
+        listener: Callable[[Move, str], None] = lambda _move, _source: None,
+    ) -> None:
+        """Open the log. ``places`` are those of the pipeline file; moves change them. ``listener``
+        receives each move that counts, after it was applied, and the node that had the place
+        before.
 
         Raises:
             Unavailable: the topic does not exist, or there is no answer.
         """
-        self.places, self._at = places, TopicPartition(topic, 0)
+        self.places, self._at, self._listener = places, TopicPartition(topic, 0), listener
         self._reader = log.reader(committed=False, headers=False, follows=True)
         self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
         self.restatements = Restatements()
@@ -76,9 +86,18 @@ class PlacementReader:
             entry = control_records.decode(value)
         except RemoteProtocolError:
             entry = None
-        has_moved = isinstance(entry, Move) and self.places.moved(entry)
+        has_moved = isinstance(entry, Move) and self._apply(entry)
         is_decision = isinstance(entry, Restated) and self.restatements.add(entry)
         self.ignored += not (has_moved or is_decision)
+        return has_moved
+
+    def _apply(self, move: Move) -> bool:
+        """Apply one move. Return whether it counts."""
+        label = f"{move.stage}.{move.replica}"
+        source = self.places.node_of(label) if label in self.places.labels() else ""
+        has_moved = self.places.moved(move)
+        if has_moved:
+            self._listener(move, source)
         return has_moved
 
     def read_to_end(self) -> None:

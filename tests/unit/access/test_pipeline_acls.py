@@ -18,6 +18,7 @@ from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Scaling
 
 PIPELINE = load(Path(__file__).parents[2] / "security" / "pipeline.yaml")
 
@@ -69,6 +70,33 @@ def test_one_principal_for_a_participant() -> None:
         *control_topics(PIPELINE),
     }
     assert not [right for right in found if ".processing." in right.principal]
+
+
+def test_where_a_pipeline_is_scaled_the_manager_moves_replicas_and_nodes_report() -> None:
+    scaled = PIPELINE.model_copy(
+        update={
+            "scaling": Scaling(pool=["north.7"], above_permille=700, for_ms=1, rest_ms=1),
+            "named_nodes": PIPELINE.named_nodes | {"north.7": []},
+        }
+    )
+    found = rights(scaled)
+    assert "secure.placement" in of(found, "secure.consistency_manager", Operation.WRITE)
+    assert "secure.placement" in of(found, "secure.consistency_manager", Operation.READ)
+    assert "secure.placement" not in of(
+        rights(PIPELINE), "secure.consistency_manager", Operation.READ
+    )
+    assert of(found, "secure.processing.north.7", Operation.WRITE) == {
+        "secure.control.node.north.7"
+    }
+    writers = {
+        r.principal
+        for r in found
+        if (r.name, r.operation) == ("secure.control.node.north.0", Operation.WRITE)
+    }
+    assert writers == {"secure.processing.north.0"}
+    assert "secure.control.node.north.7" in of(
+        rights(scaled, by_participant=True), "secure.participant.north", Operation.WRITE
+    )
 
 
 def test_the_operator_alone_says_where_replicas_are() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import HaMode, Pipeline, Stage
+from anabranch.pipeline.model import HaMode, Pipeline, Scaling, Stage
 from anabranch.ports import StartingEngine, TopicPartition
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.metrics import Registry, ServiceMetrics
@@ -27,7 +28,7 @@ from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.processing.own_move import NO_MOVE
-from anabranch.protocol.control.records import Move
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, Speaker
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -38,6 +39,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.placement import runs_on
 from harness.waiting import wait_until
 
@@ -94,6 +96,11 @@ class Waiting:
             raise self.dies_of
         self.stopping.wait(0.005)
 
+    def load(self, state: str) -> ReplicaLoad:
+        """Return a load by which the replica can be told."""
+        stage, _, replica = self.name.partition(".")
+        return ReplicaLoad(stage, replica, state, True, False, 1, 2, 3)
+
     def stop(self) -> None:
         pass
 
@@ -104,7 +111,7 @@ MADE: list[Waiting] = []
 class Idle:
     """In place of Spark."""
 
-    rows_max, pace_ms = 1, 0
+    rows_max, pace_ms, cores = 1, 0, 2
     waiting_for: str | None = None
 
     def prepare(self, *_: object) -> NoReturn:
@@ -517,3 +524,30 @@ def test_one_that_is_started_again_makes_way_for_a_standby_before_spark(
     begun_ms = world.clock.monotonic_ms()
     world.node(OLD, restarts)
     assert (world.clock.monotonic_ms() - begun_ms >= MAKES_WAY_MS) == waits
+
+
+def test_a_node_of_a_scaled_pipeline_reports_the_load_of_what_it_runs(world: World) -> None:
+    """One of the pool reports, too: that it is there."""
+    scaling = Scaling(pool=[NEW], above_permille=700, for_ms=1, rest_ms=1)
+    world.pipeline = world.pipeline.model_copy(update={"scaling": scaling})
+    topics = {world.pipeline.topic_names.node_reports(node): node for node in (OLD, NEW)}
+    world.log.admin().create([topic_settings("control", topic) for topic in topics])
+    speakers = {topic: Speaker(frozenset(), reports=node) for topic, node in topics.items()}
+    heard: dict[str, NodeReport] = {}
+    with closing(ControlReader(world.log, speakers)) as reader:
+        nodes = [world.node(OLD), world.node(NEW)]
+
+        def both_say_what_they_have() -> bool:
+            for node in nodes:
+                node.step()
+            world.clock.advance(100)
+            heard.update(
+                {entry.node: entry for entry in reader.poll() if isinstance(entry, NodeReport)}
+            )
+            return heard.keys() == {OLD, NEW} and bool(heard[OLD].replicas)
+
+        wait_until(both_say_what_they_have, 20, lambda: f"{heard}")
+        assert (heard[NEW].replicas, heard[NEW].cores) == ((), 2)
+        assert [load.label for load in heard[OLD].replicas] == ["s.0"]
+        for node in nodes:
+            node.stop()

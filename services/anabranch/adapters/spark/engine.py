@@ -86,6 +86,7 @@ class SparkEngine:
         self._context = context
         self._settings = settings
         self._first = spark.session()
+        self.cores = self._first.sparkContext.defaultParallelism
         self._executor_monitor = (
             cluster.ExecutorMonitor(
                 settings.master, settings.memory, context.clock, self._executors

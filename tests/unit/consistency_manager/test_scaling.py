@@ -1,0 +1,145 @@
+"""The manager moves the replicas of a lost or overloaded node, once, however many managers run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from anabranch.adapters.memory.log import Operation
+from anabranch.codec.catalog import topic_settings
+from anabranch.consistency_manager.service import ConsistencyManager
+from anabranch.pipeline.model import Scaling
+from anabranch.protocol.control.records import NodeReport, ReplicaLoad
+from anabranch.protocol.control.scaling import NODE_LOST_MS
+from anabranch.streams.placement import PlacementReader
+from harness.control_topics import say
+from harness.manager_world import ManagerWorld
+from harness.outputs import STAGE
+
+POOL = "north.7"
+STEP_MS = 250
+
+
+class World(ManagerWorld):
+    """Two replicas on nodes of their own, and a node of the pool."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = self.pipeline
+        self.pipeline = self.plain.model_copy(
+            update={
+                "named_nodes": {POOL: []},
+                "scaling": Scaling(pool=[POOL], above_permille=700, for_ms=3_000, rest_ms=2_000),
+            }
+        )
+        names = self.pipeline.topic_names
+        assert not self.log.admin().create(
+            [
+                topic_settings("placement", names.placement()),
+                *(
+                    topic_settings("control", names.node_reports(node))
+                    for node in self.pipeline.nodes()
+                ),
+            ]
+        )
+        self.alive = set(self.pipeline.nodes())
+
+    def places(self) -> dict[str, str]:
+        places = self.pipeline.places()
+        reader = PlacementReader(self.log, self.pipeline.topic_names.placement(), places)
+        reader.read_to_end()
+        reader.close()
+        return {label: places.node_of(label) for label in places.labels()}
+
+    def run(self, seconds: int, *managers: ConsistencyManager) -> None:
+        """Let the nodes report where their replicas are, and the managers work."""
+        for _ in range(seconds * 1_000 // STEP_MS):
+            at = self.places()
+            for node in sorted(self.alive):
+                loads = tuple(
+                    ReplicaLoad(STAGE, label.partition(".")[2], "running", True, False, 300, 5, 0)
+                    for label, place in at.items()
+                    if place == node
+                )
+                say(self.log, self.pipeline, NodeReport(node, 0, 2, loads))
+            for each in managers:
+                each.step()
+            self.clock.advance(STEP_MS)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def events_of(manager: ConsistencyManager) -> list[dict[str, Any]]:
+    found = manager.status.detail["scaling"]
+    assert isinstance(found, dict)
+    return list(found["events"])
+
+
+def test_the_replica_of_a_silent_node_goes_to_the_pool(world: World) -> None:
+    manager = world.manager()
+    world.run(4, manager)
+    assert world.places() == {f"{STAGE}.0": "north.0", f"{STAGE}.1": "north.1"}
+    world.alive.discard("north.0")
+    world.run(NODE_LOST_MS // 1_000 + 4, manager)
+    assert world.places()[f"{STAGE}.0"] == POOL
+    (event,) = events_of(manager)
+    assert event["cause"] == "lost"
+    assert event["silent_ms"] >= NODE_LOST_MS
+    assert event["catch_up_ms"] is not None
+    shown = generate_latest(manager._context.registry).decode()
+    assert 'anabranch_scaling_moves_total{cause="lost",pipeline="p"} 1.0' in shown
+    assert 'anabranch_nodes_lost{pipeline="p"} 1.0' in shown
+    assert 'anabranch_scaling_last_seconds{phase="restore",pipeline="p"}' in shown
+    manager.stop()
+
+
+def test_two_managers_move_it_once(world: World) -> None:
+    one, other = world.manager(), world.manager()
+    world.run(4, one, other)
+    world.alive.discard("north.0")
+    world.run(NODE_LOST_MS // 1_000 + 4, one, other)
+    assert world.places()[f"{STAGE}.0"] == POOL
+    assert [len(events_of(each)) for each in (one, other)] == [1, 1]
+    for each in (one, other):
+        each.stop()
+
+
+def test_a_restarted_manager_knows_what_was_moved(world: World) -> None:
+    manager = world.manager()
+    world.run(4, manager)
+    world.alive.discard("north.0")
+    world.run(NODE_LOST_MS // 1_000 + 4, manager)
+    manager.stop()
+    again = world.manager()
+    world.run(2, again)
+    (event,) = events_of(again)
+    assert (event["cause"], event["restore_ms"]) == ("lost", None)
+    again.stop()
+
+
+def test_a_decision_that_cannot_be_written_is_made_again(world: World) -> None:
+    manager = world.manager()
+    world.run(4, manager)
+    world.alive.discard("north.0")
+    topic = world.pipeline.topic_names.placement()
+    world.log.fail_next(Operation.FLUSH, applied=0, topic=topic)
+    world.run(NODE_LOST_MS // 1_000 + 1, manager)
+    assert world.places()[f"{STAGE}.0"] == "north.0"
+    world.run(20, manager)
+    assert world.places()[f"{STAGE}.0"] == POOL
+    manager.stop()
+
+
+def test_without_the_section_nothing_is_moved_and_no_topic_is_needed() -> None:
+    plain = ManagerWorld()
+    manager = plain.manager()
+    for _ in range(80):
+        manager.step()
+        plain.clock.advance(STEP_MS)
+    assert "scaling" not in manager.status.detail
+    manager.stop()

@@ -1,0 +1,103 @@
+"""The section ``scaling`` of a pipeline file: the pool, the thresholds, and their mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anabranch.pipeline.control_topics import control_topics
+from anabranch.pipeline.file import load
+from anabranch.pipeline.model import Pipeline, Scaling
+from anabranch.pipeline.scaling import rules_of
+from anabranch.protocol.control.scaling import ScalingRules
+from anabranch.protocol.errors import ConfigurationError
+
+RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
+ONE = """\
+pipeline: p
+sources: {a: {topics: [a], record: r.avsc, event_time: arrival}}
+stages:
+  s: {reads: [a], sql: SELECT * FROM a, replicas: 2}
+  t: {reads: [a], sql: SELECT * FROM a, replicas: 2, ha: passive}
+outputs:
+  o: {stage: s, corrected: {topic: o}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "r.avsc").write_text(RECORD)
+    return tmp_path
+
+
+def loaded(folder: Path, text: str) -> Pipeline:
+    path = folder / "pipeline.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def test_a_pool_has_nodes_that_run_nothing(folder: Path) -> None:
+    found = loaded(
+        folder, ONE + "scaling: {nodes: [local.7, local.8], above: 80%, for: 5s, rest: 1m}\n"
+    )
+    assert found.scaling == Scaling(
+        pool=["local.7", "local.8"], above_permille=800, for_ms=5_000, rest_ms=60_000
+    )
+    assert list(found.nodes()) == ["local.7", "local.8", "local.0", "local.1"]
+    assert [name for service, name in found.processes() if service == "processing"] == list(
+        found.nodes()
+    )
+    assert found.scaling is not None
+    assert rules_of(found, found.scaling) == ScalingRules(
+        ("local.7", "local.8"), 800, 5_000, 60_000, 250, frozenset({"t.0", "t.1"})
+    )
+
+
+def test_what_is_left_out_has_a_default(folder: Path) -> None:
+    found = loaded(folder, ONE + "scaling: {nodes: [local.7]}\nnodes: {local.7: []}\n").scaling
+    assert found == Scaling(pool=["local.7"], above_permille=700, for_ms=10_000, rest_ms=30_000)
+
+
+def test_every_node_has_a_topic_for_its_reports_where_there_is_a_pool_and_only_there(
+    folder: Path,
+) -> None:
+    scaled = control_topics(loaded(folder, ONE + "scaling: {nodes: [local.7]}\n"))
+    plain = control_topics(loaded(folder, ONE))
+    added = {topic: scaled[topic].reports for topic in scaled.keys() - plain.keys()}
+    assert added == {f"p.control.node.{node}": node for node in ("local.0", "local.1", "local.7")}
+    assert loaded(folder, ONE).scaling is None
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ("{}", "8: scaling.nodes: is missing; name the nodes of the pool"),
+        ("{above: 70%}", "8: scaling.nodes: is missing; name the nodes of the pool"),
+        ("[]", "8: scaling: a mapping is wanted with keys "),
+        ("{nodes: []}", "8: scaling.nodes: "),
+        ("{nodes: [local.1]}", "8: scaling.nodes[0]: local.1 has replicas of its own, s.1, t.1: "),
+        (
+            "{nodes: [spare]}",
+            "8: scaling.nodes[0]: a node of the pool has no replicas, so its name",
+        ),
+        ("{nodes: [north.7]}", "call it PARTICIPANT.NUMBER, as local.7, with one of local"),
+        ("{nodes: [local.7], above: 70}", "8: scaling.above: 70 is no share; write it in percent"),
+        ("{nodes: [local.7], above: 100%}", "'100%' is no share; write it in percent"),
+        ("{nodes: [local.7], for: 1s}", "8: scaling.for: "),
+        ("{nodes: [local.7], rest: 30}", "8: scaling.rest: 30 has no unit"),
+        ("{nodes: [local.7], abov: 70%}", "unknown key; did you mean 'above'?"),
+    ],
+)
+def test_mistakes_say_where_and_what_to_do(folder: Path, section: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(folder, ONE + f"scaling: {section}\n")
+    (line,) = str(caught.value).splitlines()
+    assert says in line
+
+
+def test_where_the_places_of_the_file_are_wrong_they_come_first(folder: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        loaded(folder, ONE + "nodes: {local.7: [x.0]}\nscaling: {nodes: [local.7]}\n")
+    (line,) = str(caught.value).splitlines()
+    assert "there is no replica x.0" in line
