@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from benchmarks.linear_road import generator
+from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
+from benchmarks.linear_road.stream import INPUT, in_order, read_input
+
+DIGEST = "b1b4d9c423a2b1d5acc019e4437fea438342b28af7e42248cbb1446b34967f5a"
+"""Of version 1, seed 1: a change of the bytes needs another version."""
+
+
+def test_a_seed_gives_the_bytes_of_its_version() -> None:
+    assert generator.VERSION == 1
+    plan = Plan(3, 4, 1, Mode.DIRTY)
+    assert generate(plan).digest() == DIGEST
+    assert generate(Plan(3, 4, 2, Mode.DIRTY)).digest() != DIGEST
+
+
+def test_the_stream_has_the_shape_of_the_benchmark() -> None:
+    world = generate(Plan(2, 20, 1))
+    stream = world.stream
+    assert stream.columns == list(INPUT)
+    assert stream.equals(in_order(stream))
+    reports = stream.filter(pl.col("type") == 0)
+    assert reports.filter(pl.col("pos") // 5280 != pl.col("seg")).is_empty()
+    assert reports.select(pl.col("seg").min(), pl.col("seg").max().alias("max")).row(0) == (0, 99)
+    assert set(reports["lane"].unique()) == {0, 1, 2, 3, 4}
+    assert reports["spd"].is_between(0, 100).all()
+    first = reports.filter(pl.col("time") < 60).height / 60
+    last = reports.filter(pl.col("time") >= 19 * 60).height / 60
+    assert 15 < first < 25
+    assert 250 < last < 400
+    share = 1 - reports.height / stream.height
+    assert 0.009 < share < 0.011
+    mix = stream.filter(pl.col("type") > 0)["type"].value_counts(normalize=True)
+    shares = dict(mix.iter_rows())
+    assert shares[2] == pytest.approx(0.5, abs=0.05)
+    assert shares[3] == pytest.approx(0.1, abs=0.03)
+    qids = stream.filter(pl.col("qid") >= 0)["qid"]
+    assert qids.to_list() == list(range(len(qids)))
+
+
+def test_a_car_reports_every_half_minute_and_no_segment_is_skipped() -> None:
+    world = generate(Plan(1, 10, 2, Mode.HOT))
+    reports = world.stream.filter(pl.col("type") == 0).sort("vid", "time")
+    gaps = reports.with_columns(
+        (pl.col("time") - pl.col("time").shift(1)).over("vid").alias("gap"),
+        (pl.col("seg") - pl.col("seg").shift(1)).over("vid").alias("step"),
+    ).filter(pl.col("gap").is_not_null() & (pl.col("lane") != 0))
+    assert gaps["gap"].unique().to_list() == [30]
+    assert gaps["step"].is_between(0, 1).all()
+
+
+def test_trips_are_those_of_the_stream() -> None:
+    world = generate(Plan(2, 15, 3, Mode.HOT))
+    reports = world.stream.filter(pl.col("type") == 0)
+    entries = reports.filter(pl.col("lane") == 0).select("vid", "time", "xway", "dir", "seg")
+    exits = reports.filter(pl.col("lane") == 4).select("vid", "time", "xway", "dir", "seg")
+    trips = world.trips
+    names = ["vid", "time", "xway", "dir", "seg"]
+    begun = trips.rename({"entry_time": "time", "entry_seg": "seg"}).select(names)
+    over = trips.filter(pl.col("exit_time") >= 0)
+    ended = over.rename({"exit_time": "time", "exit_seg": "seg"}).select(names)
+    for found, known in ((entries, begun), (exits, ended)):
+        assert found.cast(pl.Int64).sort(names).equals(known.cast(pl.Int64).sort(names))
+    assert trips["vid"].n_unique() < trips.height, "nobody comes back"
+
+
+def test_the_history_answers_what_is_asked() -> None:
+    world = generate(Plan(3, 10, 4, Mode.HOT))
+    asked = world.stream.filter(pl.col("type") == 3).cast(pl.Int64)
+    assert asked.height > 20
+    assert asked.join(world.history, on=["vid", "day", "xway"], how="anti").is_empty()
+    assert world.history.select("vid", "day").is_duplicated().sum() == 0
+    assert world.history.height > 2 * asked.height
+
+
+def test_files_hold_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["generator", str(tmp_path), "--xways", "0.5", "--minutes", "3", "--mode", "hot"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert generator.main() == 0
+    world = generate(Plan(1, 3, 1, Mode.HOT))
+    stream, history = read_input(tmp_path)
+    assert stream.equals(world.stream)
+    assert history.equals(world.history)
+    assert (tmp_path / "crashes.csv").exists()
+    assert (tmp_path / "trips.csv").exists()
+
+
+def test_an_empty_history_is_read(tmp_path: Path) -> None:
+    world = generate(Plan(1, 1, 1))
+    (tmp_path / "input.csv").write_text(world.stream.write_csv(include_header=False))
+    (tmp_path / "history.csv").write_text("")
+    _, history = read_input(tmp_path)
+    assert history.is_empty()
+    assert history.columns == ["vid", "day", "xway", "toll"]
+
+
+@pytest.mark.parametrize(("text", "halves"), [("0.5", 1), ("1", 2), ("2.5", 5)])
+def test_expressways_come_in_halves(text: str, halves: int) -> None:
+    assert half_xways(text) == halves
+
+
+@pytest.mark.parametrize("text", ["0", "0.7", "-1"])
+def test_other_numbers_of_expressways_are_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a number of expressways"):
+        half_xways(text)
