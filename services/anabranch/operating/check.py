@@ -138,7 +138,8 @@ class _Plans:
         kind = "stateful" if traits.is_stateful else "stateless"
         self.facts.append(f"stage {name}: {kind}; {traits.batch}; gives {_listed(query.schema)}")
         if stage.share is not None:
-            self.facts.append(f"stage {name}: one of {stage.share.count} shards, which are alike")
+            shards = len(self._pipeline.input_streams(whole_of(name)))
+            self.facts.append(f"stage {name}: one of {shards} shards, which are alike")
         self.facts += [f"stage {name}: {traits.batch}, because {r}" for r in traits.reasons]
         if traits.reasons:
             self.facts.append(

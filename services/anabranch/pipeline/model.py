@@ -343,7 +343,7 @@ class Stage(_Model):
         """Whether it is a whole stage or its first shard. Checks of what all shards have in common
         run on this one only, so that a mistake is reported once.
         """
-        return self.share is None or self.share.index == 0
+        return self.share is None or not self.share.interval.prefix
 
     @property
     def functions(self) -> list[str]:
@@ -586,9 +586,9 @@ class Pipeline(_Model):
     """Streams of other pipelines, by their names here."""
     clusters: dict[str, str] = {}
     """Addresses of other owners' Kafka clusters, by their names here."""
-    stage_shards: dict[str, int] = {}
-    """Number of shards of each stage that is split. ``members`` gives the names of the shards,
-    which are in ``stages``.
+    stage_shards: dict[str, list[str]] = {}
+    """Names of the shards of each stage that is split, in the order of their intervals. The shards
+    are in ``stages``.
     """
     publish_ms: dict[str, int] = {}
     """Stages that other pipelines read, and how long blocks are kept for them, in ms."""
@@ -670,7 +670,7 @@ class Pipeline(_Model):
         """Return the streams that make up the input ``name``: those of its shards, or itself."""
         if name in self.sources:
             return self.sources[name].streams()
-        return members(name, self.stage_shards.get(name, 1))
+        return self.stage_shards.get(name, [name])
 
     def inputs(self, stage: str) -> list[str]:
         """Return the streams that ``stage`` reads, in the order in which it names them; of an input

@@ -7,7 +7,6 @@ from typing import Final
 
 from anabranch.pipeline.document import Document, Place
 from anabranch.pipeline.model import Output, Source, Stage
-from anabranch.protocol.edge.shards import members
 from anabranch.protocol.limits import INPUTS_MAX, SHARDS_MAX
 
 GENERATIONS_MAX: Final = 100
@@ -42,16 +41,15 @@ def check_shards(
     document: Document,
     sources: Mapping[str, Source | None],
     stages: Mapping[str, Stage],
-    stage_shards: Mapping[str, int],
+    stage_shards: Mapping[str, list[str]],
 ) -> None:
     """Report stages that read more streams than the limit, and shards whose topics Kafka would
     confuse with others: it takes names for equal that differ only in a dot and an underscore.
 
-    ``stages``: the stages that run; ``stage_shards``: number of shards of the stages that are
-    split.
+    ``stages``: the stages that run; ``stage_shards``: names of the shards of those that are split.
     """
     of_sources = {each.name: each.streams() for each in sources.values() if each is not None}
-    counts = {name: len(streams) for name, streams in of_sources.items()} | dict(stage_shards)
+    counts = {name: len(streams) for name, streams in (of_sources | dict(stage_shards)).items()}
     for name, stage in stages.items():
         streams = sum(counts.get(stream, 1) for stream in stage.reads)
         if streams > INPUTS_MAX >= len(stage.reads) and stage.is_whole_or_first_shard:
@@ -64,8 +62,8 @@ def check_shards(
     for name, streams_of in of_sources.items():
         if streams_of != [name]:
             _check_confusable(document, "sources", name, streams_of, names)
-    for name, count in stage_shards.items():
-        _check_confusable(document, "stages", name, members(name, count), names)
+    for name, shards in stage_shards.items():
+        _check_confusable(document, "stages", name, shards, names)
 
 
 def check_output_shards(document: Document, outputs: Mapping[str, Output | None]) -> None:

@@ -11,7 +11,8 @@ from anabranch.pipeline.document import MISSING, Document, Place
 from anabranch.pipeline.model import Resources, Shed, Stage
 from anabranch.pipeline.stage_shed import read_shed
 from anabranch.protocol import limits
-from anabranch.protocol.edge.shards import members, whole_of
+from anabranch.protocol.edge.shards import whole_of
+from anabranch.protocol.stage.intervals import BITS_MAX, Interval, divided, is_power_of_two
 from anabranch.protocol.stage.shares import Share
 
 
@@ -20,8 +21,8 @@ def expanded(
     raw: Mapping[str, Any],
     stages: Mapping[str, Stage],
     delivered: Collection[object],
-) -> tuple[dict[str, Stage], dict[str, int]]:
-    """Return the stages that run, and the number of shards of each stage that has any.
+) -> tuple[dict[str, Stage], dict[str, list[str]]]:
+    """Return the stages that run, and the names of the shards of each stage that has any.
 
     Each shard is a stage of its own, in place of the stage with shards. Where an output or another
     pipeline reads that stage, a stage of its name unites the shards.
@@ -33,7 +34,7 @@ def expanded(
         delivered: Names of stages that outputs or other pipelines read.
     """
     found: dict[str, Stage] = {}
-    counts: dict[str, int] = {}
+    shards: dict[str, list[str]] = {}
     for name, stage in stages.items():
         entry = raw[name] if isinstance(raw[name], dict) else {}
         count, by = _shards(document, entry, stage)
@@ -41,13 +42,14 @@ def expanded(
         if count == 1:
             found[name] = stage
             continue
-        counts[name] = count
-        for index, shard in enumerate(members(name, count)):
-            share = Share(index, count, by)
+        intervals = divided(count)
+        shards[name] = [interval.name(name) for interval in intervals]
+        for interval, shard in zip(intervals, shards[name], strict=True):
+            share = Share(interval, by)
             found[shard] = stage.model_copy(update={"name": shard, "share": share})
         if name in delivered:
             found[name] = union_of(stage)
-    return found, counts
+    return found, shards
 
 
 def shards_of(stage: str, stages: Mapping[str, Stage]) -> list[str]:
@@ -79,6 +81,13 @@ def _shards(
     """Return the number of shards, and the key columns of each input."""
     at: Place = ("stages", stage.name)
     count = document.integer(raw.get("shards", 1), (*at, "shards"), 1, limits.SHARDS_MAX)
+    if not is_power_of_two(count):
+        document.mistake(
+            (*at, "shards"),
+            "its rows are halved again and again, so a stage has 1, 2, 4, 8 or 16 shards, not"
+            f" {count}",
+        )
+        count = 1
     given = raw.get("shard_by", MISSING)
     if given is MISSING:
         if count > 1:
@@ -93,7 +102,7 @@ def _shards(
         document.mistake(
             (*at, "shard_by"), "every shard would compute all results; name a column of an input"
         )
-    text = Share(count, count, by).text()
+    text = Share(Interval("0" * BITS_MAX), by).text()
     if len(text) > limits.SHARE_CHARACTERS_MAX:
         document.mistake(
             (*at, "shard_by"),

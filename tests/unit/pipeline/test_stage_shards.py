@@ -17,6 +17,7 @@ from anabranch.pipeline.waits import depth, has_live, height, normal_ms, out_of_
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import HOP_MS, SHARE_CHARACTERS_MAX
+from anabranch.protocol.stage.intervals import Interval
 from anabranch.protocol.stage.shares import Share
 
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
@@ -64,7 +65,7 @@ def test_each_shard_is_a_stage_which_readers_read_together(tmp_path: Path) -> No
     pipeline = pipeline_in(tmp_path, f"{TWO}, replicas: 2, parameters: {{a: 1}}")
     assert pipeline.order() == ["first.0", "first.1", "second"]
     zero, one = pipeline.stages["first.0"], pipeline.stages["first.1"]
-    assert zero.share == Share(0, 2, {"cars": ("n",)})
+    assert zero.share == Share(Interval("0"), {"cars": ("n",)})
     assert one.model_copy(update={"name": "first.0", "share": zero.share}) == zero
     assert (one.functions, one.parameters, one.replicas) == (["stages:first"], {"a": 1}, 2)
     assert pipeline.input_streams("first") == pipeline.inputs("second") == ["first.0", "first.1"]
@@ -137,12 +138,13 @@ def test_it_has_topics_rights_and_readers_by_its_shards(tmp_path: Path) -> None:
 
 
 def test_columns_may_be_named_for_each_input(tmp_path: Path) -> None:
-    by = "shards: 3, shard_by: {cars: [n, event_time], jams: []}"
+    by = "shards: 4, shard_by: {cars: [n, event_time], jams: []}"
     pipeline = pipeline_in(tmp_path, by, reads="[cars, jams]")
-    share = pipeline.stages["first.2"].share
-    assert share == Share(2, 3, {"cars": ("n", "event_time"), "jams": ()})
+    assert pipeline.inputs("second") == ["first.00", "first.01", "first.10", "first.11"]
+    share = pipeline.stages["first.10"].share
+    assert share == Share(Interval("10"), {"cars": ("n", "event_time"), "jams": ()})
     both = pipeline_in(tmp_path, "shards: 2, shard_by: [n]", reads="[cars, jams]")
-    assert both.stages["first.0"].share == Share(0, 2, {"cars": ("n",), "jams": ("n",)})
+    assert both.stages["first.0"].share == Share(Interval("0"), {"cars": ("n",), "jams": ("n",)})
     assert pipeline_in(tmp_path, "shards: 1, shard_by: n").stages["first"].share is None
 
 
@@ -173,6 +175,10 @@ def test_a_partner_may_run_one_or_all(tmp_path: Path) -> None:
     ("first", "words"),
     [
         ("shards: 0, shard_by: n", "stages.first.shards: an integer from 1 to 16 is wanted"),
+        (
+            "shards: 3, shard_by: n",
+            "6: stages.first.shards: its rows are halved again and again, so a stage has 1, 2, 4",
+        ),
         ("shards: 2", "stages.first.shard_by: is missing; name the key columns"),
         ("shards: 2, shard_by: []", "stages.first.shard_by: a list of columns is wanted"),
         ("shards: 2, shard_by: {cars: []}", "every shard would compute all results"),

@@ -38,6 +38,7 @@ from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
+from anabranch.protocol.stage.intervals import Interval
 from anabranch.protocol.stage.kept_rows import salt_of
 from anabranch.protocol.stage.planner import PlanTraits, judge
 from anabranch.protocol.stage.shares import Share
@@ -265,7 +266,7 @@ def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str
     found = offered_inputs(stage, schemas)
     share = stage.share
     if share is None and stage.shed.kind == "keys":
-        share = Share(0, 1, stage.shed.by)
+        share = Share(Interval(), stage.shed.by)
     if share is not None:
         types = {name: {each.name: str(each.type) for each in of} for name, of in found.items()}
         if wrong := share.wrong_keys(types):
@@ -275,13 +276,14 @@ def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str
 
 def rows_of_shard(frame: DataFrame, name: str, stage: Stage) -> DataFrame:
     """Filter input ``name`` to the rows of this shard (KP1). Spark's hash of a value depends
-    neither on the machine nor on the release.
+    neither on the machine nor on the release; its 32 bits are read as a number without sign.
     """
     columns = () if stage.share is None else stage.share.by[name]
     if stage.share is None or not columns:
         return frame
-    shard = F.pmod(F.hash(*(F.col(f"`{column}`") for column in columns)), F.lit(stage.share.count))
-    return frame.where(shard == F.lit(stage.share.index))
+    interval = stage.share.interval
+    hashed = F.hash(*(F.col(f"`{column}`") for column in columns))
+    return frame.where(F.shiftrightunsigned(hashed, interval.shift) == F.lit(interval.prefix))
 
 
 def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:

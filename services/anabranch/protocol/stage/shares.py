@@ -1,11 +1,12 @@
 """Shards of a stage: the rows of its inputs that each takes.
 
 Theory of operation. A stage that works key by key can be split (Aurora*'s box splitting). Each of
-its n *shards* is a stage of its own, with a stream, a state and replicas of its own. It runs the
-same function on its *share* of the inputs: the rows whose key falls to it. A stage that reads the
-split one takes the streams of all shards as one input: a bucket of it is there when it is there of
-every shard. The shards agree on nothing among themselves. An input of which no column is named is
-read whole by every shard: a small one that is joined to the others.
+its *shards* is a stage of its own, with a stream, a state and replicas of its own. It runs the same
+function on its *share* of the inputs: the rows whose key has a hash in its interval
+(``protocol.stage.intervals``). A stage that reads the split one takes the streams of all shards as
+one input: a bucket of it is there when it is there of every shard. The shards agree on nothing
+among themselves. An input of which no column is named is read whole by every shard: a small one
+that is joined to the others.
 
 The function must be such that what it makes of a key depends on the rows of this key alone;
 otherwise the shards together make something else than the whole. Nothing here can see that;
@@ -15,8 +16,8 @@ The state of a shard is that of its keys. So a stream keeps the share that its f
 (BL16 of ``protocol.log.boundary_log``).
 
 Invariants:
-    KP1 a row of an input whose columns are named is exactly one shard's; one of another input is
-        every shard's.
+    KP1 a row of an input whose columns are named is exactly one shard's, as the intervals of the
+        shards divide all hashes (IV3); one of another input is every shard's.
     KP2 equal keys of all inputs are one shard's: their columns have the same types, one after the
         other, and no type in which equal values differ (floating-point numbers, nested values).
 """
@@ -26,6 +27,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from anabranch.protocol.stage.intervals import Interval
 
 _KEY_TYPES: Final = (
     "int",
@@ -43,20 +46,19 @@ _KEY_TYPES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Rows that shard ``index`` of ``count`` takes."""
+    """Rows of the inputs that one shard takes."""
 
-    index: int
-    count: int
+    interval: Interval
     by: Mapping[str, tuple[str, ...]]
     """Per input, the columns of its key; without columns every shard takes all of its rows."""
 
     def text(self) -> str:
-        """Return the share as the shard's epochs state it: ``0/2 of reports by segment``."""
+        """Return the share as the shard's epochs state it: ``01 of reports by segment``."""
         inputs = (
             f"{name} by {', '.join(columns)}" if columns else f"{name} whole"
             for name, columns in sorted(self.by.items())
         )
-        return f"{self.index}/{self.count} of {'; '.join(inputs)}"
+        return f"{self.interval.bits} of {'; '.join(inputs)}"
 
     def wrong_keys(self, types: Mapping[str, Mapping[str, str]]) -> str:
         """Return why rows with these columns cannot be divided among the shards (KP2); empty if

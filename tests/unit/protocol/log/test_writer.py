@@ -121,7 +121,7 @@ class TestEpochs:
             log.own.begun(log.state)
 
     @pytest.mark.parametrize(
-        ("before", "now"), [("0/2 of a by key", "0/3 of a by key"), ("", "0/2 of a by key")]
+        ("before", "now"), [("0 of a by key", "00 of a by key"), ("", "0 of a by key")]
     )
     def test_one_of_another_share_says_what_to_write(self, before: str, now: str) -> None:
         log, mine = Log(), replace(STARTED, bucket_ms=250, share=now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.protocol.stage.intervals import Interval
 from anabranch.protocol.stage.shares import Share
 
 TYPES = {
@@ -13,12 +14,12 @@ TYPES = {
 
 
 def wrong(**by: tuple[str, ...]) -> str:
-    return Share(0, 2, by).wrong_keys(TYPES)
+    return Share(Interval("0"), by).wrong_keys(TYPES)
 
 
 def test_a_log_says_whose_rows_are_taken() -> None:
-    assert Share(1, 3, {"jams": (), "cars": ("segment", "plate")}).text() == (
-        "1/3 of cars by segment, plate; jams whole"
+    assert Share(Interval("10"), {"jams": (), "cars": ("segment", "plate")}).text() == (
+        "10 of cars by segment, plate; jams whole"
     )
 
 
