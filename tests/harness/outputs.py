@@ -238,6 +238,7 @@ class Replica:
         missing: Sequence[str] = ("reports",),
         *,
         fork: bool = False,
+        shed: int = 0,
     ) -> tuple[int, int]:
         """Append one tentative batch, with ``fork`` as the first of a new branch: everything up to
         ``upto`` is tentatively closed.
@@ -264,6 +265,7 @@ class Replica:
             kind=BoundaryKind.TENTATIVE,
             branch=(self.epoch, self._counter),
             missing=tuple(missing),
+            shed=shed,
         )
         value, headers = boundary_records.encode(record)
         if self._writer is None:

@@ -274,6 +274,13 @@ class Answer(_Open, Generic[T]):
         return self._follower.view.missing
 
     @property
+    def shed(self) -> int:
+        """Largest per mille of the rows of their input that tentative rows were computed without,
+        because a stage was overloaded; 0: none.
+        """
+        return self._follower.view.shed
+
+    @property
     def in_failure(self) -> bool:
         """Whether some rows are tentative."""
         return self._follower.view.in_failure
@@ -336,6 +343,7 @@ class Answer(_Open, Generic[T]):
             record.branch is None,
             record.missing,
             record.origin,
+            record.shed,
         )
 
 

@@ -41,6 +41,10 @@ class Row(Generic[T]):
     """Producer of the result: ``pipeline.output.life``. It changes when the pipeline begins anew on
     the same topic; ids of different origins are unrelated.
     """
+    shed: int = 0
+    """Per mille of the rows of its input that a tentative result was computed without, because a
+    stage was overloaded and left them out: 0 to 1000.
+    """
 
 
 class Values(Generic[T]):

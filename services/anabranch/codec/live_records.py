@@ -21,11 +21,16 @@ from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BranchNumber
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 
 ID_HEADER: Final = "anabranch-id"
 EVENT_TIME_HEADER: Final = "anabranch-event-time"
 KIND_HEADER: Final = "anabranch-kind"
 MISSING_HEADER: Final = "anabranch-missing"
+SHED_HEADER: Final = "anabranch-shed"
+"""Header of a tentative record that was made from a part of the rows: per mille of its input's rows
+that overloaded stages left out, at most. Absent if none were.
+"""
 ORIGIN_HEADER: Final = "anabranch-origin"
 """Header that names the output which wrote a record, and the life of its stream
 (``protocol.edge.origins``). It and the id together identify a record.
@@ -87,6 +92,8 @@ def upsert(write: Write, origin: Origin) -> tuple[bytes | None, Headers]:
     if visible.branch is not None or visible.missing:
         headers.append((MISSING_HEADER, ",".join(visible.missing).encode()))
     if visible.branch is not None:
+        if visible.shed:
+            headers.append((SHED_HEADER, b"%d" % visible.shed))
         ident += tentative_suffix(visible.branch)
         stable = write.state.stable
         if stable is not None:
@@ -127,6 +134,7 @@ def decode(
             key,
             value,
             origin=origin,
+            shed=shed_in(named.get(SHED_HEADER)),
         )
     return _control(kind, value, origin)
 
@@ -150,6 +158,7 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
         value,
         branch,
         names_in(named.get(MISSING_HEADER, b"")),
+        shed_in(named.get(SHED_HEADER)),
     )
     if branch is None:
         return State(visible)
@@ -243,6 +252,19 @@ def number_in(text: bytes | None) -> int:
     """
     if text is None or not text.isdigit() or len(text) > 20:
         raise RemoteProtocolError(f"{(text or b'')[:40]!r} is not a time in ms")
+    return int(text)
+
+
+def shed_in(text: bytes | None) -> int:
+    """Return the per mille that a header holds; 0 if it is missing.
+
+    Raises:
+        RemoteProtocolError: it is no number of per mille.
+    """
+    if text is None:
+        return 0
+    if not text.isdigit() or len(text) > 4 or int(text) > KEPT_ALL:
+        raise RemoteProtocolError(f"{text[:40]!r} is not a number of per mille")
     return int(text)
 
 

@@ -375,12 +375,14 @@ class Page:
         without = self._readers_without(stream) if place.kind in ("source", "binding") else []
         if without and state.tone is Tone.GOOD:
             state = State(Tone.WARN, f"{state.word}, missing")
-        if place.kind == "output" and timeline.missing and state.tone is Tone.GOOD:
+        lacks_rows = bool(timeline.missing) or timeline.shed > 0
+        if place.kind == "output" and lacks_rows and state.tone is Tone.GOOD:
             state = State(Tone.WARN, "tentative")
         return {
             "tone": state.tone,
             "word": state.word,
             "missing": list(timeline.missing) if place.kind == "stage" else [],
+            "shed": timeline.shed if place.kind == "stage" else 0,
             "missed_by": without,
             "replicas": replicas,
             "newest_ms": timeline.newest * self._width_ms if timeline.newest else None,
@@ -572,7 +574,7 @@ class Page:
 
 
 def _cell(bucket: int, timeline: Timeline) -> list[Any]:
-    """Return a cell as it is sent: bucket, phase, delays, rows, writer, missing."""
+    """Return a cell as it is sent: bucket, phase, delays, rows, writer, missing, shed."""
     cell = timeline.cells[bucket]
     return [
         bucket,
@@ -582,6 +584,7 @@ def _cell(bucket: int, timeline: Timeline) -> list[Any]:
         cell.rows,
         cell.writer,
         list(cell.missing),
+        cell.shed,
     ]
 
 

@@ -59,6 +59,8 @@ class Cell:
     """Delay of the stable close in ms, likewise."""
     missing: tuple[str, ...] = ()
     """Streams that were missing when the tentative results were computed."""
+    shed: int = 0
+    """Per mille of their input's rows that overloaded stages left out of the tentative results."""
 
     @property
     def first_ms(self) -> int | None:
@@ -96,6 +98,14 @@ class Timeline:
             return ()
         found = self.cells.get(self.tentative_upto)
         return () if found is None else found.missing
+
+    @property
+    def shed(self) -> int:
+        """Per mille of their input's rows that the newest results lack."""
+        if self.tentative_upto <= self.upto:
+            return 0
+        found = self.cells.get(self.tentative_upto)
+        return 0 if found is None else found.shed
 
     @property
     def read_from(self) -> str:
@@ -194,6 +204,7 @@ class Timeline:
                         if entry.written_ms
                         else None,
                         missing=covered.missing,
+                        shed=covered.shed,
                     )
                     self._changed.add(bucket)
         self.tentative_upto = max(self.tentative_upto, entry.closed)

@@ -515,7 +515,7 @@ class LiveTopic:
         shown += [self._choice.new(log_state, number) for number in run.tentative]
         found = [bucket for bucket in shown if bucket is not None]
         for _, group in groupby(
-            found, key=lambda bucket: (bucket.replica, bucket.branch, bucket.missing)
+            found, key=lambda each: (each.replica, each.branch, each.missing, each.shed)
         ):
             alike = list(group)
             for portion in _portions(
@@ -551,7 +551,7 @@ class LiveTopic:
             raise _UnreadableError from error
         for each in found:
             self._counters.tentative_rows.inc(each.table.num_rows)
-            yield Piece(each.slices, each.table, like.branch, like.missing)
+            yield Piece(each.slices, each.table, like.branch, like.missing, like.shed)
 
     def _send_progress(self, writer: TransactionalWriter, progress: LiveProgress) -> None:
         """Send ``progress`` to its topic in the open transaction."""

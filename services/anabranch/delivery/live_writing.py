@@ -11,7 +11,12 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from anabranch.codec import live_records
-from anabranch.codec.live_records import KIND_HEADER, MISSING_HEADER, tentative_suffix
+from anabranch.codec.live_records import (
+    KIND_HEADER,
+    MISSING_HEADER,
+    SHED_HEADER,
+    tentative_suffix,
+)
 from anabranch.codec.partitions import partition_of
 from anabranch.codec.rejected_rows import are_notices
 from anabranch.delivery.rendering import MissingSources, Records, Renderer, Written, none_missing
@@ -36,6 +41,8 @@ class Piece:
     """Branch that made tentative rows; None for stable rows."""
     missing: tuple[str, ...] = ()
     """Sources without which tentative rows were made."""
+    shed: int = 0
+    """Per mille of the rows of their input that tentative rows were made without."""
 
 
 class LiveForm(Protocol):
@@ -111,16 +118,16 @@ class KindSequence:
     @staticmethod
     def _headers(piece: Piece, records: Records) -> list[Written]:
         """Return the headers of ``records`` with their kind; those of tentative ones also with the
-        branch in the id, and the missing sources.
+        branch in the id, the missing sources, and the share of rows that was left out.
         """
         if piece.branch is None:
             return [[*_INSERTION, *head] for head in records.headers]
-        suffix, missing = (
-            tentative_suffix(piece.branch),
-            (MISSING_HEADER, ",".join(piece.missing).encode()),
-        )
+        suffix = tentative_suffix(piece.branch)
+        lacking = [(MISSING_HEADER, ",".join(piece.missing).encode())]
+        if piece.shed:
+            lacking.append((SHED_HEADER, b"%d" % piece.shed))
         return [
-            [_TENTATIVE, (head[0][0], head[0][1] + suffix), *head[1:], missing]
+            [_TENTATIVE, (head[0][0], head[0][1] + suffix), *head[1:], *lacking]
             for head in records.headers
         ]
 
@@ -216,4 +223,4 @@ class CompactedView:
         ):
             if key is not None:  # always so: the pipeline file must name a key for `upsert`
                 missing = self._missing_of(ident.bucket) if piece.branch is None else piece.missing
-                yield key, Version(ident, event_time_ms, value, piece.branch, missing)
+                yield key, Version(ident, event_time_ms, value, piece.branch, missing, piece.shed)

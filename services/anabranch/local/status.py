@@ -182,6 +182,8 @@ def detail_in_words(row: Row) -> str:
             stated.append("correcting")
         case ReplicaState.FAILURE:
             stated.append("behind")
+    if shed := detail.get("shed"):
+        stated.append(f"overloaded: {shed / 10:g} % of the rows left out")
     if unread := detail.get("unread"):
         stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
     stated += [words.format(detail[name]) for name, words in _STALLS.items() if detail.get(name)]

@@ -41,6 +41,8 @@ class Shown:
     """Size of the rejected record in bytes, where the dead letter holds only its beginning."""
     producer: str = ""
     """Output, and life of the output, that wrote a result."""
+    shed: str = ""
+    """Per mille of its input's rows that a tentative result was made without."""
 
     @property
     def repeated(self) -> bool:
@@ -58,6 +60,8 @@ class Shown:
         words.append(self.value or (f"deleted: {self.key}" if live else ""))
         if live and self.missing:
             words.append(f"missing: {self.missing}")
+        if live and self.shed:
+            words.append(f"shed: {self.shed} per mille")
         return "\t".join(words)
 
     def rejected_line(self, *, with_id: bool) -> str:
@@ -158,6 +162,7 @@ def _records(chunk: Chunk) -> Iterator[Shown]:
             _origin(named),
             _text(named.get("anabranch-truncated")),
             _text(named.get("anabranch-origin")),
+            _text(named.get("anabranch-shed")),
         )
 
 

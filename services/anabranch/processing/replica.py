@@ -160,6 +160,8 @@ class ReplicaRunner:
         self.missing: tuple[str, ...] = ()
         """Inputs that the newest tentative plan lacks, for people."""
         self._busy = BusyTime(self._clock.monotonic_ms())
+        self.shed = 0
+        """Per mille of the input's rows that the newest tentative plan lacks, for people."""
 
     @property
     def state(self) -> ReplicaState:
@@ -633,12 +635,9 @@ class ReplicaRunner:
         decision = replica.decide(query, position, self._situation(query, position))
         if decision.drop is not None:
             self._end_branch(decision.drop)
-        if (
-            decision.plan is not None
-            and decision.plan.kind is BoundaryKind.TENTATIVE
-            and decision.plan.missing
-        ):
-            self.missing = decision.plan.missing
+        if decision.plan is not None and decision.plan.kind is BoundaryKind.TENTATIVE:
+            self.missing = decision.plan.missing or self.missing
+            self.shed = decision.plan.shed
         passed = replica.passed()
         for reader in self._inputs.values():
             reader.log_state.forget(passed)
@@ -702,7 +701,7 @@ class ReplicaRunner:
     def _end_branch(self, branch: str) -> None:
         """Drop the branch and prepare the record of its end."""
         self._drop(branch)
-        self.missing = ()
+        self.missing, self.shed = (), 0
         epoch, counter = self._started().number
         self._ended = BranchEnded(self._name, epoch, counter)
 

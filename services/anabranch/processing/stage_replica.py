@@ -740,6 +740,7 @@ class StageReplica:
                     stage=self._settings.name,
                     successor=order.timeline,
                     missing=list(runner.missing),
+                    shed=runner.shed,
                 )
                 self._start_query(order.timeline)
         for timeline in stopped:
@@ -776,9 +777,10 @@ class StageReplica:
         self.status.detail |= {
             "replica_state": runner.state.value,
             "missing": list(runner.missing),
+            "shed": runner.shed,
             "unread": sorted(runner.unread),
         }
-        self._state_metrics.show(runner.state, runner.missing)
+        self._state_metrics.show(runner.state, runner.missing, runner.shed)
         for name, follower in self._followers.items():
             self._context.metrics.rejected(name, follower.reader.counts)
         if self._standing_by is not None:

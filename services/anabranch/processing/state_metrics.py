@@ -37,6 +37,12 @@ class StateMetrics:
             (*_LABELS, "stream"),
             registry=registry,
         )
+        self._shed = Gauge(
+            "anabranch_stage_shed_permille",
+            "Per mille of its input's rows that the newest tentative results lack",
+            _LABELS,
+            registry=registry,
+        )
         self._batches = Histogram(
             "anabranch_stage_batch_seconds",
             "From the plan of a stable batch in Spark's log to its record in the boundary log",
@@ -61,8 +67,11 @@ class StateMetrics:
         """Count a bucket whose partner result differs."""
         self._partner_wrong.labels(*self._own).inc()
 
-    def show(self, state: ReplicaState, missing: Collection[str]) -> None:
-        """Set the current state and the currently missing inputs."""
+    def show(self, state: ReplicaState, missing: Collection[str], shed: int = 0) -> None:
+        """Set the current state, the currently missing inputs, and the per mille of its input's
+        rows that results lack.
+        """
+        self._shed.labels(*self._own).set(shed)
         for each in ReplicaState:
             self._state.labels(*self._own, each.value).set(each is state)
         self._were_missing |= set(missing)

@@ -130,6 +130,18 @@ def test_values_have_the_type_that_was_asked_for(world: World) -> None:
         list(wrong)
 
 
+def test_rows_of_an_overloaded_stage_say_how_much_was_left_out(world: World) -> None:
+    world.close(1, 3)
+    with live(world.log, LIVE) as answer:
+        assert answer.shed == 0
+        world.replica.show(2, {2: rows(2, 1)}, (), shed=700)
+        world.replica.show(3, {3: rows(3, 1)}, (), shed=300)
+        world.deliver()
+        assert answer.refresh()
+        assert [row.shed for row in answer.rows()] == [0, 0, 0, 700, 300]
+        assert (answer.in_failure, answer.missing, answer.shed) == (True, (), 700)
+
+
 def test_what_is_taken_back_is_gone_from_the_live_answer(world: World) -> None:
     world.close(1, 3)
     with live(world.log, LIVE) as answer:

@@ -122,6 +122,11 @@ def test_user_records() -> None:
         ("a", "b"),
     )
     assert live_records.decode([*headers, ("anabranch-missing", b"")], None, b"v").missing == ()
+    assert found.shed == 0
+    assert live_records.decode([*headers, ("anabranch-shed", b"700")], None, b"v").shed == 700
+    for wrong in (b"", b"x", b"1001", b"-1", b"00001"):
+        with pytest.raises(RemoteProtocolError, match="not a number of per mille"):
+            live_records.decode([*headers, ("anabranch-shed", wrong)], None, b"v")
 
 
 @pytest.mark.parametrize(
@@ -196,6 +201,7 @@ def test_what_is_none_of_ours_is_rejected(
         (Kind.TENTATIVE, State(STABLE, TENTATIVE)),
         (Kind.TENTATIVE, State(dataclasses.replace(STABLE, missing=("a", "b")), TENTATIVE)),
         (Kind.TENTATIVE, State(STABLE, dataclasses.replace(TENTATIVE, missing=()))),
+        (Kind.TENTATIVE, State(STABLE, dataclasses.replace(TENTATIVE, missing=(), shed=700))),
     ],
 )
 def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: State) -> None:

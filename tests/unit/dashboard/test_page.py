@@ -59,7 +59,7 @@ def test_cells_are_sent_once_and_are_in_every_full_state() -> None:
     for offset, entry in enumerate(entries):
         shown.take("tolls", entry, log_state.apply(offset, entry), log_state, None)
     assert shown.message(NOW_MS, 0)["cells"] == {
-        "tolls": [[first, "stable", None, None, 3, "0", []]]
+        "tolls": [[first, "stable", None, None, 3, "0", [], 0]]
     }
     assert "cells" not in shown.message(NOW_MS, 0)
     assert len(shown.whole(NOW_MS, 0)["cells"]["tolls"]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from anabranch.dashboard.stream_timelines import Phase, Timeline
 from anabranch.protocol.log.boundary_log import LogState
@@ -32,8 +33,6 @@ class Log:
 
 
 def at(entry: BoundaryRecord, written_ms: int) -> BoundaryRecord:
-    from dataclasses import replace
-
     return replace(entry, written_ms=written_ms)
 
 
@@ -106,6 +105,17 @@ def test_delay_process_correct_in_one_timeline() -> None:
     log.take(record(0, 3, 7))
     assert log.phases(range(1, 9)) == "-srrrr" + "r-"
     assert not log.timeline.missing
+
+
+def test_a_cell_says_how_many_rows_were_left_out() -> None:
+    log = Log()
+    log.take(started(), record(0, 0, 2, (part(2),)))
+    fork = record(0, 0, 4, timeline="b", prev=record(0, 0, 2).id, base=2, branch=(0, 1))
+    log.take(replace(fork, shed=700))
+    assert [log.timeline.cells[bucket].shed for bucket in (2, 3, 4)] == [0, 700, 700]
+    assert log.timeline.shed == 700
+    log.take(record(0, 1, 4))
+    assert log.timeline.shed == 0
 
 
 def test_after_a_failure_the_next_one_has_an_undo_of_its_own() -> None:

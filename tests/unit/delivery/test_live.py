@@ -119,6 +119,22 @@ def test_what_a_tentative_record_says(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize("upsert", [False, True])
+def test_a_tentative_record_says_how_many_rows_were_left_out(*, upsert: bool) -> None:
+    world = World(upsert=upsert)
+    world.replica.show(1, {1: rows(1, 1)}, ("reports",), shed=300)
+    world.replica.show(2, {2: rows(2, 1)})
+    world.replica.show(3, {3: rows(3, 1)}, (), shed=700)
+    settle(world.service())
+    found = [dict(headers) for chunk in everything(world.log, LIVE) for headers in chunk.headers]
+    said = {
+        (h["anabranch-id"] or b"").split(b".")[0]: h.get("anabranch-shed")
+        for h in found
+        if h.get("anabranch-kind") == b"tentative"
+    }
+    assert said == ({b"3": b"700"} if upsert else {b"1": b"300", b"2": None, b"3": b"700"})
+
+
 @pytest.mark.parametrize("operation", [Operation.FLUSH, Operation.COMMIT, Operation.BEGIN])
 @pytest.mark.parametrize("applied", [None, 0])
 @pytest.mark.parametrize("at", range(6))

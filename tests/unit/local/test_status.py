@@ -22,6 +22,10 @@ from anabranch.pipeline.file import load
         ({"replica_state": "up_failure", "missing": []}, "tentative"),
         ({"replica_state": "stabilization", "missing": []}, "correcting"),
         (
+            {"replica_state": "up_failure", "missing": [], "shed": 705},
+            "tentative; overloaded: 70.5 % of the rows left out",
+        ),
+        (
             {"replica_state": "stable", "unread": ["a", "b"]},
             "no room for more of a, b: new results stand still",
         ),

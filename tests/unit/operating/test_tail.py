@@ -43,15 +43,17 @@ def test_lines_of_a_live_topic_say_what_they_are() -> None:
     found = shown(
         (0, b"v", [("anabranch-kind", b"insertion")]),
         (0, b"v", [("anabranch-kind", b"tentative"), ("anabranch-missing", b"reports")]),
+        (0, b"v", [("anabranch-kind", b"tentative"), ("anabranch-shed", b"700")]),
         (0, control, [("anabranch-kind", b"undo")]),
         (0, None, [("anabranch-kind", b"undo")]),
         (1, control, [("anabranch-kind", b"undo")]),
         (1, b"{}", [("anabranch-kind", b"boundary")]),
     )
-    assert [record.repeated for record in found] == [False, False, False, False, True, True]
-    assert [record.line(with_id=False, live=True) for record in found[:4]] == [
+    assert [record.repeated for record in found] == [False] * 5 + [True, True]
+    assert [record.line(with_id=False, live=True) for record in found[:5]] == [
         "insertion\tv",
         "tentative\tv\tmissing: reports",
+        "tentative\tv\tshed: 700 per mille",
         f"undo\t{control.decode()}",
         "undo\tdeleted: k",
     ]

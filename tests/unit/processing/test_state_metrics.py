@@ -34,6 +34,9 @@ def test_one_state_holds_and_a_stream_that_is_back_is_shown_as_back() -> None:
     metrics.show(ReplicaState.UP_FAILURE, ("b",))
     assert states() == {"stable": 0, "up_failure": 1, "stabilization": 0, "failure": 0}
     assert (missing("a"), missing("b")) == (0, 1)
+    assert registry.get_sample_value("anabranch_stage_shed_permille", _OWN) == 0
+    metrics.show(ReplicaState.UP_FAILURE, (), 700)
+    assert registry.get_sample_value("anabranch_stage_shed_permille", _OWN) == 700
 
 
 def test_buckets_that_a_partner_made_otherwise_are_counted() -> None:

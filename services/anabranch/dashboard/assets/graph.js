@@ -78,6 +78,7 @@ export class Graph {
     setText(parts.flow, flow(card, feed));
     const missing = [
       card.missing.length ? `made without ${card.missing.join(", ")}` : "",
+      card.shed ? `made from ${(1000 - card.shed) / 10} % of the rows` : "",
       card.missed_by.length ? `missed by ${card.missed_by.join(", ")}` : "",
     ].filter(Boolean);
     setText(parts.missing, missing.join("; "));

@@ -61,6 +61,8 @@ function verdict(known) {
     const without = (first.length ? first : missing).join(", ");
     return ["warn", `Results are tentative, without ${without}, and at most ${duration(known.pipeline.max_delay_ms)} later than usual`];
   }
+  const shed = Math.max(0, ...cards.map(([, card]) => card.shed));
+  if (shed) return ["warn", `Results are tentative: a stage is overloaded, and they are made from ${(1000 - shed) / 10} % of the rows or more`];
   const lost = cards.flatMap(([name, card]) => card.replicas.filter((each) => each.tone === "bad").map((each) => `${name}.${each.replica}`));
   if (named("bad")) return ["bad", `Failed or silent: ${named("bad")}`];
   if (named("busy")) return ["busy", `Correcting or starting: ${named("busy")}`];

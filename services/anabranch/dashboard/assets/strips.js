@@ -6,7 +6,7 @@ import { clock, count, duration } from "./words.js";
 
 export const PHASES = {
   stable: "stable",
-  tentative: "tentative: input was missing",
+  tentative: "tentative: input was missing, or rows were left out",
   undone: "undone: void, its correction comes",
   replaced: "replaced: stable, was tentative",
 };
@@ -246,6 +246,7 @@ export function describe(feed, stream, bucket) {
   else {
     words.push(cell.phase, `${count(cell.rows)} rows${cell.writer ? ` of replica ${cell.writer}` : ""}`);
     if (cell.missing.length) words.push(`made without ${cell.missing.join(", ")}`);
+    if (cell.shed) words.push(`made from ${(1000 - cell.shed) / 10} % of the rows`);
     if (cell.tentativeMs !== null) words.push(`tentative after ${duration(cell.tentativeMs)}`);
     if (cell.stableMs !== null) words.push(`stable after ${duration(cell.stableMs)}`);
   }

@@ -85,6 +85,10 @@ class LiveRecord:
     """Number of a boundary's transaction."""
     origin: str = ""
     """Producer that wrote it (``protocol.edge.origins``)."""
+    shed: int = 0
+    """Per mille of its input's rows that a tentative record was made without, because overloaded
+    stages left them out.
+    """
 
 
 @dataclass(slots=True)
@@ -269,6 +273,11 @@ class LiveView:
         """Streams without which tentative parts of the answer were made."""
         return tuple(sorted({name for record in self.tentative() for name in record.missing}))
 
+    @property
+    def shed(self) -> int:
+        """Largest per mille of the rows of their input that tentative parts of the answer lack."""
+        return max((record.shed for record in self.tentative()), default=0)
+
     def take(self, partition: int, record: LiveRecord) -> bool:
         """Take the next record of a partition, in its order, or one from where it is read
         again; return whether the answer changed.
@@ -348,6 +357,7 @@ class Version:
     branch: tuple[int, int] | None = None
     """Branch of a tentative version; None if it is stable."""
     missing: tuple[str, ...] = ()
+    shed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
