@@ -122,6 +122,7 @@ class Settings:
     after: int = 0
     given_up: int = 0
     rows_per_s: int = 0
+    sheds: bool = False
 
 
 class Bench:
@@ -154,6 +155,7 @@ class Bench:
                     warm_up=settings.warm_up,
                     rows_per_s=settings.rows_per_s,
                 ),
+                sheds=settings.sheds,
             ),
             Beginning(settings.after, settings.given_up),
         )

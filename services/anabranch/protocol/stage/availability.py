@@ -50,6 +50,9 @@ Invariants:
         on it, the process checks by a request of its own that it answers.
     AV8 the memory for timers does not grow with the time that an input is missing: old ones count
         as started later than they did, by at most a part of their age (TIMER_ERROR_PARTS).
+    AV9 a complete bucket is late, for a stage that sheds, when it is as old as the long wait: a
+        failure of the stage itself counts from the same sign as one of its inputs. No log need be
+        read for that, since the bucket is there.
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
         if stages are slower, the stage continues without that input.
@@ -523,6 +526,13 @@ class Availability:
         """
         started = self._started(bucket)
         return started is not None and started + self.waits.first_ms <= now_ms
+
+    def left_ms(self, bucket: int, now_ms: int) -> int:
+        """Return the time, in ms, until ``bucket``, of which the inputs have something, is late
+        (AV9); negative if it is late already.
+        """
+        started = self._timers.started(bucket)
+        return self.waits.first_ms - (0 if started is None else now_ms - started)
 
     def moved(self, now_ms: int) -> None:
         """Record that the stable query ran a batch."""

@@ -23,6 +23,10 @@ FAILURE        next bucket complete                        the stable query runs
 STABLE         next bucket complete                        the stable query runs it
 STABLE         paused, or no branch at an overdue bucket   FAILURE
 STABLE         long wait over, next bucket not complete    fork; UP_FAILURE
+STABLE         next bucket complete, but the stage cannot  fork, the branch sheds; UP_FAILURE
+               process all that waits in time (OV1)
+UP_FAILURE     next bucket complete, stage overloaded      the successor waits for the cores (OV3)
+STABILIZATION  the stage is overloaded                     the successor waits; UP_FAILURE
 UP_FAILURE     the branch asks, a bucket is due            the branch runs it, tentative
 UP_FAILURE     the bucket at the hole becomes complete     the successor runs it; STABILIZATION
 STABILIZATION  next bucket complete                        the stable query runs it
@@ -71,6 +75,21 @@ Invariants:
         waits stays in its input, and counts as late like any other.
     RE12 batches of a plan that compares rows, the stable query's and the branch's, have the size
         that their durations allow (``protocol.stage.batch_size``).
+
+Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control``):
+    OV1 it forks, too, when its own batches are too slow: its next bucket is complete, and the rows
+        that wait would be late. Not while it catches up and another replica gives new results, and
+        not where it may not go on without input (AV6).
+    OV2 only a tentative plan leaves out rows. It says how many per mille it keeps, so a batch that
+        runs again keeps the same ones.
+    OV3 while it is overloaded the branch has the cores: the successor waits, and is not even
+        started. It corrects once the load leaves room for it, and the branch is never suspended
+        for it: it keeps less.
+    OV4 such a branch ends when the successor has run what is complete, as after any failure, and
+        what has come meanwhile would not be late: the stage would fork again at once. That the
+        successor has passed the branch is not enough (RE5): it began with complete buckets.
+    OV5 a branch that sheds and fails is not tried again until the stable query has passed what it
+        had run (RE7).
 """
 
 from __future__ import annotations
@@ -88,6 +107,9 @@ from anabranch.protocol.log.stateful_plan import NO_STATE, StageState
 from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Look, Policy
 from anabranch.protocol.stage.batch_size import BatchSize
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import LoadControl, target_of
+from anabranch.protocol.stage.load_watch import LoadWatch
 from anabranch.protocol.stage.planner import (
     Plan,
     PlanTraits,
@@ -187,6 +209,8 @@ class StageRules:
     """Bucket after which an operator lets the stage begin anew with this function; None if no
     operator does.
     """
+    sheds: bool = False
+    """Whether its branch may leave out rows while the stage is overloaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +273,8 @@ class _Branch:
     """Time when its first bucket was published."""
     rows_ms: int | None = None
     """Time when its first rows were published."""
+    sheds: bool = False
+    """Whether the stage was overloaded at its fork or since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +328,12 @@ class Replica:
         self._abandoned: _Abandoned | None = None
         self._pacing = BatchPacing(rules.batches, rules.traits)
         self._batch_size = BatchSize(rules.batches.batch_rows_max(), rules.traits)
+        waits = rules.availability.waits
+        self.load = LoadControl(target_of(waits.first_ms, waits.next_ms)) if rules.sheds else None
+        """Load of the replica; None for a stage that sheds nothing."""
+        self._load_watch = None if self.load is None else LoadWatch(self.load)
+        self._is_late = False
+        """Whether the fork that is due, or being made, is due to overload (OV1)."""
         self._catch_up: tuple[int, int] | None = None
         """Time when this process last woke or last left an input unread (0 if never), and the
         bucket that the stable query must reach after that (RE10).
@@ -389,11 +421,21 @@ class Replica:
             (before, began_ms), asks.batch = asks.batch, None
             if before.after == position:
                 self._batch_size.took(before.rows, situation.now_ms - began_ms)
+            if self._load_watch is not None:
+                self._load_watch.ends(
+                    query,
+                    situation.now_ms,
+                    self._availability.woke_ms,
+                    is_successor=self._branch is not None and query == self.stable_query,
+                )
         sighted_ms = self._availability.sighted_ms
         if (
             self._catch_up is None or self._catch_up[0] != sighted_ms
         ) and not self._availability.blind(situation.now_ms):
             self._catch_up = sighted_ms, _complete(situation)
+        if self._load_watch is not None and not self._availability.blind(situation.now_ms):
+            stable_at = self._queries.get(self.stable_query, asks).position.bucket
+            self._load_watch.looks(situation.now_ms, sighted_ms, situation.log_states, stable_at)
         is_awaited = (
             self._branch is None
             and not asks.is_capped
@@ -402,6 +444,8 @@ class Replica:
         if situation.now_ms < asks.paced_until_ms and not is_awaited:
             return _NOTHING
         self._watch_correction(situation)
+        if self.load is not None:
+            self.load.watch(situation.now_ms)
         branch = self._branch
         is_branch = branch is not None and branch.query == query
         decision = (
@@ -413,6 +457,8 @@ class Replica:
             rest_ms, asks.is_capped = self._pacing.rest(decision.plan.rows)
             asks.paced_until_ms = situation.now_ms + rest_ms
             asks.batch = decision.plan, situation.now_ms
+            if self._load_watch is not None:
+                self._load_watch.begins(query, decision.plan, situation.now_ms)
             if branch is not None and is_branch:
                 branch.end = decision.plan.after.bucket
         return decision
@@ -435,7 +481,12 @@ class Replica:
         self._is_forking = False
         self.branches += 1
         query, self.stable_query = self.stable_query, timeline_name(self.epoch, self.branches)
-        self._branch = _Branch(query, forked_at=position.bucket, end=position.bucket)
+        self._branch = _Branch(
+            query, forked_at=position.bucket, end=position.bucket, sheds=self._is_late
+        )
+        if self.load is not None and self._is_late:
+            self.load.forked()
+        self._is_late = False
         self._queries[self.stable_query] = _Query(position)
         self._availability.moved(now_ms)
         return old
@@ -478,6 +529,8 @@ class Replica:
         branch = self._branch
         if branch is None or branch.shown_ms is None:
             return False
+        if branch.sheds and self.load is not None and self.load.is_overloaded:
+            return False  # its start would take the cores from the branch (OV3)
         waited_ms, after_ms = now_ms - branch.shown_ms, self._rules.successor_after_ms
         if branch.rows_ms is not None and now_ms - branch.rows_ms >= after_ms:
             return True
@@ -493,6 +546,9 @@ class Replica:
             is to be stopped.
         """
         before, hole = self._abandoned, self._queries[self.stable_query].position.bucket
+        if self._branch is not None and self._branch.sheds:
+            hole = max(hole, self._branch.end)  # OV5
+        self._is_late = False
         failures = before.failures + 1 if before is not None and before.hole == hole else 0
         again_ms = None
         if isinstance(cause, (DataMissing, Unavailable)):
@@ -515,12 +571,18 @@ class Replica:
         asks.has_begun = True
         if self.beginning.after > 0 and position.sequence == 0:
             return Decision(begun_after(self.beginning.after, situation.log_states))
+        if self._leaves_cores(position, situation):
+            self._comes_to(Event.YIELDS)
+            return _NOTHING
         plan = self._stable(position, situation)
         if cold and (plan is None or (self._branch is not None and not situation.may_correct)):
             return Decision(next_plan(position, situation.log_states, self._traits, warm_up=True))
-        drop = self._caught_up(position, situation)
+        drop = self._caught_up(position, plan, situation)
         if plan is not None:
             branch = self._branch
+            if branch is None and self._shed_due(position, plan, situation):
+                self._is_late = True
+                return Decision(fork=True, drop=drop)
             if branch is None and self._pacing.waits(plan, _complete(situation), situation.now_ms):
                 return Decision(drop=drop)
             self._pacing.begins(situation.now_ms)
@@ -537,7 +599,7 @@ class Replica:
         """Return the next plan of the stable query, even if it may not run it now (RE9)."""
         given_up = self.beginning.given_up
         last = given_up if position.bucket < given_up else None
-        most = self._batch_size.rows_max
+        most = self._rows_max()
         rows_max = most if self._branch is None else min(most, CORRECTION_ROWS_MAX)
         plan = next_plan(position, situation.log_states, self._traits, rows_max=rows_max, last=last)
         span = position.bucket + self._bounds.correction_buckets
@@ -551,8 +613,61 @@ class Replica:
             last=span if last is None else min(last, span),
         )
 
-    def _caught_up(self, position: QueryPosition, situation: Situation) -> str | None:
-        """End the branch if it is no longer needed, and return its query; else None (RE5)."""
+    def _rows_max(self) -> int:
+        """Return the maximum number of rows of the stable query's next batch. For a stage that
+        sheds: as many as take a time that can be predicted, and beside a branch no longer than two
+        batches of it, since the successor must make way soon (OV3).
+        """
+        most, load = self._batch_size.rows_max, self.load
+        if load is None:
+            return most
+        if self._branch is not None and self._branch.sheds:
+            return min(most, load.rows_within(2 * load.target_ms))
+        return min(most, load.rows_max)
+
+    def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
+        """Return whether the stable query, whose next batch is ``plan``, must fork because the
+        stage is overloaded (OV1).
+        """
+        availability, now_ms = self._availability, situation.now_ms
+        if self.load is None or availability.policy is Policy.SUSPEND:
+            return False
+        if availability.blind(now_ms):
+            return False
+        if situation.peer_serves and not self._is_in_time(now_ms):
+            return False
+        if self._abandoned is not None and self._abandoned.forbids(position, now_ms):
+            return False
+        return self._is_late_with(plan, situation)
+
+    def _is_late_with(self, plan: Plan, situation: Situation) -> bool:
+        """Return whether the rows that wait when the stable query's next batch is ``plan`` would be
+        late.
+        """
+        left_ms = self._availability.left_ms(plan.before.bucket + 1, situation.now_ms)
+        waiting = _waiting(plan, _complete(situation))
+        return self.load is not None and self.load.is_late(waiting, left_ms)
+
+    def _leaves_cores(self, position: QueryPosition, situation: Situation) -> bool:
+        """Return whether the stable query, whose next bucket is complete, must leave the cores to a
+        branch that sheds (OV3).
+        """
+        load, branch = self.load, self._branch
+        if load is None or branch is None or not branch.sheds:
+            return False
+        if position.bucket >= _complete(situation):
+            return False
+        if branch.watch.pace(peer_serves=False) is Pace.SUSPENDED:
+            branch.watch.ended()
+            load.stuck()
+        return load.is_overloaded
+
+    def _caught_up(
+        self, position: QueryPosition, plan: Plan | None, situation: Situation
+    ) -> str | None:
+        """End the branch if it is no longer needed, and return its query; else None (RE5, OV4).
+        ``plan``: next batch of the stable query.
+        """
         branch = self._branch
         if branch is None:
             return None
@@ -566,7 +681,10 @@ class Replica:
             return None
         if any(map(awaits_corrections, situation.log_states.values())):
             return None
-        if position.bucket < min(branch.end - 1, there - self._bounds.caught_up_buckets):
+        near = there - self._bounds.caught_up_buckets
+        if position.bucket < (near if branch.sheds else min(branch.end - 1, near)):
+            return None
+        if branch.sheds and plan is not None and self._is_late_with(plan, situation):
             return None
         if self._availability.overdue(
             max(complete, position.bucket) + 1, situation.now_ms + self._bounds.settled_ms
@@ -584,10 +702,11 @@ class Replica:
         if branch is None:
             return
         lag = _complete(situation) - self._queries[self.stable_query].position.bucket
+        nears = lag if self._load_watch is None or not branch.sheds else self._load_watch.backlog
         if self._phase is not Phase.CORRECTING or lag <= self._bounds.caught_up_buckets:
             branch.watch.ended()
         elif situation.may_correct:
-            branch.watch.lags(situation.now_ms, lag)
+            branch.watch.lags(situation.now_ms, nears)
         else:
             branch.watch.waits()
 
@@ -622,8 +741,29 @@ class Replica:
         due = self._availability.due_upto(
             _complete(situation), min(there.values()), extended=branch.is_extended
         )
+        most = self._batch_size.rows_max
+        plan = next_tentative_plan(position, log_states, chosen, due, self._traits, rows_max=most)
+        load = self.load
+        if plan is None or load is None or not plan.rows:
+            return plan
+        branch.sheds = branch.sheds or load.is_overloaded
+        kept = load.keep(
+            _waiting(plan, due),
+            self._availability.left_ms(position.bucket + 1, situation.now_ms),
+            situation.now_ms,
+            beside=self._phase is Phase.CORRECTING and situation.may_correct,
+            yields=branch.watch.steps if branch.sheds else None,
+        )
+        if kept == KEPT_ALL:
+            return plan
         return next_tentative_plan(
-            position, log_states, chosen, due, self._traits, rows_max=self._batch_size.rows_max
+            position,
+            log_states,
+            chosen,
+            due,
+            self._traits,
+            rows_max=most * KEPT_ALL // kept,
+            kept=kept,
         )
 
     def _waits_for_correction(
@@ -632,7 +772,10 @@ class Replica:
         """Return whether the branch must leave the cores to the stable query now. A paced branch
         begins after half of the long wait: a batch that takes as long is in time.
         """
-        pace = branch.watch.pace(peer_serves=situation.peer_serves)
+        if branch.sheds:  # never suspended: the successor waits, or the branch keeps less (OV3)
+            pace = Pace.PACED if self._phase is Phase.CORRECTING else Pace.FREE
+        else:
+            pace = branch.watch.pace(peer_serves=situation.peer_serves)
         if pace is Pace.FREE or not situation.may_correct:
             return False
         if self._availability.overdue(position.bucket + 1, situation.now_ms - HOP_MS):
@@ -651,6 +794,9 @@ class Replica:
         ended, self._branch = self._branch, None
         if ended is None:
             return None
+        if self.load is not None and self._load_watch is not None:
+            self.load.ended()
+            self._load_watch.dropped(ended.query)
         self._queries.pop(ended.query, None)
         return ended.query
 
@@ -658,6 +804,14 @@ class Replica:
 def _complete(situation: Situation) -> int:
     """Return the last bucket that is complete on all inputs."""
     return min(log_state.upto for log_state in situation.log_states.values())
+
+
+def _waiting(plan: Plan, upto: int) -> int:
+    """Return the number of rows that wait in the buckets up to ``upto``, of which ``plan`` takes
+    the first ones: as dense as these, where it does not take all.
+    """
+    taken = plan.after.bucket - plan.before.bucket
+    return plan.rows if taken <= 0 else plan.rows * max(taken, upto - plan.before.bucket) // taken
 
 
 def _tentative_upto(log_state: LogState, replica: str | None) -> int:

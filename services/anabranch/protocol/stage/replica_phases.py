@@ -9,15 +9,18 @@ ALONE, from its durable state.
 ==========  ==========  ==========  ======================================================
 phase       event       next        what it is
 ==========  ==========  ==========  ======================================================
-ALONE       FORKED      BRANCHED    a wait is over, and what is missing is gone on without
+ALONE       FORKED      BRANCHED    a wait is over, and what is missing is gone on without; or the
+                                    stage itself is late
 ALONE       ABANDONED   ALONE       no branch can begin
 BRANCHED    CORRECTS    CORRECTING  the bucket at the hole is complete
 BRANCHED    STANDS      BRANCHED    a wait is over at a later hole, or again at this one
+BRANCHED    YIELDS      BRANCHED    the branch of an overloaded stage has the cores
 BRANCHED    FORKED      BRANCHED    second fork: the stable query is the next branch
 BRANCHED    CAUGHT_UP   ALONE       nothing was missing that the branch had gone on without
 BRANCHED    ABANDONED   ALONE       the branch failed, or the next one cannot begin
 CORRECTING  CORRECTS    CORRECTING  one bucket more
 CORRECTING  STANDS      BRANCHED    the stable query came to another hole
+CORRECTING  YIELDS      BRANCHED    the stage is overloaded: the branch has the cores
 CORRECTING  CAUGHT_UP   ALONE       the failure is over
 CORRECTING  ABANDONED   ALONE       the branch failed
 ==========  ==========  ==========  ======================================================
@@ -47,7 +50,9 @@ class Phase(Enum):
     ALONE = auto()
     """The stable query is the only one."""
     BRANCHED = auto()
-    """The branch continues without some input, and the stable query waits for it."""
+    """The branch continues without some input, and the stable query waits for it, or for the cores
+    of an overloaded stage.
+    """
     CORRECTING = auto()
     """The branch continues, and the stable query runs the buckets that were missing."""
 
@@ -61,6 +66,8 @@ class Event(Enum):
     """The stable query runs a bucket beside a branch."""
     STANDS = auto()
     """The wait of the stable query beside a branch is over, and its next bucket is not complete."""
+    YIELDS = auto()
+    """The stable query leaves the cores to the branch, although its next bucket is complete."""
     CAUGHT_UP = auto()
     """The branch is no longer needed."""
     ABANDONED = auto()
@@ -72,6 +79,7 @@ TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = {
     Phase.BRANCHED: {
         Event.CORRECTS: Phase.CORRECTING,
         Event.STANDS: Phase.BRANCHED,
+        Event.YIELDS: Phase.BRANCHED,
         Event.FORKED: Phase.BRANCHED,
         Event.CAUGHT_UP: Phase.ALONE,
         Event.ABANDONED: Phase.ALONE,
@@ -79,6 +87,7 @@ TRANSITIONS: Final[Mapping[Phase, Mapping[Event, Phase]]] = {
     Phase.CORRECTING: {
         Event.CORRECTS: Phase.CORRECTING,
         Event.STANDS: Phase.BRANCHED,
+        Event.YIELDS: Phase.BRANCHED,
         Event.CAUGHT_UP: Phase.ALONE,
         Event.ABANDONED: Phase.ALONE,
     },

@@ -390,18 +390,18 @@ class CorrectionWatch:
     """Progress of one replica's correction. ``now_ms`` is monotonic."""
 
     def __init__(self) -> None:
-        self._steps = 0
+        self.steps = 0
         """Number of steps of this correction over which the lag did not shrink (PA2)."""
         self._began: tuple[int, int] | None = None
         """Start of the current step, and the lag then."""
         self._late = False
 
     def lags(self, now_ms: int, buckets: int) -> None:
-        """Record that the correction is ``buckets`` behind."""
+        """Record that the correction is ``buckets`` behind, or so many rows."""
         if self._began is None:
             self._began = now_ms, buckets
         elif now_ms - self._began[0] >= CORRECTION_STEP_MS:
-            self._steps += buckets >= self._began[1]
+            self.steps += buckets >= self._began[1]
             self._began = now_ms, buckets
 
     def waits(self) -> None:
@@ -414,7 +414,7 @@ class CorrectionWatch:
 
     def ended(self) -> None:
         """Record that there is nothing to correct, or no input to correct it from (PA3)."""
-        self._steps = 0
+        self.steps = 0
         self._began = None
         self._late = False
 
@@ -422,7 +422,7 @@ class CorrectionWatch:
         """Return the current pace of the branch. ``peer_serves``: whether another replica of the
         stage gives new results.
         """
-        if self._steps == 0:
+        if self.steps == 0:
             return Pace.FREE
         steps_max = CORRECTION_STEPS_SERVED if peer_serves or self._late else CORRECTION_STEPS_ALONE
-        return Pace.PACED if self._steps < steps_max else Pace.SUSPENDED
+        return Pace.PACED if self.steps < steps_max else Pace.SUSPENDED

@@ -34,7 +34,14 @@ def test_the_table_in_the_text_is_the_one_that_runs() -> None:
     assert rows == [
         (phase.name, event.name, follows.name)
         for phase in Phase
-        for event in (Event.CORRECTS, Event.STANDS, Event.FORKED, Event.CAUGHT_UP, Event.ABANDONED)
+        for event in (
+            Event.CORRECTS,
+            Event.STANDS,
+            Event.YIELDS,
+            Event.FORKED,
+            Event.CAUGHT_UP,
+            Event.ABANDONED,
+        )
         if (follows := TRANSITIONS[phase].get(event)) is not None
     ]
 

@@ -1,0 +1,372 @@
+"""Control of a stage's load: whether the stage is overloaded, and how many per mille of the rows
+its branch keeps so that new results stay within their bound.
+
+Theory of operation. Aurora's load shedder compares the load of a query network with the capacity of
+its machine and drops rows until the rest fits. What it drops is lost. Here only tentative results
+lack rows: the stable query processes all of them later, like the rows of an input that was missing.
+
+*What batches cost.* The duration of a batch is a fixed part and a part for each row. The fixed part
+is that of a line through batches of all sizes that were seen, and at most the duration of the
+shortest. What is longer is due to rows. The median over the last COST_BATCHES batches, weighted by
+rows, is the *cost* of a row: one slow batch among several does not move it. The first COLD_BATCHES
+batches of a query do not count, since Java compiles during them. Costs of batches that ran *beside*
+a batch of the successor are kept apart from those that ran alone: two queries share the cores.
+
+*When a stage is overloaded.* The stage is *late* if the rows that wait would take longer than the
+time that is left until the oldest of them miss the bound. It forks then, before the bound is
+missed, because the batch that would miss it need not run first. The last two batches must both
+predict it, so one slow batch makes no fork. Nor does it fork for less than WORK_LEAST_MS of work:
+what is left then was used up by the pace of batches, and fewer rows would not help. A cost that was
+measured on few rows predicts nothing for many: until two larger batches were measured, a batch has
+at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST.
+
+*How much is kept.* A batch of the branch must end in the time that is left, and within a part of
+the bound that leaves the next batch as much: two batches, one of which a row waits for, take at
+most ``target_ms`` each. The per mille to keep is the rows that fit divided by the rows that wait.
+It falls at once, and rises by at most KEPT_RISE a batch, and only by KEPT_STEP or more, so it does
+not swing with the noise of measurements.
+
+*Who has the cores.* The *use* is the rate of arriving rows divided by the *capacity*, the rate at
+which batches of ``target_ms`` process rows without the successor beside them. While it is
+OVERLOADED or more the branch needs all cores, and the successor waits. Once it has stayed below
+RESUMED for HOLD_MS the successor corrects. The branch then leaves it half of what the load leaves:
+at a use of one half it keeps 500 per mille, so corrections gain on their input by a quarter of the
+capacity. Between the two thresholds nothing changes. A use that is measured wrongly shows in a
+correction that does not come nearer over a step (``protocol.stage.scheduling``): the branch then
+keeps half as much, and after some such steps the successor waits until the use was measured anew.
+
+Invariants:
+    LC1 without two measured batches that predict it no stage is late.
+    LC2 one batch, whatever it took, makes no stage late.
+    LC3 at a constant load and cost the per mille that is kept becomes constant.
+    LC4 the per mille is between KEPT_LEAST and KEPT_ALL, and rises by at most KEPT_RISE a batch.
+    LC5 corrections begin only after the use was below RESUMED for HOLD_MS.
+    LC6 the fewer rows wait, or the more time is left, the more is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf
+from typing import Final
+
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+
+COST_BATCHES: Final = 8
+"""Number of batches over which the cost of a row is measured: a few seconds at full load."""
+SIZES_APART: Final = 2
+"""Least factor between the rows of two batches from which the fixed part is computed. Below it the
+line between them is due to noise.
+"""
+COLD_BATCHES: Final = 3
+"""Number of the first batches of a query that are not measured, since Java compiles during them."""
+EXTRAPOLATED_TIMES: Final = 4
+"""Largest factor between the rows of a measured batch and those of a batch whose duration is
+predicted from it. The fixed part of a small batch is measured too roughly for more.
+"""
+ROWS_FIRST: Final = 1_000
+"""Number of rows that a batch may always have, whatever was measured: a second of a function that
+takes a millisecond a row.
+"""
+WORK_LEAST_MS: Final = 1_000
+"""Duration of the waiting rows' processing, in ms, below which a stage is never late: the time that
+is left was used up by the pace of batches (APART_MOST_MS), not by rows.
+"""
+LOAD_WINDOW_MS: Final = 5_000
+"""Window over which arriving rows are counted, in ms: several batches and buckets."""
+HOLD_MS: Final = 3_000
+"""Time for which the use must stay below RESUMED before corrections begin, in ms: they follow a
+lull of some batches, not of one. The other way a rate over LOAD_WINDOW_MS is steady enough.
+"""
+OVERLOADED: Final = 1_000
+"""Use, in per mille of the capacity, from which the branch needs all cores."""
+RESUMED: Final = 900
+"""Use, in per mille of the capacity, below which corrections begin: above it they would take longer
+than ten times the backlog.
+"""
+KEPT_LEAST: Final = 10
+"""Minimum per mille of the rows that are kept: with none at all a branch would show nothing."""
+KEPT_RISE: Final = 100
+"""Maximum rise of the per mille that is kept, per batch."""
+KEPT_STEP: Final = 25
+"""Minimum rise of the per mille that is kept; a smaller one is within the noise of costs."""
+_MEAN_PART: Final = 0.25
+"""Weight of the newest batch in the mean of the rows that wait."""
+_TARGET_PARTS: Final = 4
+"""Divisor of the target: the shortest duration that is aimed at, however little time is left."""
+
+
+class BatchCost:
+    """Cost of a row in the last batches of a kind."""
+
+    def __init__(self) -> None:
+        """Start without measurements."""
+        self.fixed_ms = 0.0
+        """Fixed part of a batch, in ms."""
+        self._least_ms = inf
+        self._batches: deque[tuple[int, float]] = deque(maxlen=COST_BATCHES)
+        """Rows and duration, in ms, of each batch."""
+        self._sizes: dict[int, tuple[float, float]] = {}
+        """Mean rows and duration, in ms, of the newest batches of each number of binary digits."""
+
+    def took(self, rows: int, duration_ms: int) -> None:
+        """Add a batch of ``rows`` that took ``duration_ms``."""
+        if rows <= 0:
+            return
+        self._least_ms = min(self._least_ms, float(duration_ms))
+        self._batches.append((rows, float(duration_ms)))
+        size = rows.bit_length()
+        before = self._sizes.get(size, (float(rows), float(duration_ms)))
+        self._sizes[size] = (before[0] + rows) / 2, (before[1] + duration_ms) / 2
+        (few, short_ms), (many, long_ms) = (
+            self._sizes[min(self._sizes)],
+            self._sizes[max(self._sizes)],
+        )
+        if many < SIZES_APART * few:
+            self.fixed_ms = self._least_ms
+        else:
+            row_ms = max(0.0, long_ms - short_ms) / (many - few)
+            self.fixed_ms = max(0.0, min(self._least_ms, short_ms - row_ms * few))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether two batches were measured (LC1)."""
+        return len(self._batches) > 1
+
+    @property
+    def rows_measured(self) -> int:
+        """Number of rows that two of the batches had; 0 if there are no two."""
+        return sorted((rows for rows, _ in self._batches), reverse=True)[1] if self.is_known else 0
+
+    def row_ms(self) -> float:
+        """Return the cost of a row, in ms: the median of the batches, weighted by rows."""
+        costs = sorted((self._cost(rows, took_ms), rows) for rows, took_ms in self._batches)
+        half, passed = sum(rows for _, rows in costs) / 2, 0
+        for cost, rows in costs:
+            passed += rows
+            if passed >= half:
+                return cost
+        return 0.0
+
+    def row_ms_twice(self) -> float:
+        """Return the cost of a row, in ms, that each of the last two batches had at least (LC2); of
+        those with enough rows to predict the largest one.
+        """
+        least = self.rows_measured // EXTRAPOLATED_TIMES
+        large = [batch for batch in self._batches if batch[0] >= least]
+        return min(self._cost(*batch) for batch in large[-2:])
+
+    def _cost(self, rows: int, took_ms: float) -> float:
+        return max(0.0, took_ms - self.fixed_ms) / rows
+
+
+class ArrivalRate:
+    """Rate at which rows arrive, over the last LOAD_WINDOW_MS."""
+
+    def __init__(self) -> None:
+        """Start without observations."""
+        self._since_ms: int | None = None
+        self._arrived: deque[tuple[int, int]] = deque()
+        self._rows = 0
+
+    def begin(self, now_ms: int) -> None:
+        """Start to count at ``now_ms``: what arrived before, or during a pause, is no rate."""
+        self._since_ms = now_ms
+        self._arrived.clear()
+        self._rows = 0
+
+    def arrived(self, now_ms: int, rows: int) -> None:
+        """Add ``rows`` that arrived by ``now_ms``."""
+        if self._since_ms is None:
+            self.begin(now_ms)
+        elif rows > 0:
+            self._arrived.append((now_ms, rows))
+            self._rows += rows
+
+    def rows_per_ms(self, now_ms: int) -> float:
+        """Return the rate; 0 before anything was counted."""
+        while self._arrived and self._arrived[0][0] <= now_ms - LOAD_WINDOW_MS:
+            self._rows -= self._arrived.popleft()[1]
+        since_ms = now_ms if self._since_ms is None else self._since_ms
+        return self._rows / max(1, min(LOAD_WINDOW_MS, now_ms - since_ms))
+
+
+class LoadControl:
+    """Load of one replica, and the share of the rows that its branch keeps. ``now_ms`` is
+    monotonic.
+    """
+
+    def __init__(self, target_ms: int) -> None:
+        """Start without measurements. ``target_ms``: duration of a branch's batch, in ms, with
+        which new results stay within their bound.
+        """
+        self.target_ms = target_ms
+        self.kept = KEPT_ALL
+        """Per mille that the last batch of the branch kept."""
+        self.is_overloaded = False
+        """Whether the branch needs all cores."""
+        self.arrivals = ArrivalRate()
+        self._alone, self._beside = BatchCost(), BatchCost()
+        self._measured_anew = COST_BATCHES
+        """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
+        self._mean_waiting = 0.0
+        """Mean number of rows that waited when a batch of the branch began."""
+        self._below_ms: int | None = None
+        """Time since which the use has been below its threshold."""
+
+    def took(self, rows: int, duration_ms: int, *, beside: bool) -> None:
+        """Record that a batch processed ``rows`` in ``duration_ms``. ``beside``: whether a batch of
+        the other query ran meanwhile.
+        """
+        (self._beside if beside else self._alone).took(rows, duration_ms)
+        if not beside and rows > 0:
+            self._measured_anew = min(COST_BATCHES, self._measured_anew + 1)
+
+    @property
+    def rows_max(self) -> int:
+        """Maximum number of rows of a batch whose duration can be predicted."""
+        return max(ROWS_FIRST, EXTRAPOLATED_TIMES * self._alone.rows_measured)
+
+    def rows_within(self, duration_ms: int) -> int:
+        """Return how many rows a batch alone on the cores processes in ``duration_ms``, as far as
+        it can be predicted.
+        """
+        cost = self._alone.row_ms()
+        room_ms = max(duration_ms / 2, duration_ms - self._alone.fixed_ms)
+        return self.rows_max if cost == 0 else max(1, min(self.rows_max, int(room_ms / cost)))
+
+    def is_late(self, waiting: int, left_ms: int, *, beside: bool = False) -> bool:
+        """Return whether results of ``waiting`` rows would miss the bound, which is ``left_ms``
+        away (LC1, LC2).
+        """
+        cost = self._cost(beside=beside)
+        if not cost.is_known:
+            return False
+        work_ms = waiting * cost.row_ms_twice()
+        allowed_ms = left_ms - cost.fixed_ms if left_ms > 0 else 2 * self.target_ms
+        return work_ms > max(WORK_LEAST_MS, allowed_ms)
+
+    def use(self, now_ms: int) -> int | None:
+        """Return the use, in per mille of the capacity; None while the cost of a row is unknown.
+
+        The capacity is that in batches of ``target_ms``, so it does not depend on how the duration
+        of batches of this size is divided into a fixed part and a part for each row.
+        """
+        rate, cost = self.arrivals.rows_per_ms(now_ms), self._alone
+        if rate == 0:
+            return 0
+        if not cost.is_known or self._measured_anew < COST_BATCHES:
+            return None
+        return int(1_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost))
+
+    def forked(self) -> None:
+        """Record that the stage forked because it was late. The use is not asked: it may have risen
+        a moment ago.
+        """
+        self.is_overloaded, self._below_ms = True, None
+
+    def watch(self, now_ms: int) -> None:
+        """Compare the use with its thresholds (LC5)."""
+        use = self.use(now_ms)
+        if use is None or use >= (RESUMED if self.is_overloaded else OVERLOADED):
+            self._below_ms = None
+            self.is_overloaded = self.is_overloaded or use is not None
+        elif self._below_ms is None:
+            self._below_ms = now_ms
+        elif now_ms - self._below_ms >= HOLD_MS:
+            self.is_overloaded = False
+
+    def stuck(self) -> None:
+        """Record that a correction does not come nearer: its successor waits until the cost of a
+        row was measured anew.
+        """
+        self._measured_anew = 0
+        self.is_overloaded, self._below_ms = True, None
+
+    def keep(
+        self, waiting: int, left_ms: int, now_ms: int, *, beside: bool, yields: int | None
+    ) -> int:
+        """Return the per mille of ``waiting`` rows that the next batch of the branch keeps (LC4,
+        LC6).
+
+        Args:
+            waiting: Number of rows.
+            left_ms: Time until the oldest of them miss the bound.
+            now_ms: Now.
+            beside: Whether the successor corrects.
+            yields: None if the branch shares the cores with the correction as they come. Otherwise
+                it leaves the correction half of the spare capacity, and of the rest one half again
+                for each of so many steps in which the correction did not come nearer.
+        """
+        if self.kept == KEPT_ALL and not (
+            (beside and yields is not None) or self.is_late(waiting, left_ms, beside=beside)
+        ):
+            return KEPT_ALL
+        kept = self._fitting(waiting, left_ms, beside=beside)
+        if beside and yields is not None:
+            kept = min(kept, self._spare(now_ms)) >> yields
+        kept = max(KEPT_LEAST, kept)
+        if kept >= min(KEPT_ALL, self.kept + KEPT_STEP):
+            self.kept = min(kept, self.kept + KEPT_RISE)
+        elif kept < self.kept:
+            self.kept = kept
+        return self.kept
+
+    def ended(self) -> None:
+        """Record that the branch has ended: everything is kept again."""
+        self.kept, self.is_overloaded, self._below_ms = KEPT_ALL, False, None
+        self._beside, self._mean_waiting = BatchCost(), 0.0
+
+    def _room_ms(self, cost: BatchCost, left_ms: int | None = None) -> float:
+        """Return the part of a batch that is for rows, in ms, if it must end within ``left_ms``, or
+        else ``target_ms``.
+        """
+        ends_ms = self.target_ms if left_ms is None else left_ms
+        return max(self.target_ms / _TARGET_PARTS, ends_ms - cost.fixed_ms)
+
+    def _spare(self, now_ms: int) -> int:
+        """Return the per mille of arriving rows that half of the spare capacity can process. A use
+        above RESUMED counts as that: the correction ends soon, or the load falls again.
+        """
+        use = min(self.use(now_ms) or 0, RESUMED)
+        return min(KEPT_ALL, (1_000 - use) * KEPT_ALL // max(1, 2 * use))
+
+    def _fitting(self, waiting: int, left_ms: int, *, beside: bool) -> int:
+        """Return the per mille of ``waiting`` rows that a batch can process within ``left_ms``, and
+        the per mille of the rows that mostly wait within ``target_ms``: the number of buckets that
+        wait differs by one from batch to batch.
+        """
+        cost = self._cost(beside=beside)
+        self._mean_waiting += (waiting - self._mean_waiting) * (
+            _MEAN_PART if self._mean_waiting else 1
+        )
+        work_ms = waiting * cost.row_ms() / self._room_ms(cost, left_ms)
+        mean_ms = self._mean_waiting * cost.row_ms() / self._room_ms(cost)
+        return int(KEPT_ALL / max(1.0, work_ms, mean_ms))
+
+    def _cost(self, *, beside: bool) -> BatchCost:
+        """Return the costs of batches alone, or of those beside the successor once measured."""
+        return self._beside if beside and self._beside.is_known else self._alone
+
+
+def target_of(first_ms: int, next_ms: int) -> int:
+    """Return the duration of a branch's batch, in ms, with which new results stay within their
+    bound, for a stage with these waits (``protocol.stage.availability.Waits``): a row waits for the
+    batch before its own, and both together take no longer than the long wait exceeds the short one.
+    """
+    return max(WORK_LEAST_MS // 2, (first_ms - next_ms) // 2)
+
+
+def time_left_ms(held: int, limit: int, grown: int, during_ms: int) -> int | None:
+    """Return how long a growing backlog has room, in ms; None if it does not grow.
+
+    Args:
+        held: Size of the backlog.
+        limit: Size that it cannot exceed (INPUT_PARTS_MAX of ``protocol.stage.replica``, for
+            parts).
+        grown: Growth of the backlog.
+        during_ms: Time in which it grew by that.
+    """
+    if grown <= 0 or during_ms <= 0:
+        return None
+    return max(0, limit - held) * during_ms // grown

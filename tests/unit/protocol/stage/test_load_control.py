@@ -1,0 +1,307 @@
+"""What batches cost, when a stage is late, how much its branch keeps, and who has the cores."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import (
+    COST_BATCHES,
+    EXTRAPOLATED_TIMES,
+    HOLD_MS,
+    KEPT_LEAST,
+    KEPT_RISE,
+    KEPT_STEP,
+    LOAD_WINDOW_MS,
+    OVERLOADED,
+    RESUMED,
+    ROWS_FIRST,
+    WORK_LEAST_MS,
+    ArrivalRate,
+    BatchCost,
+    LoadControl,
+    target_of,
+    time_left_ms,
+)
+
+TARGET_MS = 1_000
+
+
+def took_ms(rows: int) -> int:
+    """Duration of a batch: 100 ms, and 1 ms a row."""
+    return 100 + rows
+
+
+def control(*batches: int, beside: bool = False) -> LoadControl:
+    """Return a control that has measured batches of so many rows."""
+    made = LoadControl(TARGET_MS)
+    for rows in batches:
+        made.took(rows, took_ms(rows), beside=beside)
+    return made
+
+
+def arriving(made: LoadControl, rows_per_s: int, until_ms: int = 2 * LOAD_WINDOW_MS) -> LoadControl:
+    """Let rows arrive, ten times a second, from 0 on."""
+    made.arrivals.begin(0)
+    for now_ms in range(100, until_ms + 1, 100):
+        made.arrivals.arrived(now_ms, rows_per_s // 10)
+    return made
+
+
+class TestBatchCost:
+    def test_batches_of_different_sizes_tell_the_fixed_part_from_that_of_a_row(self) -> None:
+        assert not BatchCost().is_known
+        cost = BatchCost()
+        for rows in (100, 1_000, 1_000):
+            cost.took(rows, took_ms(rows))
+        assert cost.is_known
+        assert (cost.fixed_ms, cost.row_ms()) == (100.0, 1.0)
+
+    def test_of_batches_of_one_size_the_shortest_counts_as_the_fixed_part(self) -> None:
+        cost = BatchCost()
+        for took in (500, 480, 520):
+            cost.took(1_000, took)
+        assert cost.fixed_ms == 480
+        assert cost.row_ms() == pytest.approx(0.02)
+
+    def test_faster_large_batches_make_no_row_cheaper_than_nothing(self) -> None:
+        cost = BatchCost()
+        cost.took(100, 500)
+        cost.took(1_000, 400)
+        assert (cost.fixed_ms, cost.row_ms()) == (400.0, 0.0)
+
+    def test_a_batch_without_rows_says_nothing(self) -> None:
+        cost = BatchCost()
+        cost.took(0, 5)
+        assert (cost.fixed_ms, cost.rows_measured, cost.row_ms()) == (0.0, 0, 0.0)
+
+    def test_lc2_one_slow_batch_does_not_move_the_cost(self) -> None:
+        cost = BatchCost()
+        for rows in (100, 400, 400, 400, 400):
+            cost.took(rows, took_ms(rows))
+        cost.took(400, 9_000)
+        assert cost.row_ms() < 1.5
+        assert cost.row_ms_twice() < 1.5
+
+    def test_small_batches_predict_nothing_for_large_ones(self) -> None:
+        cost = BatchCost()
+        for rows in (1_000, 1_000, 10, 10):
+            cost.took(rows, took_ms(rows))
+        assert cost.row_ms_twice() == pytest.approx(1.0)
+
+
+class TestArrivalRate:
+    def test_rows_of_the_window_count(self) -> None:
+        rate = ArrivalRate()
+        assert rate.rows_per_ms(5) == 0.0
+        rate.arrived(1_000, 500)  # before it was begun: it begins here
+        assert rate.rows_per_ms(2_000) == 0.0
+        rate.arrived(2_000, 500)
+        rate.arrived(3_000, 0)
+        assert rate.rows_per_ms(3_000) == pytest.approx(0.25)
+        assert rate.rows_per_ms(2_000 + LOAD_WINDOW_MS) == 0.0
+
+    def test_what_came_before_a_pause_does_not(self) -> None:
+        rate = ArrivalRate()
+        rate.begin(0)
+        rate.arrived(100, 1_000)
+        rate.begin(200)
+        assert rate.rows_per_ms(300) == 0.0
+
+
+class TestLate:
+    def test_lc1_nothing_is_late_without_two_batches(self) -> None:
+        assert not control().is_late(1_000_000, 100)
+        assert not control(1_000).is_late(1_000_000, 100)
+        assert control(100, 1_000, 1_000).is_late(1_000_000, 100)
+
+    @pytest.mark.parametrize(
+        ("waiting", "left_ms", "late"),
+        [
+            (1_800, 2_000, False),
+            (2_000, 2_000, True),  # with the fixed part
+            (WORK_LEAST_MS, 100, False),
+            (WORK_LEAST_MS + 1, 100, True),
+            (2 * TARGET_MS, 0, False),  # it is late already, but not for long
+            (2 * TARGET_MS + 1, -5_000, True),
+        ],
+    )
+    def test_the_rows_that_wait_take_longer_than_the_time_left(
+        self, waiting: int, left_ms: int, late: bool
+    ) -> None:
+        assert control(100, 1_000, 1_000).is_late(waiting, left_ms) == late
+
+    def test_batches_are_bounded_by_what_was_measured(self) -> None:
+        assert control().rows_max == ROWS_FIRST
+        assert control(100, 10_000).rows_max == ROWS_FIRST
+        assert control(100, 10_000, 10_000).rows_max == EXTRAPOLATED_TIMES * 10_000
+
+    def test_the_rows_of_a_duration(self) -> None:
+        assert control().rows_within(1_000) == ROWS_FIRST
+        assert control(100, 1_000, 1_000).rows_within(1_000) == 900
+        assert control(100, 1_000, 1_000).rows_within(100_000) == EXTRAPOLATED_TIMES * 1_000
+
+
+class TestCores:
+    def test_the_use_is_the_load_by_the_capacity(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.use(0) == 0
+        assert arriving(made, 900).use(10_000) == pytest.approx(1_000, abs=30)
+        assert arriving(control(), 900).use(10_000) is None
+
+    def test_lc5_corrections_begin_after_a_while_below_the_threshold(self) -> None:
+        made = control(100, 1_000, 1_000)
+        made.forked()
+        now_ms = 10_000
+        arriving(made, 450, now_ms)
+        made.watch(now_ms)
+        made.watch(now_ms + HOLD_MS - 1)
+        assert made.is_overloaded
+        made.watch(now_ms + HOLD_MS)
+        assert not made.is_overloaded
+
+    def test_lc5_a_lull_does_not_count(self) -> None:
+        made = control(100, 1_000, 1_000)
+        made.forked()
+        made.watch(0)
+        arriving(made, 2_000, HOLD_MS)
+        made.watch(HOLD_MS)
+        assert made.is_overloaded
+        made.watch(HOLD_MS + LOAD_WINDOW_MS)
+        assert made.is_overloaded
+        made.watch(2 * HOLD_MS + LOAD_WINDOW_MS)
+        assert not made.is_overloaded
+
+    @pytest.mark.parametrize(
+        ("was", "use", "overloaded"),
+        [
+            (False, OVERLOADED + 50, True),
+            (False, RESUMED + 50, False),
+            (True, RESUMED + 50, True),
+        ],
+    )
+    def test_between_the_thresholds_nothing_changes(
+        self, was: bool, use: int, overloaded: bool
+    ) -> None:
+        made = arriving(control(100, 1_000, 1_000), use * 900 // 1_000)
+        made.is_overloaded = was
+        for now_ms in (10_000, 10_000 + HOLD_MS // 2):
+            made.watch(now_ms)
+        assert made.is_overloaded == overloaded
+
+    def test_an_unknown_use_changes_nothing(self) -> None:
+        made = arriving(control(), 1_000)
+        made.watch(10_000)
+        assert not made.is_overloaded
+
+    def test_a_stuck_correction_waits_until_the_cost_was_measured_anew(self) -> None:
+        made = arriving(control(100, 1_000, 1_000), 450)
+        made.stuck()
+        assert (made.is_overloaded, made.use(10_000)) == (True, None)
+        for _ in range(COST_BATCHES):
+            made.took(0, 100, beside=False)
+            made.took(1_000, took_ms(1_000), beside=True)
+            assert made.use(10_000) is None
+            made.took(1_000, took_ms(1_000), beside=False)
+        assert made.use(10_000) == pytest.approx(500, abs=30)
+
+    def test_after_the_branch_everything_is_as_before(self) -> None:
+        made = control(100, 1_000, 1_000)
+        made.forked()
+        made.keep(10_000, 500, 0, beside=False, yields=0)
+        made.ended()
+        assert (made.kept, made.is_overloaded) == (KEPT_ALL, False)
+
+
+class TestKept:
+    def test_it_is_what_fits_into_the_time_left(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(10_000, 1_000, 0, beside=False, yields=0) == 90
+
+    def test_with_much_time_left_the_target_counts(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(9_000, 8_000, 0, beside=False, yields=0) == 100
+
+    def test_without_time_left_a_part_of_the_target_counts(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(10_000, -900, 0, beside=False, yields=0) == 25
+
+    def test_lc4_it_rises_by_steps_of_some_size(self) -> None:
+        made = control(100, 1_000, 1_000)
+        made.kept = 500
+        assert made.keep(1_000, 10_000, 0, beside=False, yields=0) == 500 + KEPT_RISE
+        made = control(100, 1_000, 1_000)
+        made.kept = 900 - KEPT_STEP + 1
+        assert made.keep(1_000, 10_000, 0, beside=False, yields=0) == 900 - KEPT_STEP + 1
+
+    def test_the_last_step_to_all_may_be_small(self) -> None:
+        made = control(100, 1_000, 1_000)
+        made.kept = KEPT_ALL - 1
+        assert made.keep(100, 10_000, 0, beside=False, yields=0) == KEPT_ALL
+
+    def test_a_branch_that_is_in_time_keeps_all(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(1_000, 3_000, 0, beside=False, yields=None) == KEPT_ALL
+        assert made.keep(1_000, 3_000, 0, beside=True, yields=None) == KEPT_ALL
+
+    def test_beside_a_correction_it_leaves_half_of_what_the_load_leaves(self) -> None:
+        made = arriving(control(100, 1_000, 1_000), 450)
+        assert made.keep(100, 10_000, 10_000, beside=True, yields=0) == pytest.approx(500, abs=30)
+        assert made.keep(100, 10_000, 10_000, beside=True, yields=2) == pytest.approx(125, abs=10)
+
+    def test_above_the_threshold_for_corrections_it_keeps_what_it_does_there(self) -> None:
+        made = arriving(control(100, 1_000, 1_000), 2_000)
+        spare = (1_000 - RESUMED) * KEPT_ALL // (2 * RESUMED)
+        assert made.keep(100, 10_000, 10_000, beside=True, yields=0) == spare
+
+    def test_batches_beside_a_correction_have_a_cost_of_their_own(self) -> None:
+        made = control(100, 1_000, 1_000)
+        for rows in (100, 1_000, 1_000):
+            made.took(rows, 2 * took_ms(rows), beside=True)
+        assert made.keep(10_000, 1_000, 0, beside=True, yields=None) == 40
+        assert control(100, 1_000, 1_000).keep(10_000, 1_000, 0, beside=True, yields=None) == 90
+
+    @given(
+        st.lists(st.integers(1, 20_000), min_size=2, max_size=12),
+        st.integers(0, 100_000),
+        st.integers(0, 100_000),
+        st.integers(-5_000, 5_000),
+        st.integers(-5_000, 5_000),
+        st.integers(KEPT_LEAST, KEPT_ALL),
+    )
+    def test_lc6_fewer_rows_or_more_time_keep_no_less(
+        self, batches: list[int], waiting: int, more: int, left_ms: int, sooner_ms: int, kept: int
+    ) -> None:
+        def keeps(rows: int, ms: int) -> int:
+            made = control(*batches)
+            made.kept = kept
+            return made.keep(rows, ms, 0, beside=False, yields=0)
+
+        first = keeps(waiting, left_ms)
+        assert KEPT_LEAST <= first <= min(KEPT_ALL, kept + KEPT_RISE)
+        assert keeps(waiting + more, left_ms) <= first
+        if (left_ms > 0) == (left_ms - abs(sooner_ms) > 0):
+            assert keeps(waiting, left_ms - abs(sooner_ms)) <= first
+
+
+def test_two_batches_of_the_target_fit_between_the_waits() -> None:
+    assert target_of(3_100, 800) == 1_150
+    assert target_of(800, 800) == WORK_LEAST_MS // 2
+
+
+@pytest.mark.parametrize(
+    ("held", "grown", "during_ms", "left_ms"),
+    [
+        (100, 10, 1_000, 90_000),
+        (100, 0, 1_000, None),
+        (100, -5, 1_000, None),
+        (100, 5, 0, None),
+        (2_000, 10, 1_000, 0),
+    ],
+)
+def test_how_long_a_growing_backlog_has_room(
+    held: int, grown: int, during_ms: int, left_ms: int | None
+) -> None:
+    assert time_left_ms(held, 1_000, grown, during_ms) == left_ms

@@ -1,0 +1,216 @@
+"""A replica under load, with batches that take time: forks for overload, shedding, corrections
+(OV1-OV5), under loads of several shapes.
+"""
+
+from __future__ import annotations
+
+from math import sin
+
+import pytest
+
+from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.stage.availability import Policy
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import KEPT_LEAST
+from harness.load_bench import WAITS, WIDTH_MS, Cost, Load, LoadBench
+from harness.replica_bench import Settings
+
+SHEDS = {"width_ms": WIDTH_MS, "waits": WAITS, "rows_max": 100_000, "sheds": True}
+
+
+def step(times: float, from_s: int = 20, until_s: int = 50, after: float = 0.3) -> Load:
+    """Return a load of ``times`` the capacity (1 000 rows/s) for a while, and less before and
+    after.
+    """
+    return lambda now_ms: (
+        300 if now_ms < from_s * 1_000 else 1_000 * (times if now_ms < until_s * 1_000 else after)
+    )
+
+
+def run(load: Load, until_s: int, cost: Cost | None = None, **options: object) -> LoadBench:
+    """Run a replica under ``load``."""
+    bench = LoadBench(load, cost, Settings(**(SHEDS | options)))  # type: ignore[arg-type]
+    bench.run(until_s * 1_000)
+    return bench
+
+
+@pytest.mark.parametrize("rows_per_s", [0, 10, 300, 700])
+def test_ov1_a_stage_that_keeps_up_never_forks(rows_per_s: int) -> None:
+    bench = run(lambda _: rows_per_s, 120)
+    assert bench.forks == []
+    assert bench.late() == {}
+
+
+def test_ov1_nor_for_one_slow_batch() -> None:
+    bench = run(lambda _: 400, 120, Cost(slow={30: 5_000, 90: 3_000}))
+    assert bench.forks == []
+
+
+def test_ov1_nor_for_the_slow_first_batches_of_a_process() -> None:
+    bench = run(lambda _: 400, 60, Cost(slow={1: 1_500, 2: 1_000, 3: 500}))
+    assert bench.forks == []
+
+
+def test_an_overload_is_shed_in_time_and_corrected_in_the_end() -> None:
+    bench = run(step(2, until_s=40), 240)
+    assert len(bench.forks) == len(bench.ends) == 1
+    assert 20_000 < bench.forks[0] < 25_000
+    assert bench.late() == {}
+    during = [kept for at_ms, kept in bench.kept if 25_000 < at_ms < 40_000]
+    assert min(during) > 300
+    assert max(during) < 550
+    last = max(bench.rows) - 2
+    assert set(range(1, last)) <= bench.stable.keys()
+
+
+def test_ov1_without_the_switch_nothing_is_shed_and_results_are_late() -> None:
+    bench = run(step(2), 60, sheds=False)
+    assert bench.forks == []
+    assert len(bench.late()) > 20
+
+
+def test_ov1_a_stage_that_may_not_go_on_without_input_sheds_nothing() -> None:
+    assert run(step(2), 60, policy=Policy.SUSPEND).forks == []
+
+
+def test_ov3_while_it_is_overloaded_the_successor_waits() -> None:
+    bench = run(step(2), 49)
+    hole = max(bench.stable)
+    assert bench.now_ms // WIDTH_MS - hole > 40
+    bench.run(50_000)
+    assert max(bench.stable) == hole
+    bench.run(90_000)
+    assert max(bench.stable) > hole
+
+
+def test_ov3_an_overload_during_a_correction_suspends_the_successor_again() -> None:
+    first, again = step(2, until_s=30), step(2, 45, 60)
+    bench = run(lambda now_ms: max(first(now_ms), again(now_ms)), 55)
+    assert len(bench.forks) == 1
+    hole = max(bench.stable)
+    assert hole > bench.forks[0] // WIDTH_MS
+    bench.run(59_000)
+    assert max(bench.stable) == hole
+    bench.run(300_000)
+    assert len(bench.ends) == 1
+    assert bench.late() == {}
+
+
+def test_ov3_a_correction_that_comes_no_nearer_gets_more_of_the_cores() -> None:
+    """Rows become twice as expensive while the correction runs."""
+    bench = run(step(2, until_s=40, after=0.4), 60)
+    assert bench.kept[-1][1] > 400
+    bench.cost.row_ms = 2.0
+    bench.run(120_000)
+    assert min(kept for at_ms, kept in bench.kept if at_ms > 60_000) < 150
+    bench.cost.row_ms = 1.0
+    bench.run(400_000)
+    assert len(bench.ends) == 1
+
+
+@pytest.mark.parametrize("times", [1.2, 1.5, 3.0, 6.0])
+def test_lc3_a_permanent_overload_is_shed_by_a_steady_share(times: float) -> None:
+    bench = run(step(times, until_s=1_000), 90)
+    assert bench.late() == {}
+    settled = [kept for at_ms, kept in bench.kept if at_ms > 50_000]
+    assert max(settled) - min(settled) <= 150
+    assert sum(settled) / len(settled) == pytest.approx(900 / times, rel=0.25)
+
+
+def test_a_ramp_is_shed_more_and_more() -> None:
+    bench = run(lambda now_ms: now_ms / 50, 120)
+    assert bench.late() == {}
+    assert len(bench.forks) == 1
+    means = [
+        sum(kept for at_ms, kept in bench.kept if at_ms // 10_000 == ten)
+        / sum(at_ms // 10_000 == ten for at_ms, _ in bench.kept)
+        for ten in range(7, 12)
+    ]
+    assert means == sorted(means, reverse=True)
+
+
+def test_a_burst_onto_small_batches_is_late_by_little_and_is_corrected() -> None:
+    bench = run(lambda now_ms: 10_000 if 30_000 <= now_ms < 33_000 else 300, 200)
+    assert max(bench.late().values(), default=0) < WAITS.first_ms
+    assert len(bench.late()) < 10
+    assert len(bench.forks) == len(bench.ends) == 1
+
+
+def test_a_load_that_swings_makes_no_swings_between_full_and_little() -> None:
+    """A sine around the capacity: the share follows it, and no batch undoes the one before."""
+    bench = run(lambda now_ms: 300 if now_ms < 15_000 else 1_300 + 600 * sin(now_ms / 10_000), 140)
+    assert bench.late() == {}
+    assert len(bench.forks) == 1
+    shares = [kept for at_ms, kept in bench.kept if at_ms > 30_000]
+    turns = [
+        (before, at, after)
+        for before, at, after in zip(shares, shares[1:], shares[2:], strict=False)
+        if (at - before) * (after - at) < 0 and min(abs(at - before), abs(after - at)) > 100
+    ]
+    assert turns == []
+
+
+def test_only_tentative_plans_leave_out_rows_and_the_plan_says_it() -> None:
+    bench = run(step(2), 60)
+    kinds = {plan.kind for _, plan in bench.bench.ran if plan.kept < KEPT_ALL}
+    assert kinds <= {BoundaryKind.TENTATIVE}
+    assert all(KEPT_LEAST <= kept <= KEPT_ALL for _, kept in bench.kept)
+
+
+def test_ov1_a_replica_that_catches_up_leaves_new_results_to_its_peer() -> None:
+    """Behind from the beginning: forks alone, and not while a peer serves."""
+    for peer_serves in (False, True):
+        bench = LoadBench(lambda _: 300, None, Settings(**SHEDS))  # type: ignore[arg-type]
+        bench.bench.peer_serves = peer_serves
+        bench.halt(60_000)
+        bench.run(100_000)
+        assert bool(bench.forks) != peer_serves
+
+
+def test_ov4_the_branch_stays_until_the_successor_is_at_the_present() -> None:
+    bench = run(step(2, until_s=40), 240)
+    ended = bench.ends[0]
+    bucket = max(each for each, at_ms in bench.stable.items() if at_ms <= ended)
+    assert ended // WIDTH_MS - bucket <= 6
+
+
+def test_ov5_a_branch_that_fails_is_not_tried_before_the_stable_query_has_passed_it() -> None:
+    bench = run(step(2, until_s=30), 26)
+    branch = bench.bench.branch
+    end = bench.bench.at(branch)
+    bench.fail(StageFunctionError("only on part of the rows"))
+    bench.run(200_000)
+    assert bench.forks[1:] == [] or bench.position_at(bench.forks[1]) >= end
+
+
+def test_a_missing_input_of_an_overloaded_stage_is_gone_on_without() -> None:
+    """The input stops while the branch sheds, and comes back: one end, everything stable."""
+    bench = run(step(2, until_s=40), 30)
+    bench.is_silent = True
+    bench.run(45_000)
+    bench.is_silent = False
+    bench.run(400_000)
+    assert len(bench.ends) >= 1
+    assert bench.bench.replica.branch is None
+    assert set(range(1, max(bench.rows) - 2)) <= bench.stable.keys()
+
+
+def test_a_correction_after_an_overload_that_comes_to_a_hole_waits_there() -> None:
+    bench = run(step(2, until_s=25), 30)
+    bench.is_silent = True
+    bench.run(150_000)
+    hole = 30_000 // WIDTH_MS
+    assert max(bench.stable) in {hole - 1, hole}
+    assert bench.bench.replica.branch is not None
+    bench.is_silent = False
+    bench.run(400_000)
+    assert bench.bench.replica.branch is None
+
+
+def test_ov1_a_process_that_was_paused_looks_before_it_judges() -> None:
+    bench = run(step(6, from_s=5, until_s=100, after=0.3), 6)
+    assert bench.forks == []
+    stable = bench.bench.stable_query
+    bench.bench.pause(30_000)
+    assert not bench.bench.decide(stable).fork
