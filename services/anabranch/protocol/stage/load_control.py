@@ -36,12 +36,12 @@ correction that does not come nearer over a step (``protocol.stage.scheduling``)
 keeps half as much, and after some such steps the successor waits until the use was measured anew.
 
 Invariants:
-    LC1 without two measured batches that predict it no stage is late.
-    LC2 one batch, whatever it took, makes no stage late.
-    LC3 at a constant load and cost the per mille that is kept becomes constant.
-    LC4 the per mille is between KEPT_LEAST and KEPT_ALL, and rises by at most KEPT_RISE a batch.
-    LC5 corrections begin only after the use was below RESUMED for HOLD_MS.
-    LC6 the fewer rows wait, or the more time is left, the more is kept.
+    OL1 without two measured batches that predict it no stage is late.
+    OL2 one batch, whatever it took, makes no stage late.
+    OL3 at a constant load and cost the per mille that is kept becomes constant.
+    OL4 the per mille is between KEPT_LEAST and KEPT_ALL, and rises by at most KEPT_RISE a batch.
+    OL5 corrections begin only after the use was below RESUMED for HOLD_MS.
+    OL6 the fewer rows wait, or the more time is left, the more is kept.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class BatchCost:
 
     @property
     def is_known(self) -> bool:
-        """Whether two batches were measured (LC1)."""
+        """Whether two batches were measured (OL1)."""
         return len(self._batches) > 1
 
     @property
@@ -149,7 +149,7 @@ class BatchCost:
         return 0.0
 
     def row_ms_twice(self) -> float:
-        """Return the cost of a row, in ms, that each of the last two batches had at least (LC2); of
+        """Return the cost of a row, in ms, that each of the last two batches had at least (OL2); of
         those with enough rows to predict the largest one.
         """
         least = self.rows_measured // EXTRAPOLATED_TIMES
@@ -237,7 +237,7 @@ class LoadControl:
 
     def is_late(self, waiting: int, left_ms: int, *, beside: bool = False) -> bool:
         """Return whether results of ``waiting`` rows would miss the bound, which is ``left_ms``
-        away (LC1, LC2).
+        away (OL1, OL2).
         """
         cost = self._cost(beside=beside)
         if not cost.is_known:
@@ -266,7 +266,7 @@ class LoadControl:
         self.is_overloaded, self._below_ms = True, None
 
     def watch(self, now_ms: int) -> None:
-        """Compare the use with its thresholds (LC5)."""
+        """Compare the use with its thresholds (OL5)."""
         use = self.use(now_ms)
         if use is None or use >= (RESUMED if self.is_overloaded else OVERLOADED):
             self._below_ms = None
@@ -286,8 +286,8 @@ class LoadControl:
     def keep(
         self, waiting: int, left_ms: int, now_ms: int, *, beside: bool, yields: int | None
     ) -> int:
-        """Return the per mille of ``waiting`` rows that the next batch of the branch keeps (LC4,
-        LC6).
+        """Return the per mille of ``waiting`` rows that the next batch of the branch keeps (OL4,
+        OL6).
 
         Args:
             waiting: Number of rows.

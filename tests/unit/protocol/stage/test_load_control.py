@@ -77,7 +77,7 @@ class TestBatchCost:
         cost.took(0, 5)
         assert (cost.fixed_ms, cost.rows_measured, cost.row_ms()) == (0.0, 0, 0.0)
 
-    def test_lc2_one_slow_batch_does_not_move_the_cost(self) -> None:
+    def test_ol2_one_slow_batch_does_not_move_the_cost(self) -> None:
         cost = BatchCost()
         for rows in (100, 400, 400, 400, 400):
             cost.took(rows, took_ms(rows))
@@ -112,7 +112,7 @@ class TestArrivalRate:
 
 
 class TestLate:
-    def test_lc1_nothing_is_late_without_two_batches(self) -> None:
+    def test_ol1_nothing_is_late_without_two_batches(self) -> None:
         assert not control().is_late(1_000_000, 100)
         assert not control(1_000).is_late(1_000_000, 100)
         assert control(100, 1_000, 1_000).is_late(1_000_000, 100)
@@ -151,7 +151,7 @@ class TestCores:
         assert arriving(made, 900).use(10_000) == pytest.approx(1_000, abs=30)
         assert arriving(control(), 900).use(10_000) is None
 
-    def test_lc5_corrections_begin_after_a_while_below_the_threshold(self) -> None:
+    def test_ol5_corrections_begin_after_a_while_below_the_threshold(self) -> None:
         made = control(100, 1_000, 1_000)
         made.forked()
         now_ms = 10_000
@@ -162,7 +162,7 @@ class TestCores:
         made.watch(now_ms + HOLD_MS)
         assert not made.is_overloaded
 
-    def test_lc5_a_lull_does_not_count(self) -> None:
+    def test_ol5_a_lull_does_not_count(self) -> None:
         made = control(100, 1_000, 1_000)
         made.forked()
         made.watch(0)
@@ -228,7 +228,7 @@ class TestKept:
         made = control(100, 1_000, 1_000)
         assert made.keep(10_000, -900, 0, beside=False, yields=0) == 25
 
-    def test_lc4_it_rises_by_steps_of_some_size(self) -> None:
+    def test_ol4_it_rises_by_steps_of_some_size(self) -> None:
         made = control(100, 1_000, 1_000)
         made.kept = 500
         assert made.keep(1_000, 10_000, 0, beside=False, yields=0) == 500 + KEPT_RISE
@@ -271,7 +271,7 @@ class TestKept:
         st.integers(-5_000, 5_000),
         st.integers(KEPT_LEAST, KEPT_ALL),
     )
-    def test_lc6_fewer_rows_or_more_time_keep_no_less(
+    def test_ol6_fewer_rows_or_more_time_keep_no_less(
         self, batches: list[int], waiting: int, more: int, left_ms: int, sooner_ms: int, kept: int
     ) -> None:
         def keeps(rows: int, ms: int) -> int:

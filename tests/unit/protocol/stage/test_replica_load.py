@@ -110,7 +110,7 @@ def test_ov3_a_correction_that_comes_no_nearer_gets_more_of_the_cores() -> None:
 
 
 @pytest.mark.parametrize("times", [1.2, 1.5, 3.0, 6.0])
-def test_lc3_a_permanent_overload_is_shed_by_a_steady_share(times: float) -> None:
+def test_ol3_a_permanent_overload_is_shed_by_a_steady_share(times: float) -> None:
     bench = run(step(times, until_s=1_000), 90)
     assert bench.late() == {}
     settled = [kept for at_ms, kept in bench.kept if at_ms > 50_000]
