@@ -33,7 +33,7 @@ from anabranch.ports import (
     TopicPartition,
 )
 from anabranch.process.frame import ServiceContext, StartEngine
-from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Ended, Why
@@ -374,7 +374,7 @@ class AuditedStage:
         made.start()
         return made
 
-    def contract(self) -> ContractLog:
+    def contract(self) -> LoadLog:
         reader = self.book.reader()
         reader.read_to_end()
         reader.close()

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from anabranch.codec import federation_records
+from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
 from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
-from anabranch.protocol.federation.stream_log import StreamLog
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing

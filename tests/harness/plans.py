@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
 from anabranch.protocol.federation.stream_ledger import ContentMetered
-from anabranch.protocol.federation.stream_log import StreamLog
 from harness.markets import DAY_MS, signature, verify
 
 PLAN_CONTRACT_ID: Final = "north-billing"

@@ -14,9 +14,9 @@ from anabranch.codec.signed_records import signed
 from anabranch.pipeline.model import Binding, Federation, Pipeline
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
+from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.federation.stream_contracts import StreamContract
-from anabranch.protocol.federation.stream_log import StreamLog
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogSnapshot, Part
 from anabranch.streams.boundary_reader import BoundaryReader

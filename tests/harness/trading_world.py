@@ -27,7 +27,7 @@ from anabranch.ports import Clock, EventLog
 from anabranch.process.frame import ServiceContext
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Ledger
@@ -408,7 +408,7 @@ class TradingWorld:
             reader.read_to_end()
             return reader.log_state.node("0")
 
-    def contract(self, name: str = "north-south") -> ContractLog:
+    def contract(self, name: str = "north-south") -> LoadLog:
         with closing(self.book.reader()) as reader:
             reader.read_to_end()
             return reader.contracts[name]

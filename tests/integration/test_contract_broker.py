@@ -18,7 +18,7 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.signing import SigningKey
 from anabranch.ports import TopicPartition
-from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses
 from anabranch.protocol.federation.ledger import Metered, Posting
 from anabranch.protocol.federation.movements import Ended, Movement, Why
@@ -129,7 +129,7 @@ class World(FederationWorld):
             for side in ("north", "south"):
                 self.say(side, Metered("north-south", NAME, side, slot, 10))
 
-    def found(self) -> ContractLog:
+    def found(self) -> LoadLog:
         reader = self.reader()
         reader.read_to_end()
         reader.close()

@@ -28,7 +28,7 @@ from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import TopicPartition
 from anabranch.process.frame import Service
 from anabranch.protocol.federation import auditing
-from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.holdings import Holding, Place
 from anabranch.protocol.federation.ledger import Ledger, Posting
 from anabranch.protocol.federation.movements import MovementState
@@ -297,13 +297,13 @@ def _seen_by(key: str, contract_id: str, ledger: Ledger) -> Reader:
     return Reader(key, contract_id, list(ledger.postings), ledger.balances(), movements)
 
 
-def contract_logs(service: Readers) -> list[ContractLog]:
+def contract_logs(service: Readers) -> list[LoadLog]:
     """Return the contracts as a service knows them; none while it is about to read."""
     reader: FederationReader | None = service._reader
     return [] if reader is None else list(reader.contracts.values())
 
 
-def _is_settled(contract: ContractLog) -> bool:
+def _is_settled(contract: LoadLog) -> bool:
     ledger = contract.ledger
     return ledger is not None and not ledger.unsettled()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Ledger, Metered
 from anabranch.protocol.federation.metering import overlap_ms
@@ -40,9 +40,7 @@ class Meter:
         """Next slot to measure, by movement."""
         self._done: set[str] = set()
 
-    def measure(
-        self, contracts: Mapping[str, ContractLog], stages: Mapping[str, StageLogs]
-    ) -> None:
+    def measure(self, contracts: Mapping[str, LoadLog], stages: Mapping[str, StageLogs]) -> None:
         """Write the figures of the slots that are over and not measured yet."""
         for log in contracts.values():
             booked, ledger = log.booked, log.ledger

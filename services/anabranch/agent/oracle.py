@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.agent import Agent
+    from anabranch.protocol.federation.contract_log import StreamLog
     from anabranch.protocol.federation.stream_contracts import StreamContract
-    from anabranch.protocol.federation.stream_log import StreamLog
+    from anabranch.protocol.federation.stream_ledger import StreamLedger
 
 _WEIGHT_PPM: Final = AgentRules().weight_ppm
 """Weight of a measurement in the average, in ppm: the same as for traded load."""
@@ -154,7 +155,7 @@ class Oracle:
             reason = self._reason(log, ledger.switch, now_ms)
             if not reason:
                 self.left_alone.pop(name, None)
-                self._follow(log, ledger.switch, now_ms)
+                self._follow(ledger, now_ms)
             elif self.left_alone.get(name) != reason:
                 self.left_alone[name] = reason
                 self._context.logger.warning("contract_left_alone", contract=name, why=reason)
@@ -207,13 +208,14 @@ class Oracle:
 
     # ---------------------------------------------------------------- one contract
 
-    def _follow(self, log: StreamLog, switch: PlanSwitch, now_ms: int) -> None:
+    def _follow(self, ledger: StreamLedger, now_ms: int) -> None:
         """Run one round of a contract: place its stages, compute the profits, and write a
         statement.
         """
-        contract, agent = switch.contract, self._agent
+        switch, agent = ledger.switch, self._agent
+        contract = switch.contract
         query = self._queries.get(contract.contract_id) or self._open_query(contract)
-        may_switch = log.is_in_force(now_ms)
+        may_switch = ledger.is_in_force(now_ms)
         has_moved = has_failed = False
         if self._is_own(contract):
             has_failed = may_switch and self._has_failed(switch, query)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.agent import Agent
-    from anabranch.protocol.federation.contract_log import ContractLog
+    from anabranch.protocol.federation.contract_log import LoadLog
 
 _AGAIN_MS: Final = 2_000
 """Time, in ms, after which a move that is not in the log yet is written again."""
@@ -54,7 +54,7 @@ class _Sale(NamedTuple):
 
     name: str
     """Id of the movement."""
-    contract: ContractLog
+    contract: LoadLog
     ledger: Ledger
     movement: Movement | None
     """State of the movement; None if it has not started."""
@@ -161,9 +161,7 @@ class TradedStages:
         for logs in self._logs.values():
             logs.poll()
 
-    def settle(
-        self, agent: Agent, contracts: Mapping[str, ContractLog], now_ms: int
-    ) -> list[Command]:
+    def settle(self, agent: Agent, contracts: Mapping[str, LoadLog], now_ms: int) -> list[Command]:
         """Move each stage to where it must run. Return the statements that the ledgers need."""
         commands: list[Command] = []
         running = set()
@@ -206,7 +204,7 @@ class TradedStages:
             return node_of(self._participant)
         return self._homes[stage_of(holding.name)[1]]
 
-    def _sale(self, went: Term, contracts: Mapping[str, ContractLog], logs: StageLogs) -> _Sale:
+    def _sale(self, went: Term, contracts: Mapping[str, LoadLog], logs: StageLogs) -> _Sale:
         """Collect the facts about the sale of a task."""
         contract = contracts[went.contract_id]
         assert contract.booked is not None, "it moved under it"  # noqa: S101
@@ -235,7 +233,7 @@ class TradedStages:
         holding: Holding,
         logs: StageLogs,
         sale: _Sale,
-        contracts: Mapping[str, ContractLog],
+        contracts: Mapping[str, LoadLog],
         now_ms: int,
     ) -> Why | None:
         """Return why a sold stage was taken home, or must be; None if its seller has not failed.
@@ -265,13 +263,13 @@ class TradedStages:
                 )
         return self._recalled[name][0] if name in self._recalled else None
 
-    def _belongs_home(self, came: Term, contracts: Mapping[str, ContractLog]) -> bool:
+    def _belongs_home(self, came: Term, contracts: Mapping[str, LoadLog]) -> bool:
         """Return whether a hosted stage must run here by the statements so far."""
         movement = _movement(came, contracts)
         return movement is not None and movement.node in ("", node_of(self._participant))
 
     def _state_place(
-        self, came: Term, contracts: Mapping[str, ContractLog], wanted: str
+        self, came: Term, contracts: Mapping[str, LoadLog], wanted: str
     ) -> list[Command]:
         """Return the statement where a hosted stage must run, unless its ledger has it."""
         movement = _movement(came, contracts)
@@ -343,7 +341,7 @@ class TradedStages:
         self._placement.close()
 
 
-def _movement(term: Term, contracts: Mapping[str, ContractLog]) -> Movement | None:
+def _movement(term: Term, contracts: Mapping[str, LoadLog]) -> Movement | None:
     """Return the movement of ``term``; None if it is not running by the records read so far."""
     ledger = contracts[term.contract_id].ledger
     movement = None if ledger is None else ledger.movements.find(term.movement_id)

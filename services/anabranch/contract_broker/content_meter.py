@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.topic_names import FederationTopics
     from anabranch.ports import EventLog
     from anabranch.process.frame import ServiceContext
-    from anabranch.protocol.federation.stream_log import StreamLog
+    from anabranch.protocol.federation.contract_log import StreamLog
     from anabranch.protocol.log.boundary_log import LogState, Outcome
     from anabranch.protocol.log.records import LogEntry
     from anabranch.streams.boundary_reader import BoundaryReader

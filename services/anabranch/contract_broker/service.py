@@ -35,9 +35,9 @@ from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
+from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.ledger import Settled
 from anabranch.protocol.federation.stream_ledger import ContentMetered
-from anabranch.protocol.federation.stream_log import StreamLog
 
 _LABELS: Final = ("pipeline",)
 _POLL_MS: Final = 200

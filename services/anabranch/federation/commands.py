@@ -21,12 +21,12 @@ from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
+from anabranch.protocol.federation.contract_log import AnyText
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.oracle import tasks_of
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.stream_contracts import StreamContract, SuggestedContract
-from anabranch.protocol.federation.stream_log import StreamLog
 from anabranch.protocol.federation.stream_signers import StreamSigner, wanted_words
 
 _ADVICE: Final = {
@@ -41,15 +41,14 @@ _ADVICE: Final = {
     ),
     "says something else than what both signed": (
         "another text of this version was proposed: sign that one (anabranch contracts sign), or"
-        " give yours the next version"
+        " give yours the next version; with other parties, of another kind, or with other streams"
+        " it is another contract, and needs an id of its own"
     ),
     "not in the contract's present state": (
         "the contract's state does not allow that: anabranch contracts shows the state"
     ),
 }
 """Advice by the reason for which the rules reject a statement."""
-
-AnyText = Contract | StreamContract
 
 
 class FederationCommands:
@@ -286,9 +285,9 @@ class FederationCommands:
 
     def _has_switches(self, reader: FederationReader, contract_id: str) -> bool | None:
         """Return whether a contract for streams has several plans; None: it is one for load."""
-        found = self._find(reader, contract_id)
-        text = found.booked.contract if isinstance(found, StreamLog) and found.booked else None
-        return None if text is None else text.has_switches
+        booked = self._find(reader, contract_id).booked
+        text = None if booked is None else booked.contract
+        return text.has_switches if isinstance(text, StreamContract) else None
 
     def _check_tasks_free(self, reader: FederationReader, text: AnyText) -> None:
         """Fail if a contract of the other kind names a task of ``text``: two kinds of contract

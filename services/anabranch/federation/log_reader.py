@@ -4,8 +4,8 @@ principal may read.
 Theory of operation. Each contract is a topic, and the broker lists to a principal only topics that
 it has a right on. A record is judged by the keys valid at its time, so all keys published by now
 are read before one is judged. The broker must set the timestamps of a contract's topic; otherwise
-records could be dated at will, and the contract is left out. A topic counts as a contract for load
-until its first valid text is of another kind (``protocol.federation.stream_log``).
+records could be dated at will, and the contract is left out. Of which kind a contract is follows
+from its texts (``protocol.federation.contract_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
 same contracts and sums.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from anabranch.codec import federation_records
 from anabranch.pipeline.topic_names import FederationTopics
@@ -25,18 +25,14 @@ from anabranch.protocol.federation.contract_log import (
     STATEMENTS,
     ContractLog,
     ContractStatement,
+    LoadLog,
+    StreamLog,
 )
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.stream_contracts import StreamContract
-from anabranch.protocol.federation.stream_log import STREAM_STATEMENTS, StreamLog
 from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs
 
-_BELONGS: Final[dict[type[Any], tuple[type[Any], ...]]] = {
-    ContractLog: STATEMENTS,
-    StreamLog: STREAM_STATEMENTS,
-}
-
-AnyLog = ContractLog | StreamLog
+AnyLog = LoadLog | StreamLog
 """Log of a contract of any kind."""
 
 
@@ -51,16 +47,13 @@ class FederationReader:
         listener: Callable[[ContractStatement], None] = lambda _: None,
     ) -> None:
         """Open the readers; read nothing. Findings of ``auditor`` count in all contracts.
-        ``listener`` is called with each valid statement of a contract for load, in log order.
+        ``listener`` is called with each valid statement of a contract, in log order.
         """
         self._listener = listener
         self._key_reader = KeyReader(log, topics)
         self.keys = self._key_reader.keys
         self.signers = self._key_reader.signers
-        self.contracts: dict[str, ContractLog] = {}
-        """Contracts for load, by name."""
-        self.streams: dict[str, StreamLog] = {}
-        """Contracts for streams, by name."""
+        self._logs: dict[str, ContractLog[Any, Any]] = {}
         self.undatable: set[str] = set()
         """Topics of contracts that are left out: the broker does not set their timestamps."""
         self._ignored: Counter[str] = Counter()
@@ -75,8 +68,17 @@ class FederationReader:
     @property
     def every(self) -> dict[str, AnyLog]:
         """Contracts of all kinds, by name, sorted."""
-        found: dict[str, AnyLog] = {**self.contracts, **self.streams}
-        return dict(sorted(found.items()))
+        return dict(sorted(self._logs.items()))
+
+    @property
+    def contracts(self) -> dict[str, LoadLog]:
+        """Contracts for load, and those without a text, by name."""
+        return {name: log for name, log in self._logs.items() if not _is_for_streams(log)}
+
+    @property
+    def streams(self) -> dict[str, StreamLog]:
+        """Contracts for streams, by name."""
+        return {name: log for name, log in self._logs.items() if _is_for_streams(log)}
 
     @property
     def ignored(self) -> Counter[str]:
@@ -105,7 +107,7 @@ class FederationReader:
         self._contract_logs.add(datable)
         for topic in datable:
             _, name = self._topics.owner_of(topic)
-            self.contracts[name] = ContractLog(name, self.verify, self._auditor)
+            self._logs[name] = ContractLog(name, self.verify, self._auditor)
 
     def poll(self, wait_ms: int) -> int:
         """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.
@@ -170,29 +172,24 @@ class FederationReader:
         reason = self.add(name, statement, signature, time_ms)
         if reason == UNREADABLE:
             self._ignored[UNREADABLE] += 1
-        elif not reason and name in self.contracts:
+        elif not reason:
             self._listener(statement)
 
     def find(self, name: str) -> AnyLog | None:
         """Return the contract of this name; None if this principal sees none."""
-        return self.streams.get(name) or self.contracts.get(name)
+        return self._logs.get(name)
 
     def add(self, name: str, statement: Any, signature: Signature, appended_ms: int) -> str:
         """Apply a record of the log of contract ``name``; records must come in log order. Return
         why it changes nothing, or an empty text.
         """
-        found: Any = self.find(name) or ContractLog(name, self.verify, self._auditor)
-        if (
-            isinstance(statement, StreamContract)
-            and isinstance(found, ContractLog)
-            and found.booked is None
-        ):
-            before, found = found, StreamLog(name, self.verify, self._auditor)
-            found.ignored = before.ignored
-        if not isinstance(statement, _BELONGS[type(found)]):
+        if not isinstance(statement, STATEMENTS):
             return UNREADABLE
-        reason: str = found.add(statement, signature, appended_ms)
-        if not reason and not isinstance(found, ContractLog):
-            self.streams[name] = found
-            self.contracts.pop(name, None)
-        return reason
+        # A command asks before the contract has a topic.
+        found = self._logs.get(name) or ContractLog[Any, Any](name, self.verify, self._auditor)
+        return found.add(statement, signature, appended_ms)
+
+
+def _is_for_streams(log: ContractLog[Any, Any]) -> bool:
+    """Return whether the text that both have signed, or else the proposed one, is for streams."""
+    return log.booked is not None and isinstance(log.booked.contract, StreamContract)

@@ -14,14 +14,15 @@ from anabranch.pipeline.model import Federation
 from anabranch.pipeline.times import format_time
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog
-from anabranch.protocol.federation.contract_log import ContractLog
+from anabranch.protocol.federation.contract_log import AnyText, LoadLog
 from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.federation.oracle import tasks_of
 from anabranch.protocol.federation.plan_switching import SwitchState
 from anabranch.protocol.federation.stage_moves import node_of, task_of
-from anabranch.protocol.federation.stream_contracts import StreamContract, is_worth_taking
-from anabranch.protocol.federation.stream_log import StreamLog
+from anabranch.protocol.federation.stream_contracts import is_worth_taking
+from anabranch.protocol.federation.stream_ledger import StreamLedger
 
 # A nano-unit is a thousandth of a micro-unit: prices are in micro-units a second and times in ms,
 # so that amounts are whole nano-units.
@@ -85,37 +86,37 @@ def _contract(of: AnyLog, now_ms: int) -> dict[str, Any] | None:
         "proposed_terms": None if proposal is None else asdict(proposal.contract),
         "proposed_version": None if proposal is None else proposal.contract.version,
         "waits_for_signature_of": waits_for,
-        "suggestions": _suggestions(of, now_ms) if isinstance(of, StreamLog) else [],
-        "plans": _plans(of, now_ms) if isinstance(of, StreamLog) else None,
+        "suggestions": _suggestions(of.ledger, now_ms),
+        "plans": _plans(of.ledger, now_ms),
     }
 
 
-def _has_tasks(text: Contract | StreamContract) -> bool:
+def _has_tasks(text: AnyText) -> bool:
     """Return whether stages may move under the contract."""
     return isinstance(text, Contract) or text.has_switches
 
 
-def _subject(text: Contract | StreamContract) -> str:
+def _subject(text: AnyText) -> str:
     """Return what the contract is about: a stream, the stages that may move, or load."""
     if isinstance(text, Contract):
         return "load"
     return ", ".join(tasks_of(text)) or f"{text.sender}.{text.plans[0].stream}"
 
 
-def _prices(text: Contract | StreamContract) -> list[int]:
+def _prices(text: AnyText) -> list[int]:
     """Return the prices that the contract may come to, in micro-units."""
     if isinstance(text, Contract):
         return [text.floor, text.fixed_price]
     return [tier.price_micro for plan in text.plans for tier in plan.tiers]
 
 
-def _plans(of: StreamLog, now_ms: int) -> dict[str, Any] | None:
+def _plans(ledger: Ledger | StreamLedger | None, now_ms: int) -> dict[str, Any] | None:
     """Return the active plan and the one that is proposed or switched to; None: the contract has
-    only one, or is not signed by both sides yet.
+    only one, or none, or is not signed by both sides yet.
     """
-    if of.ledger is None or not of.ledger.contract.has_switches:
+    if not isinstance(ledger, StreamLedger) or not ledger.contract.has_switches:
         return None
-    switch = of.ledger.switch
+    switch = ledger.switch
     state = switch.state_at(now_ms)
     is_open = state in {SwitchState.PROPOSED, SwitchState.SWITCHING}
     return {
@@ -162,14 +163,13 @@ def plan_changes_of(reader: FederationReader) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["from"], row["contract"]))
 
 
-def _suggestions(of: StreamLog, now_ms: int) -> list[dict[str, Any]]:
+def _suggestions(ledger: Ledger | StreamLedger | None, now_ms: int) -> list[dict[str, Any]]:
     """Return one row per offer of the stream elsewhere that its sender suggests and is still open.
 
     ``worth_taking`` judges the suggestion by the load of the last settled period; None: no period
     is settled yet.
     """
-    ledger = of.ledger
-    if ledger is None:
+    if not isinstance(ledger, StreamLedger):
         return []
     text, usual = ledger.contract, ledger.last
     return [
@@ -203,7 +203,7 @@ def movements_of(reader: FederationReader) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["from"], row["movement"]))
 
 
-def _movement(of: ContractLog, movement: Movement) -> dict[str, Any]:
+def _movement(of: LoadLog, movement: Movement) -> dict[str, Any]:
     assert of.ledger is not None, "the caller looked"  # noqa: S101 - the caller has looked
     text = of.ledger.movements.contract(movement.version)
     is_over = movement.state is MovementState.OVER
@@ -271,6 +271,6 @@ def amount_in_words(nano: int) -> str:
     )
 
 
-def _sorted(reader: FederationReader) -> list[ContractLog]:
+def _sorted(reader: FederationReader) -> list[LoadLog]:
     """Return the contracts for load by their names."""
     return [reader.contracts[name] for name in sorted(reader.contracts)]

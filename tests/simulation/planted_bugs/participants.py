@@ -214,9 +214,9 @@ PARTICIPANTS: Final = (
     ),
     Mutant(
         "convict_sells_on",
-        "protocol.federation.contract_log:AgreementLog.reason_to_suspend",
-        "len(breaches) > known_breaches",
-        "len(breaches) > known_breaches + 1",
+        "protocol.federation.contract_log:ContractLog.reason_to_suspend",
+        "len(ledger.breaches) > known_breaches",
+        "len(ledger.breaches) > known_breaches + 1",
         "FR4",
         SPOILS,
         scenario=FEDERATION,

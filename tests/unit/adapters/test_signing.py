@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec.signed_records import verifier
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.contract_book import ContractBook, Verdict
+from anabranch.protocol.federation.contract_book import Book, Verdict
+from anabranch.protocol.federation.contracts import defects
 from anabranch.protocol.federation.published_keys import KEY_BYTES, PublishedKey, PublishedKeys
 from anabranch.protocol.federation.statements import Verify, is_signed, signed_bytes
 from harness.markets import CONTRACT, contract
@@ -49,7 +50,7 @@ def test_a_key_is_that_of_the_standard() -> None:
 
 def test_a_contract_is_active_when_both_have_signed_it_with_published_keys() -> None:
     north, south, published = keys()
-    book = ContractBook(at(published, 0))
+    book = Book(at(published, 0), defects)
     assert book.sign(CONTRACT, north.sign(CONTRACT), 0) is Verdict.ACCEPTED
     assert (
         book.sign(CONTRACT, replace(north.sign(CONTRACT), participant="south"), 0)

@@ -307,7 +307,7 @@ def test_a_contract_for_a_stream_is_signed_shown_and_ended_as_any(office: Office
         office.do("north", "contracts", "sign", "other", signs=True)
     load = office.folder / "load.yaml"
     load.write_text(EXAMPLE)
-    with pytest.raises(ConfigurationError, match="not a record of this log"):
+    with pytest.raises(ConfigurationError, match="of another kind, or with other streams"):
         office.do("north", "contracts", "propose", str(load), signs=True)
     for word, state in (("suspend", "suspended"), ("resume", "active"), ("notice", "ending")):
         output = office.do("south", "contracts", word, "north-south", signs=True)

@@ -4,8 +4,7 @@ Theory of operation. The book is a log state over a log of signed records. It be
 and nothing else: a record that is unsigned, out of its time, at odds with what both signed, or
 written again changes nothing, and the answer says which of these it was. Time is an argument.
 Replaying the log gives the same book, so it is lost with a process and made again. The table of
-``contracts`` is the one that runs here. It is the same for contracts of all kinds (``Text``), each
-kind in a book of its own.
+``contracts`` is the one that runs here. It is the same for contracts of all kinds (``Text``).
 
 Invariants: FC1 to FC4 of ``contracts``.
 """
@@ -16,9 +15,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
-from typing import ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
-from anabranch.protocol.federation.contracts import Contract, Side, defects
+from anabranch.protocol.federation.contracts import Contract, Side
 from anabranch.protocol.federation.statements import (
     Signature,
     Statement,
@@ -132,7 +131,7 @@ class Text(Statement, Protocol):
     def ends_after_ms(self) -> int:
         """Return the time from a notice until nothing is owed any more, in ms."""
 
-    def is_version_of(self, other: Self) -> bool:
+    def is_version_of(self, other: Text) -> bool:
         """Whether it has what all versions of a contract have in common (FC2)."""
 
     def party(self, participant: str) -> Side | None:
@@ -183,7 +182,7 @@ BookedContract = Booked[Contract]
 
 
 class Book(Generic[TextT]):
-    """The log state of contracts of one kind. Not thread-safe. After a crash: replay the log."""
+    """The log state of contracts. Not thread-safe. After a crash: replay the log."""
 
     def __init__(self, verify: Verify, defects_of: Callable[[TextT], Iterator[str]]) -> None:
         """``defects_of``: what is wrong with a text."""
@@ -307,13 +306,6 @@ class Book(Generic[TextT]):
         else:
             self._contracts[word.contract_id] = changed
         return Verdict.ACCEPTED
-
-
-class ContractBook(Book[Contract]):
-    """Book of contracts for load."""
-
-    def __init__(self, verify: Verify) -> None:
-        super().__init__(verify, defects)
 
 
 def _changed(booked: Booked[TextT], word: ContractChange) -> Booked[TextT] | None:

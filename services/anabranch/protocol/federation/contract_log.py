@@ -6,8 +6,11 @@ else reads. Texts, words and ledger entries stand in it together, since what an 
 depends on what stands before it: a movement may begin under a version that both have signed by
 then, and an end without a penalty needs the notice before it. Each record has one signature, of
 whoever says it. Time is the log's own. So whoever reads the log from its beginning gets the same
-contract, the same movements and the same sums. A contract of another kind has a log of the same
-rules (``AgreementLog``), with another ledger (``content_log``).
+contract, the same movements and the same sums.
+
+The kind of the text that both have signed first decides what is metered and what is due: load
+(``ledger``) or streams (``stream_ledger``). From then on no text of the other kind is a version of
+it, and no entry of the other kind counts.
 
 A party says in a word when it says so, and a notice runs from then: a word whose time is not about
 the log's is none.
@@ -22,34 +25,24 @@ Invariants:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from typing import ClassVar, Final, Generic, Protocol, TypeVar, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, TypeVar, cast
 
 from anabranch.protocol.federation.contract_book import (
     Book,
     Booked,
-    BookedContract,
     Change,
-    ContractBook,
     ContractChange,
     ContractState,
     TextT,
     Verdict,
 )
-from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.ledger import (
-    DISPUTES_MAX,
-    AuditCommitted,
-    Audited,
-    Ledger,
-    LedgerEntry,
-    Metered,
-    Settled,
-)
-from anabranch.protocol.federation.movements import Ended, Placed, Started, Withdrawn
-from anabranch.protocol.federation.statements import Signature, Statement, Verify, is_signed
+from anabranch.protocol.federation.contracts import Contract, defects
+from anabranch.protocol.federation.ledger import DISPUTES_MAX, Ledger, LedgerEntry, PeriodLedger
+from anabranch.protocol.federation.statements import Signature, is_signed
+from anabranch.protocol.federation.stream_contracts import StreamContract, stream_defects
+from anabranch.protocol.federation.stream_ledger import StreamEntry, StreamLedger
 
 WORD_SKEW_MS: Final = 60_000
 """Maximum difference between a party's clock and the log's, in ms."""
@@ -59,58 +52,39 @@ VerifyAt = Callable[[Signature, bytes, int], bool]
 these bytes.
 """
 
-ContractStatement = Contract | ContractChange | LedgerEntry
-"""Record of the log of a contract for load."""
+AnyText = Contract | StreamContract
+"""Text of a contract of any kind."""
+
+ContractStatement = AnyText | ContractChange | LedgerEntry | StreamEntry
+"""Statement that a contract's log can have."""
 
 STATEMENTS: Final = (
     Contract,
+    StreamContract,
     ContractChange,
-    Started,
-    Withdrawn,
-    Placed,
-    Ended,
-    Metered,
-    AuditCommitted,
-    Audited,
-    Settled,
+    *Ledger.ENTRIES,
+    *StreamLedger.ENTRIES,
 )
 """The same, for ``isinstance``: no other signed statement belongs there."""
 
-
-class Entry(Statement, Protocol):
-    """Statement of a party, or of the auditor, about a contract that both parties have signed."""
-
-    @property
-    def contract_id(self) -> str:
-        """Return the contract's id."""
-
-    @property
-    def by(self) -> str:
-        """Return the participant that makes the statement."""
+LedgerT = TypeVar("LedgerT", bound=PeriodLedger[Any])
 
 
-EntryT = TypeVar("EntryT", bound=Entry)
+def _defects(text: AnyText) -> Iterator[str]:
+    """Yield the defects of a text of any kind."""
+    return defects(text) if isinstance(text, Contract) else stream_defects(text)
 
 
-class AgreementLog(ABC, Generic[TextT, EntryT]):
-    """The log state of one contract's log, of whichever kind. Not thread-safe. After a crash:
-    replay.
-    """
+class ContractLog(Generic[TextT, LedgerT]):
+    """Log state of one contract's log. Not thread-safe. After a crash: replay."""
 
-    DISPUTED: ClassVar[str]
-    """Name of what the two sides measure, for messages."""
-
-    def __init__(
-        self,
-        contract_id: str,
-        kind: type[TextT],
-        book: Callable[[Verify], Book[TextT]],
-        verify: VerifyAt,
-    ) -> None:
-        """``book``: makes an empty one, for texts of this ``kind``."""
-        self.contract_id, self._kind = contract_id, kind
-        self._verify_at = verify
-        self._book = book(self._verify)
+    def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
+        """Begin without a text. Findings of ``auditor`` count, and it may settle."""
+        self.contract_id = contract_id
+        self._verify_at, self._auditor = verify, auditor
+        self._book: Book[Any] = Book(self._verify, _defects)
+        self.ledger: LedgerT | None = None
+        """Ledger of the contract; None until both have signed."""
         self.now_ms = 0
         """The log's time of the last record; it never goes back."""
         self.ignored: Counter[str] = Counter()
@@ -129,23 +103,19 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
         return self._book.proposal(self.contract_id)
 
     def reason_to_suspend(self, participant: str) -> str:
-        """Why a party is to suspend the contract; empty: it is not, or has done so (FR4)."""
-        booked = self.booked
-        if booked is None or booked.contract.party(participant) is None:
+        """Return why a party is to suspend the contract; empty: it is not, or has done so (FR4)."""
+        booked, ledger = self.booked, self.ledger
+        if booked is None or ledger is None or booked.contract.party(participant) is None:
             return ""
         if booked.state_at(self.now_ms) not in {ContractState.ACTIVE, ContractState.SUSPENDED}:
             return ""
         known_breaches, known_disputes = self._judged.get(participant, (0, 0))
-        breaches, disputes = self._breaches(), self._disputes()
-        if participant == booked.contract.buyer and len(breaches) > known_breaches:
-            return f"{booked.contract.seller} owes a violation for {breaches[-1]}"
-        if disputes - known_disputes >= DISPUTES_MAX:
-            return f"{disputes - known_disputes} {self.DISPUTED} are in dispute"
-        return ""
+        if participant == booked.contract.buyer and len(ledger.breaches) > known_breaches:
+            return f"{booked.contract.seller} owes a violation for {ledger.breaches[-1]}"
+        disputes = len(ledger.disputes) - known_disputes
+        return f"{disputes} {ledger.DISPUTED} are in dispute" if disputes >= DISPUTES_MAX else ""
 
-    def add(
-        self, statement: TextT | ContractChange | EntryT, signature: Signature, appended_ms: int
-    ) -> str:
+    def add(self, statement: ContractStatement, signature: Signature, appended_ms: int) -> str:
         """Count a record, in the order of the log. Return why it changes nothing, or an empty text.
 
         ``appended_ms`` is the log's time of it.
@@ -156,30 +126,37 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
             self.ignored[reason] += 1
         return reason
 
-    def _reason(self, statement: TextT | ContractChange | EntryT, signature: Signature) -> str:
+    def _reason(self, statement: ContractStatement, signature: Signature) -> str:
         if statement.contract_id != self.contract_id:
             return "not of this contract"
-        if isinstance(statement, self._kind):
+        if isinstance(statement, (Contract, StreamContract)):
             return self._signed(statement, signature)
-        entry = cast("ContractChange | EntryT", statement)
-        if not is_signed(entry, entry.by, signature, self._verify):
+        if not is_signed(statement, statement.by, signature, self._verify):
             return Verdict.UNSIGNED.value
-        if isinstance(entry, ContractChange):
-            return self._changed(entry, signature)
-        if self._book.find(self.contract_id) is None:
+        if isinstance(statement, ContractChange):
+            return self._changed(statement, signature)
+        if self.ledger is None:
             return Verdict.UNKNOWN.value
+        if not isinstance(statement, self.ledger.ENTRIES):
+            return "of another kind of contract"
         # Whoever does not count at all must not be able to fill the list of reasons.
-        reason = self._entered(cast("EntryT", entry))
+        reason = self.ledger.add(statement, self.now_ms)
         return "the sum is another" if reason.startswith("the sum is ") else reason
 
-    def _signed(self, text: TextT, signature: Signature) -> str:
+    def _signed(self, text: AnyText, signature: Signature) -> str:
         before = self._book.find(self.contract_id)
         verdict = self._book.sign(text, signature, self.now_ms)
         if verdict is not Verdict.ACCEPTED:
             return str(verdict.value)
         after = self._book.find(self.contract_id)
-        if after is not None and after is not before:
-            self._agreed(after.contract)
+        if after is before:
+            return ""
+        if self.ledger is not None:
+            self.ledger.renewed(text, self.now_ms)
+        elif isinstance(text, Contract):
+            self.ledger = cast("LedgerT", Ledger(text, self._verify, self._auditor))
+        else:
+            self.ledger = cast("LedgerT", StreamLedger(text, self.now_ms, self._auditor))
         return ""
 
     def _changed(self, word: ContractChange, signature: Signature) -> str:
@@ -188,66 +165,25 @@ class AgreementLog(ABC, Generic[TextT, EntryT]):
         verdict = self._book.change(word, signature)
         if verdict is not Verdict.ACCEPTED:
             return str(verdict.value)
-        booked = self._book.find(self.contract_id)
-        if booked is not None and word.change is not Change.WITHDRAWN:
-            self._counted(word, booked)
+        booked, ledger = self._book.find(self.contract_id), self.ledger
+        if booked is None or ledger is None or word.change is Change.WITHDRAWN:
+            return ""
+        if word.change is Change.NOTICE and booked.ends_ms is not None:
+            ledger.noticed(self.now_ms, word.by, booked.ends_ms)
+            return ""
+        self._judged[word.by] = len(ledger.breaches), len(ledger.disputes)
+        if word.change is Change.SUSPENDED:
+            ledger.suspended(self.now_ms, word.by)
+        elif not booked.suspended_by:
+            ledger.resumed(self.now_ms)
         return ""
-
-    def _counted(self, word: ContractChange, booked: Booked[TextT]) -> None:
-        """Note a change of a contract that both have signed."""
-        del booked
-        if word.change in {Change.SUSPENDED, Change.RESUMED}:
-            self._judged[word.by] = len(self._breaches()), self._disputes()
 
     def _verify(self, signature: Signature, message: bytes) -> bool:
         return self._verify_at(signature, message, self.now_ms)
 
-    @abstractmethod
-    def _agreed(self, text: TextT) -> None:
-        """Both have signed it just now."""
 
-    @abstractmethod
-    def _entered(self, entry: EntryT) -> str:
-        """Add an entry to the ledger. Return why it does not count, or an empty text."""
+LoadLog = ContractLog[Contract, Ledger]
+"""Log of a contract for load, or of one that nobody has signed yet."""
 
-    @abstractmethod
-    def _breaches(self) -> list[str]:
-        """Return the movements for which the seller owed a violation."""
-
-    @abstractmethod
-    def _disputes(self) -> int:
-        """How often the two sides have measured different things."""
-
-
-class ContractLog(AgreementLog[Contract, LedgerEntry]):
-    """Log state of a contract for load."""
-
-    DISPUTED: ClassVar[str] = "slots"
-
-    def __init__(self, contract_id: str, verify: VerifyAt, auditor: str) -> None:
-        """``auditor``: whose findings count."""
-        super().__init__(contract_id, Contract, ContractBook, verify)
-        self._auditor = auditor
-        self.ledger: Ledger | None = None
-        """Ledger of the contract; None until both have signed."""
-
-    def _agreed(self, text: Contract) -> None:
-        if self.ledger is None:
-            self.ledger = Ledger(text, self._verify, self._auditor)
-        else:
-            self.ledger.renewed(text)
-
-    def _entered(self, entry: LedgerEntry) -> str:
-        assert self.ledger is not None, "both have signed"  # noqa: S101 - the caller has looked
-        return self.ledger.add(entry, self.now_ms)
-
-    def _counted(self, word: ContractChange, booked: BookedContract) -> None:
-        super()._counted(word, booked)
-        if word.change is Change.NOTICE and self.ledger is not None:
-            self.ledger.noticed(self.now_ms)
-
-    def _breaches(self) -> list[str]:
-        return [] if self.ledger is None else self.ledger.breaches
-
-    def _disputes(self) -> int:
-        return 0 if self.ledger is None else len(self.ledger.disputes)
+StreamLog = ContractLog[StreamContract, StreamLedger]
+"""Log of a contract for streams."""

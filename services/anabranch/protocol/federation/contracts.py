@@ -159,9 +159,12 @@ class Contract:
         """Return the time from a notice until nothing is owed any more, in ms."""
         return self.ending.notice_ms + self.ending.drain_ms
 
-    def is_version_of(self, other: Contract) -> bool:
-        """Whether it has what all versions of a contract have in common (FC2)."""
-        return (self.buyer, self.seller) == (other.buyer, other.seller)
+    def is_version_of(self, other: object) -> bool:
+        """Return whether it has what all versions of a contract have in common (FC2)."""
+        return isinstance(other, Contract) and (self.buyer, self.seller) == (
+            other.buyer,
+            other.seller,
+        )
 
     def party(self, participant: str) -> Side | None:
         """Which side ``participant`` is on, if any."""

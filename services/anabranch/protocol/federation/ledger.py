@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from anabranch.protocol.federation.audit import Commitment, Commitments, Finding
 from anabranch.protocol.federation.contracts import Contract, Side
@@ -56,7 +56,9 @@ from anabranch.protocol.federation.movements import (
     MovementLog,
     MovementState,
     Placed,
+    Started,
     Why,
+    Withdrawn,
 )
 from anabranch.protocol.federation.offers import UNITS_MAX
 from anabranch.protocol.federation.silence import Silence
@@ -147,14 +149,47 @@ class PeriodLedger(ABC, Generic[ReadingT]):
     and adds up what was posted. Not thread-safe.
     """
 
-    def __init__(self, payer: str, payee: str) -> None:
-        """``payer`` owes ``payee`` what is due for a period."""
+    ENTRIES: ClassVar[tuple[type[Any], ...]]
+    """Kinds of entries that belong in it."""
+    DISPUTED: ClassVar[str]
+    """Name of what the two sides measure, for messages."""
+
+    def __init__(self, payer: str, payee: str, auditor: str) -> None:
+        """``payer`` owes ``payee`` what is due for a period. ``auditor`` may settle, as they
+        may.
+        """
         self.postings: list[Posting] = []
-        self._payer, self._payee = payer, payee
+        self.breaches: list[str] = []
+        """Movements for whose end the payee owed a violation: it was silent, or wrong."""
+        self.disputes: list[Any] = []
+        """Identities of what the two sides measured differently."""
+        self._payer, self._payee, self._auditor = payer, payee, auditor
         self._readings: dict[int, ReadingT] = {}
         """Period -> what was measured; of settled periods nothing."""
         self._settled = -1
         """Periods up to it are settled."""
+
+    @abstractmethod
+    def add(self, entry: Any, appended_ms: int) -> str:
+        """Count an entry of a known kind, whose signature was checked, in the order of the log.
+        Return why it does not count, or an empty text.
+
+        ``appended_ms`` is the log's time of it; it never goes back.
+        """
+
+    @abstractmethod
+    def renewed(self, contract: Any, at_ms: int) -> None:
+        """Take a further version that both have signed."""
+
+    @abstractmethod
+    def noticed(self, at_ms: int, by: str, ends_ms: int) -> None:
+        """Note a notice by a party, with which the contract ends at ``ends_ms``."""
+
+    def suspended(self, at_ms: int, by: str) -> None:
+        """Note that a party has suspended the contract."""
+
+    def resumed(self, at_ms: int) -> None:
+        """Note that no party has it suspended any more."""
 
     @abstractmethod
     def due(self, period: int) -> int:
@@ -197,6 +232,8 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
     def _settle(self, entry: Settled, appended_ms: int) -> str:
         """FL2, FF2."""
+        if entry.by not in {self._payer, self._payee, self._auditor}:
+            return "not by a party of the contract"
         if entry.period <= self._settled:
             return "settled already"
         if appended_ms < self._ripe_ms(entry.period):
@@ -223,28 +260,31 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
     and slot what was measured.
     """
 
+    ENTRIES = (Started, Withdrawn, Placed, Ended, Metered, AuditCommitted, Audited, Settled)
+    DISPUTED = "slots"
+
     def __init__(self, contract: Contract, verify: Verify, auditor: str) -> None:
         """``auditor``: whose findings count."""
-        super().__init__(contract.buyer, contract.seller)
+        super().__init__(contract.buyer, contract.seller, auditor)
         self.movements = MovementLog(contract, verify)
-        self._contract, self._auditor = contract, auditor
+        self._contract = contract
         self.disputes: list[tuple[str, int]] = []
         """Movement and slot where the two measured different loads."""
-        self.breaches: list[str] = []
-        """Movements for whose end the seller owed a violation: it was silent, or wrong."""
         self._silence = Silence()
         self._wrong: set[str] = set()
         self._commitments = Commitments()
         self._noticed_ms: int | None = None
 
-    def renewed(self, contract: Contract) -> None:
+    def renewed(self, contract: Contract, at_ms: int) -> None:
         """Take a further version that both have signed. Metering intervals and periods stay as they
         began.
         """
+        del at_ms
         self.movements.renewed(contract)
 
-    def noticed(self, at_ms: int) -> None:
+    def noticed(self, at_ms: int, by: str, ends_ms: int) -> None:
         """Note that the contract is ending from this time on."""
+        del by, ends_ms
         self._noticed_ms = at_ms if self._noticed_ms is None else min(self._noticed_ms, at_ms)
 
     # ---------------------------------------------------------------- entries
@@ -262,8 +302,6 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         if isinstance(entry, (AuditCommitted, Audited)):
             return self._audited(entry, appended_ms)
         if isinstance(entry, Settled):
-            if entry.by not in {self._contract.buyer, self._contract.seller, self._auditor}:
-                return "not by a party of the contract"
             return self._settle(entry, appended_ms)
         rejection = self.movements.add(entry, appended_ms)
         if not rejection and isinstance(entry, Ended):

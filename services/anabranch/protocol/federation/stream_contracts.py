@@ -42,7 +42,6 @@ from enum import StrEnum
 from typing import ClassVar, Final
 
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.contract_book import Text
 from anabranch.protocol.federation.contracts import (
     PARTS_PER_MILLION,
     PRICE_MICRO_MAX,
@@ -213,7 +212,7 @@ class StreamContract:
         """Whether it is a movement contract."""
         return len(self.plans) > 1
 
-    def is_version_of(self, other: Text) -> bool:
+    def is_version_of(self, other: object) -> bool:
         """Return whether it has what all versions of a contract have in common (FQ5)."""
         return isinstance(other, StreamContract) and _constant(self) == _constant(other)
 

@@ -102,9 +102,12 @@ class _Reading:
 class StreamLedger(PeriodLedger[_Reading]):
     """Ledger of one contract for streams. After a crash: replay."""
 
-    def __init__(self, contract: StreamContract, agreed_ms: int) -> None:
+    ENTRIES = (PlanWord, ContentMetered, SuggestedContract, Settled)
+    DISPUTED = "periods"
+
+    def __init__(self, contract: StreamContract, agreed_ms: int, auditor: str) -> None:
         """``agreed_ms``: the log's time at which both had signed the first version."""
-        super().__init__(contract.receiver, contract.sender)
+        super().__init__(contract.receiver, contract.sender, auditor)
         self.switch = PlanSwitch(contract, agreed_ms)
         self.suggestions: list[SuggestedContract] = []
         self.disputes: list[int] = []
@@ -145,6 +148,13 @@ class StreamLedger(PeriodLedger[_Reading]):
         # A notice may be dated back a little; what has been delivered by now has been.
         self._ends_ms = max(ends_ms, at_ms)
         self.switch.plain(at_ms, "notice", by)
+
+    def is_in_force(self, now_ms: int) -> bool:
+        """Return whether another plan than the plain one may be active."""
+        text = self.contract
+        is_suspended = bool(self._suspended) and self._suspended[-1][1] is None
+        is_in_time = text.valid_from_ms <= now_ms < text.valid_to_ms
+        return is_in_time and not is_suspended and self._ends_ms is None
 
     # ---------------------------------------------------------------- periods
 
@@ -205,16 +215,10 @@ class StreamLedger(PeriodLedger[_Reading]):
 
     # ---------------------------------------------------------------- entries
 
-    def add(self, entry: StreamEntry, appended_ms: int, *, may_switch: bool) -> str:
-        """Count an entry, whose signature was checked, in the order of the log. Return why it does
-        not count, or an empty text (FF4).
-
-        Args:
-            entry: The entry.
-            appended_ms: The log's time of it; it never goes back.
-            may_switch: Whether the contract is in force by then.
-        """
+    def add(self, entry: StreamEntry, appended_ms: int) -> str:
+        """Count an entry (FF4)."""
         if isinstance(entry, PlanWord):
+            may_switch = self.is_in_force(appended_ms)
             return self.switch.add(entry, appended_ms, may_switch=may_switch)
         if isinstance(entry, Settled):
             return self._settle(entry, appended_ms)

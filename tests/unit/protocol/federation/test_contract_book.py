@@ -12,25 +12,25 @@ from anabranch.protocol.federation import contract_book
 from anabranch.protocol.federation.contract_book import (
     PROPOSALS_MAX,
     TRANSITIONS,
+    Book,
     Change,
-    ContractBook,
     ContractChange,
     ContractState,
     Verdict,
 )
-from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.contracts import Contract, defects
 from harness.markets import CONTRACT, DAY_MS, booked, contract, signature, verify
 
 
-def signed(text: Contract = CONTRACT, by: str = "both") -> ContractBook:
-    book = ContractBook(verify)
+def signed(text: Contract = CONTRACT, by: str = "both") -> Book[Contract]:
+    book = Book(verify, defects)
     for party in ("north", "south") if by == "both" else (by,):
         assert book.sign(text, signature(text, party), 0) is Verdict.ACCEPTED
     return book
 
 
 def verdict_on(
-    book: ContractBook, by: str, change: Change, number: int = 1, **more: Any
+    book: Book[Contract], by: str, change: Change, number: int = 1, **more: Any
 ) -> Verdict:
     word = ContractChange(
         **{
@@ -46,11 +46,11 @@ def verdict_on(
     return book.change(word, signature(word, by))
 
 
-def state(book: ContractBook, now_ms: int = 0) -> ContractState:
+def state(book: Book[Contract], now_ms: int = 0) -> ContractState:
     return next(iter(book)).state_at(now_ms)
 
 
-def may_move(book: ContractBook, now_ms: int = 0) -> bool:
+def may_move(book: Book[Contract], now_ms: int = 0) -> bool:
     return next(iter(book)).may_move(now_ms)
 
 
@@ -154,7 +154,7 @@ def test_fc3_a_record_that_is_written_again_changes_nothing() -> None:
 
 
 def test_fc3_versions_follow_each_other_and_keep_the_state() -> None:
-    book = ContractBook(verify)
+    book = Book(verify, defects)
     second, third = contract(version=2, fixed_price=2_000), contract(version=3)
     assert book.sign(second, signature(second, "north"), 0) is Verdict.NOT_NEXT
     book = signed()
@@ -196,7 +196,7 @@ def test_fc4_others_have_nothing_to_say() -> None:
 
 
 def test_what_is_unsigned_expired_or_defective_is_rejected() -> None:
-    book = ContractBook(verify)
+    book = Book(verify, defects)
     forged = signature(contract(fixed_price=1), "north")
     assert book.sign(CONTRACT, forged, 0) is Verdict.UNSIGNED
     assert (
@@ -260,7 +260,7 @@ def test_any_words_replayed_give_the_same_book_and_load_moves_only_when_nobody_o
 
 
 def test_who_proposes_without_end_is_no_longer_heard() -> None:
-    book = ContractBook(verify)
+    book = Book(verify, defects)
     for price in range(PROPOSALS_MAX):
         text = contract(fixed_price=1_000 + price)
         assert book.sign(text, signature(text, "north"), 0) is Verdict.ACCEPTED

@@ -169,7 +169,8 @@ def test_a_movement_keeps_the_price_and_tolerance_of_its_version() -> None:
     made.renewed(
         contract(
             version=2, fixed_price=5_000, audit=replace(CONTRACT.audit, tolerance_ppm=1_000_000)
-        )
+        ),
+        0,
     )
     dear = replace(answer(2, AcceptedTask("north.b", 10, 4_900)), version=2)
     assert made.add(started(dear, "north.b"), 0) == ""
@@ -299,8 +300,8 @@ def test_a_bucket_after_the_end_is_not_its_sellers() -> None:
 def test_the_end_of_the_contract_is_a_reason_if_it_ends(notice_ms: int | None) -> None:
     made = ledger()
     if notice_ms is not None:
-        made.noticed(notice_ms)
-        made.noticed(notice_ms + 9_000)
+        made.noticed(notice_ms, "north", notice_ms)
+        made.noticed(notice_ms + 9_000, "south", notice_ms)
     assert made.add(ended(Why.CONTRACT_ENDS, "south"), 5_000) == ""
     assert [each.payer for each in made.postings] == ([] if notice_ms == 3_000 else ["south"])
     made = ledger(begun_ms=30 * DAY_MS - 5)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from anabranch.protocol.federation import stream_ledger
 from anabranch.protocol.federation.contracts import TIME_MS_MAX, Side
 from anabranch.protocol.federation.ledger import Posting, Settled
+from anabranch.protocol.federation.plan_switching import Word
 from anabranch.protocol.federation.stream_contracts import Delivered, Payment, Tier
 from anabranch.protocol.federation.stream_ledger import (
     SUGGESTIONS_MAX,
@@ -20,7 +21,7 @@ from anabranch.protocol.federation.stream_ledger import (
 )
 from harness.contents import CHEAPER, SUGGESTED, content, content_metered
 from harness.markets import DAY_MS
-from harness.plans import plans
+from harness.plans import AGREED, PLAIN, PLANS, PROPOSED, SWITCHED, figures, plans, word
 
 MINUTE = 60_000
 LATE = 10 * MINUTE
@@ -30,7 +31,7 @@ FULL = 50 * 1_000 * 1_000
 
 
 def ledger(agreed_ms: int = 0, **changes: Any) -> StreamLedger:
-    return StreamLedger(content(**changes), agreed_ms)
+    return StreamLedger(content(**changes), agreed_ms, "auditor")
 
 
 def settled(period: int, due_nano: int, by: str = "north") -> Settled:
@@ -39,7 +40,7 @@ def settled(period: int, due_nano: int, by: str = "north") -> Settled:
 
 def after(*entries: StreamEntry, at_ms: int = LATE, of: StreamLedger | None = None) -> list[str]:
     made = of or ledger()
-    return [made.add(entry, at_ms, may_switch=True) for entry in entries]
+    return [made.add(entry, at_ms) for entry in entries]
 
 
 def test_what_both_measured_is_due_and_settled_once() -> None:
@@ -72,9 +73,9 @@ def test_ff2_ff5_which_figures_count(
 ) -> None:
     """The last: a sender alone claims a milliard of messages, and gets what the rate allows."""
     made = ledger()
-    for by, figures in (("north", sender), ("billing", receiver)):
-        if figures is not None:
-            assert after(content_metered(1, by, *figures), of=made) == [""]
+    for by, said in (("north", sender), ("billing", receiver)):
+        if said is not None:
+            assert after(content_metered(1, by, *said), of=made) == [""]
     assert made.due(1) == due
     assert made.disputes == [1] * disputes
 
@@ -107,7 +108,7 @@ def test_ff3_ff4_a_figure_counts_if_it_can_be_one(
     entry: StreamEntry, at_ms: int, reason: str
 ) -> None:
     made = ledger()
-    assert made.add(entry, at_ms, may_switch=True) == reason
+    assert made.add(entry, at_ms) == reason
     assert made.due(1) == (0 if reason else FULL)
 
 
@@ -135,7 +136,7 @@ def test_ff2_only_the_right_sum_settles_and_not_too_early(
 ) -> None:
     made = ledger()
     after(content_metered(1), content_metered(2), of=made, at_ms=3 * MINUTE + 5_000)
-    assert made.add(entry, at_ms, may_switch=True) == reason
+    assert made.add(entry, at_ms) == reason
     assert made.postings == []
 
 
@@ -218,25 +219,23 @@ def test_each_side_knows_what_it_has_to_measure_next() -> None:
 )
 def test_a_sender_suggests_another_to_its_receiver(suggested: Any, at_ms: int, reason: str) -> None:
     made = ledger()
-    assert made.add(suggested, at_ms, may_switch=True) == reason
+    assert made.add(suggested, at_ms) == reason
     assert made.suggestions == ([] if reason else [SUGGESTED])
     if not reason:
-        assert made.add(suggested, at_ms, may_switch=True) == "known already"
+        assert made.add(suggested, at_ms) == "known already"
 
 
 def test_nothing_is_suggested_in_place_of_a_movement_contract() -> None:
-    made = StreamLedger(plans(), 0)
-    assert made.add(SUGGESTED, 0, may_switch=True) == "not to a contract for one stream"
+    made = StreamLedger(plans(), 0, "auditor")
+    assert made.add(SUGGESTED, 0) == "not to a contract for one stream"
     assert made.suggestions == []
 
 
 def test_a_sender_suggests_so_much_and_no_more() -> None:
     made = ledger()
     for number in range(SUGGESTIONS_MAX):
-        assert (
-            made.add(replace(SUGGESTED, open_until_ms=DAY_MS + number), LATE, may_switch=True) == ""
-        )
-    assert made.add(SUGGESTED, LATE, may_switch=True) == "more suggestions than a contract has"
+        assert made.add(replace(SUGGESTED, open_until_ms=DAY_MS + number), LATE) == ""
+    assert made.add(SUGGESTED, LATE) == "more suggestions than a contract has"
 
 
 def test_versions_and_suspensions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,11 +266,80 @@ def test_ff1_balances_are_zero_together_and_a_receiver_never_pays_more_than_eith
     made = ledger()
     claims: dict[int, dict[str, int]] = {}
     for by, period, messages, buckets in figures:
-        if not made.add(content_metered(period, by, messages, buckets), LATE, may_switch=True):
+        if not made.add(content_metered(period, by, messages, buckets), LATE):
             claims.setdefault(period, {})[by] = 50 * messages * 1_000 if buckets else 0
     while (ripe := made.ripe(LATE)) is not None:
-        assert made.add(settled(*ripe), LATE, may_switch=True) == ""
+        assert made.add(settled(*ripe), LATE) == ""
         assert ripe[1] <= min(claims[ripe[0]].values())
         assert sum(made.balances().values()) == 0
     assert made.settled == max(claims, default=-1)
     assert -made.balances()["billing"] == sum(each.amount_nano for each in made.postings)
+
+
+# ---------------------------------------------------------------- several plans
+
+PERIOD = 10_000
+RATE = 100 * 1_000
+"""Due for 100 messages at one micro-unit."""
+
+
+def moved(at_ms: int, **changes: Any) -> StreamLedger:
+    """Return a ledger whose plan 1 is active from this time on."""
+    made = StreamLedger(plans(**changes), 0, "auditor")
+    assert after(PROPOSED, AGREED, SWITCHED, at_ms=at_ms, of=made) == ["", "", ""]
+    return made
+
+
+def test_mp1_a_period_is_charged_under_the_plan_that_was_active_when_it_began() -> None:
+    made = moved(PERIOD + 1, plans=(PLAIN, replace(PLANS.plans[1], tiers=(Tier(0, 70),))))
+    assert made.add(word(Word.CANCELLED, "north", 0), 3 * PERIOD) == ""
+    assert [made.plan(period) for period in range(5)] == [0, 0, 1, 0, 0]
+    found = [made.terms(period) for period in range(4)]
+    assert [each and each.pipeline for each in found] == ["north", "north", "billing", "north"]
+    for period in range(4):
+        for by in ("north", "billing"):
+            assert made.add(figures(period, by), LATE) == ""
+    dues = [made.due(period) for period in range(4)]
+    assert dues == [10 * RATE, 10 * RATE, 70 * RATE, 10 * RATE]
+    assert after(*map(settled, range(4), dues), of=made) == [""] * 4
+    assert made.balances() == {"north": 100 * RATE, "billing": -100 * RATE}
+
+
+def test_mp1_a_plan_that_is_not_remembered_charges_nothing() -> None:
+    made = moved(PERIOD)
+    del made.switch.changes[0]
+    assert [made.terms(period) is None for period in range(3)] == [True, False, False]
+
+
+def test_results_are_anybodys_in_a_period_in_which_their_plan_was_left() -> None:
+    made = moved(1)
+    left = word(Word.PROPOSED, "north", 2, 0), word(Word.AGREED, "billing", 2, 0)
+    assert after(*left, at_ms=2 * PERIOD + 5, of=made) == ["", ""]
+    assert made.add(word(Word.SWITCHED, "billing", 2), 3 * PERIOD + 5) == ""
+    assert [made.is_anybodys(period) for period in range(5)] == [False, False, True, True, False]
+
+
+def test_a_new_version_leaves_the_active_plan() -> None:
+    made = moved(1)
+    made.renewed(plans(version=2, min_hold_ms=9), PERIOD)
+    assert (made.switch.contract.min_hold_ms, made.switch.plan) == (9, 1)
+
+
+def test_fx1_no_plan_is_proposed_while_the_contract_is_not_in_force() -> None:
+    made = StreamLedger(plans(valid_from_ms=5, valid_to_ms=50), 0, "auditor")
+    for at_ms in (4, 50):
+        assert made.add(PROPOSED, at_ms) == "the contract is not in force"
+    made.suspended(10, "north")
+    assert made.add(PROPOSED, 11) == "the contract is not in force"
+    made.resumed(12)
+    made.noticed(13, "north", 40)
+    assert made.add(PROPOSED, 14) == "the contract is not in force"
+
+
+@pytest.mark.parametrize(
+    ("by", "reason"), [("auditor", ""), ("south", "not by a party of the contract")]
+)
+def test_the_auditor_settles_too_and_nobody_else(by: str, reason: str) -> None:
+    made = ledger()
+    after(content_metered(1), of=made)
+    assert made.add(settled(1, FULL, by), LATE) == reason
