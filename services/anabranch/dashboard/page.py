@@ -34,7 +34,7 @@ from anabranch.dashboard.states import (
     stage_state,
 )
 from anabranch.dashboard.stream_timelines import Timeline
-from anabranch.pipeline.waits import normal_ms
+from anabranch.pipeline.waits import bound_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
 from anabranch.protocol.errors import headline
@@ -395,12 +395,7 @@ class Page:
 
         None: ``stream`` is a source, which has no bound.
         """
-        pipeline = self._pipeline
-        return (
-            normal_ms(pipeline, stream) + pipeline.max_delay_ms
-            if stream in pipeline.stages
-            else None
-        )
+        return bound_ms(self._pipeline, stream) if stream in self._pipeline.stages else None
 
     def _last_heartbeat(
         self, service: str, name: str, replica: str, monotonic_ms: int

@@ -38,6 +38,12 @@ class LiveCounters:
             _LABELS,
             registry=registry,
         ).labels(pipeline, output)
+        self.utility = Gauge(
+            "anabranch_delivery_utility",
+            "Utility of what the live topic shows now, from 0 to 1, by the output's qos",
+            _LABELS,
+            registry=registry,
+        ).labels(pipeline, output)
         counter = _counters(registry, pipeline, output)
         self.transactions = counter(
             "live_transactions", "Transactions of the live topic that were committed"

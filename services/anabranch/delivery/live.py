@@ -59,6 +59,7 @@ from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT
 from anabranch.protocol.log.boundary_log import TentativeBucket
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import Part
+from anabranch.protocol.stage.utility import FULL
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import ControlReader
 
@@ -151,6 +152,9 @@ class LiveTopic:
         self._unknown_before = False
         self._read_back_until_ms = 0
         self._counters = LiveCounters(context.registry, self._pipeline.name, output.name)
+        self._qos = waits.qos_of(self._pipeline, output.name)
+        self._shed = 0
+        """Per mille of the rows that the newest tentative bucket in the topic lacks."""
 
     # -- interface to the service
     # ----------------------------------------------------------------------------------------------
@@ -206,6 +210,7 @@ class LiveTopic:
             if self._context.clock.monotonic_ms() >= self._retry_at_ms:
                 self._try_to_fail_over()
             return False
+        self._report_utility(self._machine.progress)
         run = self._machine.plan(self._available(self._machine.progress))
         if run is None:
             return False
@@ -514,6 +519,8 @@ class LiveTopic:
         shown = [self._choice.again(log_state, number) for number in run.again]
         shown += [self._choice.new(log_state, number) for number in run.tentative]
         found = [bucket for bucket in shown if bucket is not None]
+        if found:
+            self._shed = found[-1].shed
         for _, group in groupby(
             found, key=lambda each: (each.replica, each.branch, each.missing, each.shed)
         ):
@@ -557,6 +564,16 @@ class LiveTopic:
         """Send ``progress`` to its topic in the open transaction."""
         value = live_records.encode_progress(progress)
         writer.send(TopicPartition(self._progress_topic, 0), value, self._output.name.encode())
+
+    def _report_utility(self, now: LiveProgress) -> None:
+        """Update the utility of what the topic shows. Without new buckets it falls as time passes:
+        the next bucket has at least the delay from its end until now.
+        """
+        next_ms = bound_ms(max(now.shown, now.stable) + 1, self._pipeline.bucket_ms)
+        shed = self._shed if now.shown > now.stable else 0
+        utility = self._qos.utility(self._context.clock.now_ms() - next_ms, shed)
+        self._counters.utility.set(utility / FULL)
+        self._status.detail["live_utility"] = utility
 
     def _report(self, now: LiveProgress) -> None:
         """Update the live half's entries of the status."""

@@ -31,6 +31,7 @@ from anabranch.protocol.limits import (
 )
 from anabranch.protocol.stage.recovery import HaMode
 from anabranch.protocol.stage.shares import Share
+from anabranch.protocol.stage.utility import Qos
 
 __all__ = [
     "Binding",
@@ -484,6 +485,8 @@ class Output(_Sharded):
     stage: str
     corrected: Sink
     live: LiveSink | None = None
+    qos: Qos | None = None
+    """Utility of its results by delay and loss; None: as ``waits.qos_of`` assumes."""
 
     def partitions_wanted(self, usual: int) -> int:
         """Return the number of partitions with which the corrected topic is created. ``usual``: the

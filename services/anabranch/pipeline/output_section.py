@@ -8,12 +8,13 @@ from anabranch.codec.formats import FORMATS
 from anabranch.codec.subject_names import STRATEGIES, Strategy
 from anabranch.pipeline.document import MISSING, Document, Place, guess, words
 from anabranch.pipeline.model import LiveSink, Output, Sink
+from anabranch.pipeline.output_qos import read_qos
 from anabranch.pipeline.record_sizes import record_max
 from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol import limits
 
-_OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards")
+_OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards", "qos")
 _SINK_KEYS: Final = (
     "topic",
     "format",
@@ -68,6 +69,7 @@ def read_output(
             f"its topic has {corrected.partitions} partitions, and each shard needs one: write"
             f" shards: {corrected.partitions} at most, or more partitions",
         )
+    qos = read_qos(document, raw["qos"], (*at, "qos")) if "qos" in raw else None
     return Output(
         name=name,
         stage=stage or "",
@@ -75,6 +77,7 @@ def read_output(
         live=live,
         shards=numbers[-1],
         shards_before=numbers[:-1],
+        qos=qos,
     )
 
 

@@ -28,6 +28,7 @@ from anabranch.protocol.stage.availability import (
     waits_of,
 )
 from anabranch.protocol.stage.scheduling import quiet_every_ms
+from anabranch.protocol.stage.utility import Qos
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Binding, Pipeline, Source
@@ -123,6 +124,19 @@ def waits(pipeline: Pipeline, stage: str) -> Waits:
         depth(pipeline, stage),
         height(pipeline, stage),
     )
+
+
+def bound_ms(pipeline: Pipeline, stage: str) -> int:
+    """Return the maximum delay of the results of ``stage``, in ms, whatever input is missing."""
+    return normal_ms(pipeline, stage) + pipeline.max_delay_ms
+
+
+def qos_of(pipeline: Pipeline, output: str) -> Qos:
+    """Return the quality-of-service functions of ``output``. Where the file states none, the knee
+    of the latency is the delay that is promised.
+    """
+    found = pipeline.outputs[output]
+    return Qos.usual(bound_ms(pipeline, found.stage)) if found.qos is None else found.qos
 
 
 def describe(pipeline: Pipeline) -> list[str]:

@@ -16,6 +16,7 @@ from anabranch.delivery import live as module
 from anabranch.delivery import read_back
 from anabranch.delivery import service as service_module
 from anabranch.delivery.service import DeliveryService
+from anabranch.pipeline import waits
 from anabranch.ports import Chunk, LogReader, TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge import live_choice, views
@@ -117,6 +118,34 @@ def test_what_a_tentative_record_says(world: World) -> None:
         True,
         100,
     )
+
+
+def test_what_is_shown_is_worth_less_the_later_it_is_and_the_more_it_lacks() -> None:
+    world = World()
+    service = world.service()
+    labels = {"pipeline": world.pipeline.name, "output": "out"}
+
+    def utility() -> int:
+        settle(service)
+        found = service.status.detail["live_utility"]
+        assert isinstance(found, int)
+        value = service._context.registry.get_sample_value("anabranch_delivery_utility", labels)
+        assert value == found / 1_000
+        return found
+
+    first = world.clock.now_ms() // world.pipeline.bucket_ms
+    world.replica.close_buckets(first, {first: rows(first, 1)})
+    assert utility() == 1_000
+    world.replica.show(first + 1, {first + 1: rows(first + 1, 1)}, (), shed=700)
+    assert utility() == 300
+    world.replica.close_buckets(first + 1, {first + 1: rows(first + 1, 1)})
+    assert utility() > 800, "it lacks nothing any more, and some time has passed"
+    knee_ms = waits.bound_ms(world.pipeline, world.pipeline.outputs["out"].stage)
+    next_ms = (first + 2) * world.pipeline.bucket_ms
+    world.clock.sleep_ms(next_ms + knee_ms * 3 // 2 - world.clock.now_ms())
+    assert 0 < utility() < 500
+    world.clock.sleep_ms(knee_ms)
+    assert utility() == 0
 
 
 @pytest.mark.parametrize("upsert", [False, True])

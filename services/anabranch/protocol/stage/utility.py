@@ -1,0 +1,263 @@
+"""Utility of results by their delay and by the rows that they lack, and the choice of the stage
+that leaves out rows.
+
+Theory of operation. An output has quality-of-service functions, as in Aurora (Abadi et al.,
+*Aurora: a new model and architecture for data stream management*, VLDB Journal 12(2), 2003): its
+utility, from 0 to 1, by the delay of its results and by the share of rows that they lack. Each is a
+line through points that the pipeline file names (``Curve``), in per mille, so that every replica
+computes the same number. The utility of a result is the product of both.
+
+*Inference.* A user states utility at outputs, and a decision is made at a stage in the middle. With
+T the measured time of a stage, a result that reaches the stage at delay t leaves it at delay t + T,
+so ``Q_in(t) = Q_out(t + T)`` (Medusa). Applied from the outputs backwards, each stage has the curve
+of each output that it reaches, moved by the time of the stages between. Of several the strictest
+counts (``Need``).
+
+*Choice.* Where stages share a node that cannot process all rows, ``choose`` decides which stage
+leaves out rows, and how many. It takes steps of STEP per mille, each from the stage where it costs
+least utility per second of processor time that it saves, until enough is saved. A curve over lost
+rows is concave: each further row that is lost costs at least as much as the one before. So the
+cheapest next step is never hidden behind a dearer one, and steps in order of their price are the
+best choice, up to the size of a step.
+
+Invariants:
+    UT1 the utility of a curve is within 0..1000, and does not rise with delay or loss.
+    UT2 a curve over lost rows is concave, up to the loss of all rows.
+    UT3 the need of a stage at delay t is the least, over all outputs that show its results, of the
+        output's utility at t and the time of the stages between.
+    UT4 each step that is taken costs at most as much utility per processor time as any other step
+        that could have been taken instead.
+    UT5 no step is taken beyond what is needed; less is saved than needed only if no row is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final
+
+from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, shed_by
+
+FULL: Final = 1_000
+"""Utility of a result that is in time and lacks no row, in per mille."""
+
+STEP: Final = 50
+"""Size of a step of ``choose``, in per mille of a stage's rows. The measured costs that it decides
+by are no better known.
+"""
+
+Point = tuple[int, int]
+"""Point of a curve: delay in ms, or lost rows in per mille; and the utility there, in per mille."""
+
+
+def wrong_point(points: Sequence[Point], *, is_concave: bool) -> tuple[int, str] | None:
+    """Return the first point that no curve may have (UT1, UT2), by its index, and why; None if all
+    are right.
+    """
+    for index, (at, utility) in enumerate(points):
+        if not 0 <= utility <= FULL:
+            return index, "a utility is from 0 to 1"
+        if index == 0:
+            if at != 0:
+                return 0, "the first point must be at 0"
+            continue
+        before_at, before = points[index - 1]
+        if at <= before_at:
+            return index, "points must ascend"
+        if utility > before:
+            return index, "more delay or loss must not be worth more"
+        if is_concave and index > 1:
+            first_at, first = points[index - 2]
+            if (first - before) * (at - before_at) > (before - utility) * (before_at - first_at):
+                return index, (
+                    "the line must not get flatter: each further row that is lost must cost as much"
+                    " as the one before, or more"
+                )
+    if is_concave and points and points[-1][0] != KEPT_ALL:
+        return len(points) - 1, "the last point must be at 100%"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Utility by delay or by loss: straight between its points, constant after the last.
+
+    Raises:
+        ConfigurationError: it has no points, or a wrong one.
+    """
+
+    points: tuple[Point, ...]
+    is_concave: bool = False
+    """Whether UT2 is required: of a curve over lost rows."""
+
+    def __post_init__(self) -> None:
+        wrong = wrong_point(self.points, is_concave=self.is_concave)
+        if wrong is not None or not self.points:
+            raise ConfigurationError(f"no curve of utility: {self.points}: {wrong}")
+
+    def value(self, at: int) -> int:
+        """Return the utility at ``at``, in per mille, rounded down."""
+        for (first_at, first), (last_at, last) in pairwise(self.points):
+            if at < last_at:
+                return first - -(-(first - last) * (at - first_at) // (last_at - first_at))
+        return self.points[-1][1]
+
+    @property
+    def knee(self) -> int:
+        """Last place up to which the utility is that at 0."""
+        highest = self.points[0][1]
+        return max(at for at, utility in self.points if utility == highest)
+
+
+@dataclass(frozen=True, slots=True)
+class Qos:
+    """Quality-of-service functions of an output."""
+
+    latency: Curve
+    """Utility by the delay of results, in ms from the end of their bucket."""
+    loss: Curve
+    """Utility by the share of rows that results lack, in per mille."""
+
+    @classmethod
+    def usual(cls, bound_ms: int) -> Qos:
+        """Return the functions of an output for which the file states none: full utility up to
+        ``bound_ms``, the delay that is promised, none from twice that delay; and in proportion to
+        the rows.
+        """
+        latency = Curve(((0, FULL), (bound_ms, FULL), (2 * bound_ms, 0)))
+        return cls(latency, Curve(((0, FULL), (KEPT_ALL, 0)), is_concave=True))
+
+    def utility(self, delay_ms: int, shed: int) -> int:
+        """Return the utility of results, in per mille.
+
+        Args:
+            delay_ms: Delay of the results; a negative one, by a clock that differs, counts as 0.
+            shed: Per mille of the rows that they lack.
+        """
+        return self.latency.value(max(0, delay_ms)) * self.loss.value(shed) // FULL
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Utility of a stage's results by their delay, from the outputs that show them (UT3)."""
+
+    curves: tuple[tuple[Curve, int], ...] = ()
+    """Latency curve of each output, and the time of the stages between, in ms; without any the
+    stage's results are not shown.
+    """
+
+    def value(self, delay_ms: int) -> int:
+        """Return the utility of results that leave the stage ``delay_ms`` late, in per mille."""
+        return min((curve.value(delay_ms + after_ms) for curve, after_ms in self.curves), default=0)
+
+    @property
+    def knee_ms(self) -> int | None:
+        """Delay up to which the results of no output lose utility, in ms; negative if the stages
+        between take longer than that. None: they are not shown.
+        """
+        return min((curve.knee - after_ms for curve, after_ms in self.curves), default=None)
+
+
+def needs(
+    order: Sequence[str],
+    readers: Mapping[str, Iterable[str]],
+    outputs: Mapping[str, Sequence[Curve]],
+    time_ms: Mapping[str, int],
+) -> dict[str, Need]:
+    """Return the need of each stage (UT3).
+
+    Args:
+        order: The stages, each before its readers.
+        readers: Stages that read each stage.
+        outputs: Latency curves of the outputs of each stage.
+        time_ms: Measured time of each stage, in ms.
+    """
+    found: dict[str, Need] = {}
+    for stage in reversed(order):
+        curves = [(curve, 0) for curve in outputs.get(stage, ())]
+        for reader in readers.get(stage, ()):
+            curves += [(curve, ms + time_ms[reader]) for curve, ms in found[reader].curves]
+        found[stage] = Need(tuple(dict.fromkeys(curves)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StageLoad:
+    """Stage of a node that is to save processor time."""
+
+    stage: str
+    cpu_us: int
+    """Processor time that all of its rows take on the node, in us per second; with that of the
+    stages after it there, since they do not get what it leaves out.
+    """
+    outputs: tuple[tuple[Curve, int], ...]
+    """Loss curve of each output that shows its results, and the per mille of the rows that other
+    stages on the way leave out.
+    """
+
+    def utility(self, kept: int) -> int:
+        """Return the utility of all its outputs together if it keeps ``kept`` per mille."""
+        return sum(curve.value(shed_by(kept, (shed,))) for curve, shed in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Row of the decision table: what the next step of a stage costs and saves."""
+
+    stage: str
+    kept: int
+    """Per mille of its rows that the stage keeps after the step."""
+    lost: int
+    """Utility that the step costs, over all outputs, in per mille."""
+    saved_us: int
+    """Processor time that the step saves, in us per second."""
+    is_taken: bool = False
+
+    @property
+    def price(self) -> Fraction:
+        """Utility lost per processor time saved."""
+        return Fraction(self.lost, self.saved_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Share of its rows that each stage keeps, and the table by which it was chosen."""
+
+    kept: Mapping[str, int]
+    saved_us: int
+    table: tuple[Step, ...]
+    """The steps that were taken, in order; then the next ones of each stage, cheapest first."""
+
+
+def choose(loads: Sequence[StageLoad], needed_us: int) -> Choice:
+    """Return which stages leave out how many rows, so that the node saves ``needed_us`` of
+    processor time per second (UT4, UT5). Of equal steps the first by name is taken.
+    """
+    by_name = {load.stage: load for load in loads}
+    kept = dict.fromkeys(by_name, KEPT_ALL)
+    taken: list[Step] = []
+    saved_us = 0
+    while True:
+        found = (_step(load, kept[name]) for name, load in by_name.items())
+        steps = sorted(
+            (step for step in found if step is not None), key=lambda each: (each.price, each.stage)
+        )
+        if saved_us >= needed_us or not steps:
+            return Choice(kept, saved_us, (*taken, *steps))
+        step = steps[0]
+        taken.append(Step(step.stage, step.kept, step.lost, step.saved_us, is_taken=True))
+        kept[step.stage] = step.kept
+        saved_us += step.saved_us
+
+
+def _step(load: StageLoad, kept: int) -> Step | None:
+    """Return the next step of a stage that keeps ``kept`` per mille; None: it saves nothing."""
+    next_kept = max(0, kept - STEP)
+    saved_us = load.cpu_us * (kept - next_kept) // KEPT_ALL
+    if saved_us == 0:
+        return None
+    lost = load.utility(kept) - load.utility(next_kept)
+    return Step(load.stage, next_kept, lost, saved_us)
