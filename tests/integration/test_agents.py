@@ -51,9 +51,9 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
         pytest.param("", "", marks=pytest.mark.nightly),
         pytest.param("north", "agent.move_due", marks=pytest.mark.nightly),
         ("north", "agent.move_written"),
-        pytest.param("north", "agent.entry_due", marks=pytest.mark.nightly),
-        pytest.param("north", "agent.entry_written", marks=pytest.mark.nightly),
-        ("south", "agent.entry_written"),
+        pytest.param("north", "ledger.entry_due", marks=pytest.mark.nightly),
+        pytest.param("north", "ledger.entry_written", marks=pytest.mark.nightly),
+        ("south", "ledger.entry_written"),
     ],
 )
 def test_a_rush_sells_the_stage_and_calm_brings_it_home_whoever_is_killed(

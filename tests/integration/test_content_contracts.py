@@ -19,6 +19,7 @@ from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, federation_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.contracts import Side
+from anabranch.protocol.federation.ledger import Settled
 from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
 from anabranch.protocol.log.records import BoundaryRecord
 from harness.service_processes import ModuleProcess, service
@@ -144,15 +145,20 @@ class World(SoldStream):
         assert found is not None
         return found
 
-    def metered(self) -> list[tuple[str, int]]:
-        """Return which side wrote figures of which periods, without repetitions."""
-        topic = self.topics.contract(CONTRACT_ID)
+    def entries(self) -> list[ContentMetered | Settled]:
+        """Return the figures and settlements that were written, whether or not they count."""
         statements = [
             federation_records.decode(value).statement
-            for chunk in everything(self.log, topic)
+            for chunk in everything(self.log, self.topics.contract(CONTRACT_ID))
             for value in chunk.values
         ]
-        return [(each.by, each.period) for each in statements if isinstance(each, ContentMetered)]
+        return [each for each in statements if isinstance(each, (ContentMetered, Settled))]
+
+    def metered(self) -> list[tuple[str, int]]:
+        """Return which side wrote figures of which periods."""
+        return [
+            (each.by, each.period) for each in self.entries() if isinstance(each, ContentMetered)
+        ]
 
 
 @pytest.fixture
@@ -172,12 +178,12 @@ def test_brokers_are_killed_and_the_ledger_is_what_the_topic_says(world: World) 
     last = (world.clock.now_ms() - 1) // SETTLE_MS
     # Nothing is written, then some figures are, and the other side's process dies as well.
     for who, point in (("north", ""), ("north", ":3"), ("billing", ":2")):
-        with world.run(who, f"broker.stream_metered{point}") as process:
+        with world.run(who, f"ledger.entry_due{point}") as process:
             process.wait_killed(DEADLINE_S)
     written = world.metered()
     assert [period for who, period in written if who == "north"] == [first, first + 1]
-    # Billing's begins with what north's has not settled yet.
-    assert len([period for who, period in written if who == "billing"]) == 1
+    # Billing's may begin with the settlement of what north's has measured.
+    assert [each.by for each in world.entries()].count("billing") == 1
     with ExitStack() as running:
         processes = [running.enter_context(world.run(who)) for who in ("north", "billing")]
         wait_until(

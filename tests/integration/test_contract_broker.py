@@ -190,13 +190,13 @@ def test_it_is_killed_between_any_two_steps_and_what_is_due_is_settled_once(worl
     }
 
 
-@pytest.mark.parametrize("point", ["broker.settlement_due", "broker.settlement_written"])
+@pytest.mark.parametrize("point", ["ledger.entry_due", "ledger.entry_written"])
 def test_it_is_killed_at_a_crash_point_and_settles_once(world: World, point: str) -> None:
     world.agree()
     world.begin()
     world.measure(1)
     # Once it has written, a second process has nothing to settle, and no point to be killed at.
-    for _ in range(2 if point == "broker.settlement_due" else 1):
+    for _ in range(2 if point == "ledger.entry_due" else 1):
         with world.run(point) as process:
             process.wait_killed()
     due = METER_MS * 900 * 10

@@ -36,11 +36,11 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
     ("who", "point"),
     [
         ("", ""),
-        ("north", "agent.entry_due"),
-        ("north", "agent.entry_written"),
+        ("north", "ledger.entry_due"),
+        ("north", "ledger.entry_written"),
         ("north", "agent.move_due"),
         ("north", "agent.move_written"),
-        ("south", "agent.entry_written"),
+        ("south", "ledger.entry_written"),
     ],
 )
 def test_a_rush_switches_the_plan_and_a_busy_sender_switches_it_back_whoever_is_killed(

@@ -12,8 +12,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.agent import ledger_writer, stage_logs
 from anabranch.agent import service as agent_service
+from anabranch.agent import stage_logs
 from anabranch.agent import stages as agent_stages
 from anabranch.agent.oracle import Oracle
 from anabranch.agent.service import AgentService
@@ -22,6 +22,7 @@ from anabranch.auditor import service as auditor_service
 from anabranch.auditor.service import AuditorService
 from anabranch.contract_broker import service as broker_service
 from anabranch.contract_broker.service import ContractBroker
+from anabranch.federation import ledger_writer
 from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.topic_names import FederationTopics
@@ -322,12 +323,10 @@ def hurried_agents() -> Iterator[None]:
     changed: tuple[tuple[Any, str, int], ...] = (
         (agent_service, "_MEASURE_EVERY_MS", 300),
         (agent_service, "_LOOK_EVERY_MS", 2_000),
-        (broker_service, "_AGAIN_MS", 2_000),
         (broker_service, "_LOOK_EVERY_MS", 2_000),
         (agent_stages, "_AGAIN_MS", 800),
         (ledger_writer, "_AGAIN_MS", 1_000),
         (stage_logs, "LONG_SILENT_MS", _SILENT_MS),
-        (auditor_service, "_AGAIN_MS", 1_000),
         (auditor_service, "_LOOK_EVERY_MS", 2_000),
         (auditing, "TERM_MS", _TERM_MS),
     )

@@ -19,8 +19,8 @@ from anabranch.protocol.federation.silence import MEASURED_AFTER_MS
 from anabranch.protocol.federation.stage_moves import nodes_of
 
 if TYPE_CHECKING:
-    from anabranch.agent.ledger_writer import LedgerWriter
     from anabranch.agent.stage_logs import StageLogs
+    from anabranch.federation.ledger_writer import LedgerWriter
     from anabranch.ports import Clock
 
 _SLOTS_AT_ONCE: Final = 20

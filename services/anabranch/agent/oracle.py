@@ -36,9 +36,9 @@ from anabranch.protocol.federation.stage_moves import node_of, task_of
 from anabranch.protocol.federation.standing import AgentRules
 
 if TYPE_CHECKING:
-    from anabranch.agent.ledger_writer import LedgerWriter
     from anabranch.agent.stage_logs import StageLogs
     from anabranch.agent.stages import TradedStages
+    from anabranch.federation.ledger_writer import LedgerWriter
     from anabranch.pipeline.model import Pipeline
     from anabranch.process.frame import ServiceContext
     from anabranch.protocol.federation.agent import Agent

@@ -22,10 +22,10 @@ from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent.conversations import Conversations
 from anabranch.agent.figures import Figures
-from anabranch.agent.ledger_writer import LedgerWriter
 from anabranch.agent.metering import Meter
 from anabranch.agent.oracle import Oracle
 from anabranch.agent.stages import TradedStages
+from anabranch.federation.ledger_writer import LedgerWriter
 from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.file import hosted_pipelines
 from anabranch.pipeline.model import AgentPolicy, Federation
@@ -33,7 +33,6 @@ from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.agent import Agent
-from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contract_log import ContractStatement
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.movements import (
@@ -151,7 +150,7 @@ class AgentService:
             log, self._topics, self._federation.auditor, self._news.append
         )
         reader.read_to_end()
-        self._ledgers = LedgerWriter(log, self._topics, self._key, context.clock)
+        self._ledgers = LedgerWriter(context, self._topics, self._key)
         self._stages = TradedStages(context, self._participant, self._hosted)
         self._meter = Meter(self._participant, self._ledgers, context.clock)
         self._oracle = Oracle(
@@ -191,6 +190,8 @@ class AgentService:
         assert talk is not None, "started"  # noqa: S101
         assert stages is not None, "started"  # noqa: S101
         oracle = self._oracle
+        ledgers = self._ledgers
+        assert ledgers is not None, "started"  # noqa: S101
         assert meter is not None, "started"  # noqa: S101
         assert oracle is not None, "started"  # noqa: S101
         try:
@@ -207,7 +208,8 @@ class AgentService:
         for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
             self._perform([command])
         meter.measure(reader.contracts, stages.workloads())
-        self._suspend(reader)
+        for contract in reader.contracts.values():
+            ledgers.suspend(contract)
         self._report(reader, talk)
 
     def stop(self) -> None:
@@ -367,22 +369,6 @@ class AgentService:
         if isinstance(entry, Withdrawn):
             return movement is None
         return movement is not None and movement.state is MovementState.RUNNING
-
-    def _suspend(self, reader: FederationReader) -> None:
-        """Suspend contracts whose other side has failed: nothing new moves until a person resumes
-        them.
-        """
-        assert self._ledgers is not None, "started"  # noqa: S101
-        for name, log in reader.contracts.items():
-            reason = log.reason_to_suspend(self._participant)
-            if not reason or log.booked is None:
-                continue
-            version, now_ms = log.booked.contract.version, self._context.clock.now_ms()
-            word = ContractChange(
-                name, version, self._participant, Change.SUSPENDED, now_ms, now_ms
-            )
-            if self._ledgers.write(word):
-                self._context.logger.warning("contract_suspended", contract=name, why=reason)
 
     # ---------------------------------------------------------------- what it shows
 

@@ -20,14 +20,14 @@ from prometheus_client import Counter
 from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.auditor.sold_stage import GONE, SoldStageLogs, UnableError
-from anabranch.codec import federation_records
+from anabranch.federation.ledger_writer import LedgerWriter
 from anabranch.federation.log_reader import FederationReader
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.pipeline.waits import known_horizon_buckets
-from anabranch.ports import AuditNonces, Engine, LogWriter, TopicPartition
+from anabranch.ports import AuditNonces, Engine
 from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus, StartEngine
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
@@ -45,8 +45,6 @@ _LOOK_EVERY_MS: Final = 5_000
 """Interval between checks for new contracts, in ms: each asks the broker for the names of all
 topics.
 """
-_AGAIN_MS: Final = 5_000
-"""Time, in ms, after which an entry that does not count yet is written again."""
 _TOKENS: Final = 4
 """Number of tokens, of 8 bytes each, in an audit number, which so cannot be guessed."""
 
@@ -104,10 +102,8 @@ class AuditorService:
         self._topics = FederationTopics(federation.name)
         self._engine: Engine | None = None
         self._reader: FederationReader | None = None
-        self._writer: LogWriter | None = None
+        self._ledgers = LedgerWriter(context, self._topics, key)
         self._look_next_ms = 0
-        self._sent: dict[bytes, int] = {}
-        """Time of the last write of each entry, by hash or number."""
         self._audits: dict[str, MovementAudit] = {}
         self._logs: dict[str, SoldStageLogs] = {}
         """Logs of each followed stage."""
@@ -170,7 +166,7 @@ class AuditorService:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._close_writer()
+        self._ledgers.close()
         if self._engine is not None:
             self._engine.close()
             self._engine = None
@@ -367,32 +363,8 @@ class AuditorService:
     # ---------------------------------------------------------------- ledgers
 
     def _write(self, entry: AuditCommitted | Audited) -> None:
-        """Write ``entry``, unless it was written less than _AGAIN_MS ago."""
-        now_ms = self._context.clock.monotonic_ms()
-        which = entry.digest if isinstance(entry, AuditCommitted) else entry.nonce
-        self._sent = {
-            each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
-        }
-        if which in self._sent:
-            return
-        self._sent[which] = now_ms
-        at = TopicPartition(self._topics.contract(entry.contract_id), 0)
-        try:
-            if self._writer is None:
-                self._writer = self._context.log.writer()
-            self._writer.send(at, federation_records.encode(entry, self._key.sign(entry)))
-            self._writer.flush()
-        except (OutcomeUnknown, Unavailable) as error:
-            self._context.logger.warning("entry_delayed", error=str(error))
-            self._close_writer()
-            return
-        crash_point("auditor.entry_written")
-        count = len(entry.findings) if isinstance(entry, Audited) else None
-        event = "audit_committed" if count is None else "findings_reported"
-        self._context.logger.info(event, movement=entry.movement_id, findings=count)
-
-    def _close_writer(self) -> None:
-        """Close the writer; the next entry opens another."""
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
+        """Write ``entry``, unless it was written a moment ago."""
+        if self._ledgers.write(entry):
+            count = len(entry.findings) if isinstance(entry, Audited) else None
+            event = "audit_committed" if count is None else "findings_reported"
+            self._context.logger.info(event, movement=entry.movement_id, findings=count)

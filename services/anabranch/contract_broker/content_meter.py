@@ -38,9 +38,7 @@ there is one: longer than the difference between the clocks of this process and 
 """
 
 _AGAIN_MS: Final = 10_000
-"""Time, in ms, until a figure that does not count yet is written again, or a log that could not be
-read is tried again.
-"""
+"""Time, in ms, until a log that could not be read is tried again."""
 
 _AT_ONCE: Final = 20
 """Maximum number of periods of one contract that one step meters, so that other contracts get their
@@ -51,7 +49,7 @@ _SKIPS_MAX: Final = 100_000
 """Maximum number of uncharged periods that one step skips."""
 
 Write = Callable[[ContentMetered], bool]
-"""Function that writes an entry and returns whether it is in the ledger's topic now."""
+"""Function that writes an entry, unless it did a moment ago, and returns whether it wrote it."""
 
 
 class Followed(NamedTuple):
@@ -210,7 +208,6 @@ class ContentMeter:
         self._streams: dict[Followed, FollowedStream] = {}
         self._next: dict[Followed, int] = {}
         """Next period to meter, by stream."""
-        self._sent: dict[tuple[str, int], int] = {}
         self._retry_ms: dict[Followed, int] = {}
         self.not_metered: dict[str, str] = {}
         """Reason why a stream is not read here, by contract, or contract and plan."""
@@ -218,9 +215,6 @@ class ContentMeter:
     def measure(self, contracts: Mapping[str, StreamLog]) -> None:
         """Write the figures of periods that are over and not metered by this participant yet."""
         now_ms = self._context.clock.monotonic_ms()
-        self._sent = {
-            which: sent_ms for which, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
-        }
         for name, contract in contracts.items():
             ledger = contract.ledger
             side = None if ledger is None else ledger.contract.party(self._participant)
@@ -309,15 +303,13 @@ class ContentMeter:
             if not self._is_over(ledger, stream, each):
                 return
             found = stream.of(each, is_anybodys=ledger.is_anybodys(each))
-            is_sent = (which.contract, each) in self._sent
-            if found is None or is_sent or not which.counts_in(ledger, each):
+            if found is None or not which.counts_in(ledger, each):
                 continue
             entry = ContentMetered(
                 which.contract, self._participant, each, found.messages, found.buckets
             )
             if not self._write(entry):
                 return
-            self._sent[which.contract, each] = self._context.clock.monotonic_ms()
 
     def _is_past(self, ledger: StreamLedger, period: int) -> bool:
         """Return whether every record of ``period`` that could be in time has been appended and

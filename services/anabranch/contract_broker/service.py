@@ -22,22 +22,18 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
-from anabranch.codec import federation_records
 from anabranch.contract_broker.catalog_writer import CatalogWriter
 from anabranch.contract_broker.content_meter import ContentMeter
+from anabranch.federation.ledger_writer import LedgerWriter
 from anabranch.federation.log_reader import AnyLog, FederationReader
 from anabranch.pipeline.file import hosted_pipelines
 from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.pipeline.topic_names import FederationTopics
-from anabranch.ports import LogWriter, TopicPartition
-from anabranch.process.crash_points import crash_point
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.settings import ServiceSettings
-from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
-from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
-from anabranch.protocol.federation.contract_log import StreamLog
+from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.ledger import Settled
-from anabranch.protocol.federation.stream_ledger import ContentMetered
 
 _LABELS: Final = ("pipeline",)
 _POLL_MS: Final = 200
@@ -48,12 +44,6 @@ topics.
 """
 _SETTLE_EVERY_MS: Final = 1_000
 """Maximum time, in ms, that a settlement waits while measurements arrive without a pause."""
-_AGAIN_MS: Final = 10_000
-"""Time, in ms, after which a settlement that does not count yet, or whose outcome is unknown, is
-written again.
-"""
-_SUSPENSION: Final = -1
-"""Key of a suspension in ``_sent``, in place of a period."""
 
 
 def build(settings: ServiceSettings, context: ServiceContext) -> ContractBroker:
@@ -97,7 +87,7 @@ class ContractBroker:
         self._key = key
         self._topics = FederationTopics(federation.name)
         self._reader: FederationReader | None = None
-        self._writer: LogWriter | None = None
+        self._ledgers = None if key is None else LedgerWriter(context, self._topics, key)
         self._catalog = (
             None
             if key is None
@@ -105,14 +95,12 @@ class ContractBroker:
         )
         self._meter = (
             None
-            if key is None
+            if key is None or self._ledgers is None
             else ContentMeter(
-                context, self._topics, key.participant, self._write_metered, hosted or {}
+                context, self._topics, key.participant, self._ledgers.write, hosted or {}
             )
         )
         self._look_next_ms = self._settle_next_ms = 0
-        self._sent: dict[tuple[str, int], int] = {}
-        """Time of the last write of each settlement, by (contract, period)."""
         self._counted: collections.Counter[str] = collections.Counter()
         self._contracts = Gauge(
             "anabranch_contracts",
@@ -175,12 +163,12 @@ class ContractBroker:
             self._report(self._reader)
             return
         self._settle_next_ms = now_ms + _SETTLE_EVERY_MS
-        if self._key is not None and self._meter is not None:
+        if self._key is not None and self._ledgers is not None and self._meter is not None:
             self._meter.measure(self._reader.streams)
             for contract in self._reader.every.values():
-                self._settle(contract, self._key)
+                self._settle(contract, self._key.participant, self._ledgers)
             for stream in self._reader.streams.values():
-                self._suspend(stream, self._key)
+                self._ledgers.suspend(stream)
         self._report(self._reader)
 
     def stop(self) -> None:
@@ -192,83 +180,25 @@ class ContractBroker:
             self._catalog.close()
         if self._meter is not None:
             self._meter.close()
-        self._close_writer()
+        if self._ledgers is not None:
+            self._ledgers.close()
 
-    def _settle(self, contract: AnyLog, key: SigningKey) -> None:
+    def _settle(self, contract: AnyLog, participant: str, ledgers: LedgerWriter) -> None:
         """Write the settlement of a contract's next period, if it is due."""
         ledger, booked = contract.ledger, contract.booked
         if ledger is None or booked is None:
             return
-        if booked.contract.party(key.participant) is None and (
-            key.participant != self._federation.auditor
-        ):
+        if booked.contract.party(participant) is None and participant != self._federation.auditor:
             return
         ripe = ledger.ripe(self._context.clock.now_ms())
         if ripe is None:
             return
         period, due_nano = ripe
-        now_ms = self._context.clock.monotonic_ms()
-        last_ms = self._sent.get((contract.contract_id, period))
-        if last_ms is not None and now_ms - last_ms < _AGAIN_MS:
-            return
-        crash_point("broker.settlement_due")
-        self._sent = {
-            which: sent_ms for which, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
-        }
-        # Before the write: a settlement with an unknown outcome waits for its repetition, too.
-        self._sent[contract.contract_id, period] = now_ms
-        if self._write(Settled(contract.contract_id, key.participant, period, due_nano), key):
-            crash_point("broker.settlement_written")
+        if ledgers.write(Settled(contract.contract_id, participant, period, due_nano)):
             self._settlements.inc()
             self._context.logger.info(
                 "settled", contract=contract.contract_id, period=period, due_nano=due_nano
             )
-
-    def _write_metered(self, entry: ContentMetered) -> bool:
-        """Write a figure of the meter into the ledger. Return whether it was written."""
-        assert self._key is not None, "it meters"  # noqa: S101 - else there is no meter
-        crash_point("broker.stream_metered")
-        return self._write(entry, self._key)
-
-    def _suspend(self, contract: StreamLog, key: SigningKey) -> None:
-        """Suspend a contract whose periods are in dispute."""
-        booked, reason = contract.booked, contract.reason_to_suspend(key.participant)
-        now_ms = self._context.clock.monotonic_ms()
-        last_ms = self._sent.get((contract.contract_id, _SUSPENSION))
-        if booked is None or not reason or (last_ms is not None and now_ms - last_ms < _AGAIN_MS):
-            return
-        self._sent[contract.contract_id, _SUSPENSION] = now_ms
-        version, at_ms = booked.contract.version, self._context.clock.now_ms()
-        # The number of a party's changes must increase, as the time does. Operators use it, too.
-        word = ContractChange(
-            contract.contract_id, version, key.participant, Change.SUSPENDED, at_ms, at_ms
-        )
-        if self._write(word, key):
-            self._context.logger.warning(
-                "contract_suspended", contract=contract.contract_id, reason=reason
-            )
-
-    def _write(self, entry: Settled | ContentMetered | ContractChange, key: SigningKey) -> bool:
-        """Write ``entry``, signed. Return whether it is in the ledger's topic."""
-        if self._writer is None:
-            self._writer = self._context.log.writer()
-        at = TopicPartition(self._topics.contract(entry.contract_id), 0)
-        try:
-            self._writer.send(at, federation_records.encode(entry, key.sign(entry)))
-            self._writer.flush()
-        except (OutcomeUnknown, Unavailable) as error:
-            self._context.logger.warning(
-                "entry_delayed", contract=entry.contract_id, error=str(error)
-            )
-            self._close_writer()
-            return False
-        return True
-
-    def _close_writer(self) -> None:
-        """Close the writer; the next entry opens another."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
     def _report(self, reader: FederationReader) -> None:
         """Update the metrics and the status."""

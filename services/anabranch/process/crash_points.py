@@ -17,7 +17,6 @@ VARIABLE: Final = "ANABRANCH_CRASH_POINT"
 
 POINTS: Final = {
     "auditor.number_kept": "a number is on the disk; its hash is in no ledger",
-    "auditor.entry_written": "a hash, or a number, is in the ledger; memory does not know yet",
     "ingestion.fetched": "records were read, nothing was done with them",
     "ingestion.decoded": "decided about each record, nothing was written",
     "ingestion.blocks_begun": (
@@ -72,13 +71,10 @@ POINTS: Final = {
     "manager.log_trimmed": "records below a log snapshot are deleted; memory does not know yet",
     "manager.index_cleared": "what stood in a lost index is deleted; nothing new was written",
     "manager.index_written": "one entry of the index is written; memory does not know yet",
-    "broker.stream_metered": "what came of a stream in a period is known; nothing is written",
-    "broker.settlement_due": "the sum of a period is known; nothing is written",
-    "broker.settlement_written": "a settlement is in the log; memory does not know yet",
+    "ledger.entry_due": "an entry is to be in a contract's log; nothing is written",
+    "ledger.entry_written": "it is in the contract's log; memory does not know yet",
     "agent.move_due": "a stage is to run elsewhere; nothing is written",
     "agent.move_written": "the move of a stage is in the log; memory does not know yet",
-    "agent.entry_due": "a movement or a measurement is to be recorded; nothing is written",
-    "agent.entry_written": "it is in the contract's log; memory does not know yet",
 }
 
 

@@ -1,0 +1,122 @@
+"""Writer of a participant's entries into the ledgers of its contracts, and of its statements about
+contracts.
+
+An entry with an unknown outcome is written again: readers count an entry once. So this module only
+remembers when it last wrote an entry, which limits how often it repeats one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from anabranch.codec import federation_records
+from anabranch.ports import LogWriter, TopicPartition
+from anabranch.process.crash_points import crash_point
+from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.federation.contract_book import Change, ContractChange
+from anabranch.protocol.federation.ledger import (
+    AuditCommitted,
+    Audited,
+    LedgerEntry,
+    Metered,
+    Settled,
+)
+from anabranch.protocol.federation.movements import Placed
+from anabranch.protocol.federation.plan_switching import PlanWord
+from anabranch.protocol.federation.stream_ledger import ContentMetered
+
+if TYPE_CHECKING:
+    from anabranch.adapters.signing import SigningKey
+    from anabranch.federation.log_reader import AnyLog
+    from anabranch.pipeline.topic_names import FederationTopics
+    from anabranch.process.frame import ServiceContext
+
+_AGAIN_MS: Final = 3_000
+"""Time, in ms, after which an entry that does not count yet is written again: long enough to read
+it back.
+"""
+
+Entry = LedgerEntry | ContentMetered | ContractChange | PlanWord
+
+
+class LedgerWriter:
+    """Writer of one participant. Not thread-safe."""
+
+    def __init__(self, context: ServiceContext, topics: FederationTopics, key: SigningKey) -> None:
+        """Prepare the writer; no broker is contacted yet."""
+        self._context, self._topics, self._key = context, topics, key
+        self._writer: LogWriter | None = None
+        self._sent: dict[tuple[str, ...], int] = {}
+
+    def write(self, entry: Entry) -> bool:
+        """Write ``entry``, unless it was written less than _AGAIN_MS ago. Return whether this call
+        wrote it.
+        """
+        now_ms = self._context.clock.monotonic_ms()
+        which = _identity(entry)
+        self._sent = {
+            each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
+        }
+        if which in self._sent:
+            return False
+        # Before the send: an entry with an unknown outcome waits for its repetition, too.
+        self._sent[which] = now_ms
+        crash_point("ledger.entry_due")
+        at = TopicPartition(self._topics.contract(entry.contract_id), 0)
+        try:
+            if self._writer is None:
+                self._writer = self._context.log.writer()
+            self._writer.send(at, federation_records.encode(entry, self._key.sign(entry)))
+            self._writer.flush()
+        except (OutcomeUnknown, Unavailable) as error:
+            self._context.logger.warning(
+                "entry_delayed", contract=entry.contract_id, error=str(error)
+            )
+            self.close()
+            return False
+        crash_point("ledger.entry_written")
+        return True
+
+    def suspend(self, contract: AnyLog) -> None:
+        """Suspend a contract if its log shows a reason: nothing new is agreed on until a person
+        resumes it.
+        """
+        reason = contract.reason_to_suspend(self._key.participant)
+        if not reason or contract.booked is None:
+            return
+        name, version = contract.contract_id, contract.booked.contract.version
+        # The number of a party's changes must increase, as the time does. Operators use it, too.
+        now_ms = self._context.clock.now_ms()
+        word = ContractChange(
+            name, version, self._key.participant, Change.SUSPENDED, now_ms, now_ms
+        )
+        if self.write(word):
+            self._context.logger.warning("contract_suspended", contract=name, reason=reason)
+
+    def close(self) -> None:
+        """Close the writer. Idempotent."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+
+def _identity(entry: Entry) -> tuple[str, ...]:
+    """Return the identity of an entry: entries with the same identity state the same."""
+    kind = type(entry).__name__
+    match entry:
+        case PlanWord():
+            return kind, entry.contract_id, entry.word.value, str(entry.number)
+        case ContractChange():
+            return kind, entry.contract_id
+        case ContentMetered() | Settled():
+            return kind, entry.contract_id, str(entry.period)
+        case Metered():
+            return kind, entry.movement_id, str(entry.slot)
+        case Placed():
+            return kind, entry.movement_id, str(entry.number)
+        case AuditCommitted():
+            return kind, entry.digest.hex()
+        case Audited():
+            return kind, entry.nonce.hex()
+        case _:
+            return kind, entry.movement_id
