@@ -65,7 +65,12 @@ from simulation.workload import BASE_MS, Row
 
 WIDTH_MS: Final = 100
 REPLICA: Final = "0"
-SHED: Final = {"doubled": "shed: rows", "paired": "shed: rows", "sums": "shard_by: key"}
+SHED: Final = {
+    "doubled": "shed: rows",
+    "paired": "shed: rows",
+    "sums": "shard_by: key",
+    "weighed": "shed: {transform: FUNCTIONS:matters}",
+}
 """What each stage leaves out of plans that keep a part of the rows."""
 SOURCE: Final = "a"
 _REST_MS: Final = 20
@@ -90,6 +95,13 @@ def doubled(a):
     fails = F.udf(lambda v: v // (v - 13) * 0 + v, "bigint")
     rows = a.select("id", "key", (2 * fails("v") + 1).alias("v"), "event_time")
     return rows.mapInArrow(once, rows.schema)
+
+def weighed(a):
+    """By Spark alone: the simulation has no function that says which rows matter."""
+    return a.select("id", "key", "v", "event_time")
+
+def matters(rows):
+    return rows["v"]
 
 def paired(a):
     """Each row with itself: the input is used twice."""
@@ -118,7 +130,8 @@ def write_pipeline(folder: Path, name: str) -> Pipeline:
     (folder / f"functions_{name}.py").write_text(functions)
     stages = "".join(
         f"  {stage}:\n    reads: [{SOURCE}]\n    participant: north\n    replicas: 1\n   "
-        f" transform: functions_{name}:{stage}\n    {shed}\n"
+        f" transform: functions_{name}:{stage}\n   "
+        f" {shed.replace('FUNCTIONS', f'functions_{name}')}\n"
         for stage, shed in SHED.items()
     )
     (folder / "pipeline.yaml").write_text(

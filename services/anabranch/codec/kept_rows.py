@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from anabranch.codec.blocks import IntArray, mix, row_hashes
@@ -27,6 +28,32 @@ def kept_mask(identities: IntArray, salt: int, kept: int) -> Mask:
     with np.errstate(over="ignore"):
         mixed = mix(identities ^ np.uint64(salt))
     return (mixed >> _SHIFT) < np.uint64(threshold(kept))
+
+
+def most_important(
+    buckets: npt.NDArray[np.int64],
+    importance: npt.NDArray[np.float64],
+    identities: IntArray,
+    salt: int,
+    kept: int,
+) -> Mask:
+    """Return, for each row, whether ``protocol.stage.kept_rows.most_important`` keeps it.
+
+    Args:
+        buckets: Bucket of each row.
+        importance: How much each row matters.
+        identities: 64-bit identity of each row (``row_hashes``).
+        salt: Salt of the stage.
+        kept: Per mille of the rows of each bucket to keep.
+    """
+    with np.errstate(over="ignore"):
+        mixed = mix(identities ^ np.uint64(salt))
+    order = np.lexsort((mixed, -importance, buckets))
+    _, starts, counts = np.unique(buckets[order], return_index=True, return_counts=True)
+    place = np.arange(len(order)) - np.repeat(starts, counts)
+    found = np.zeros(len(order), dtype=np.bool_)
+    found[order] = place < np.repeat(-(-counts * kept // KEPT_ALL), counts)
+    return found
 
 
 def kept_rows(table: pa.Table, key: Sequence[str], salt: int, kept: int) -> pa.Table:

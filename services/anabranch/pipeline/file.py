@@ -178,6 +178,7 @@ class _PipelineReader(Document):
             sections["stages"],
             self._whole_stages(top, sections, records),
             _read_by_others(sections["outputs"], publish_ms),
+            checks_code=self._host is None,
         )
         check_shards(self, sources, stages, stage_shards)
         federated = federation(

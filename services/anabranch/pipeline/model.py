@@ -275,9 +275,13 @@ class Resources(_Model):
 class Shed(_Model):
     """Rows that a stage may leave out of its tentative results while it is overloaded."""
 
-    kind: Literal["off", "rows", "keys"] = "off"
+    kind: Literal["off", "rows", "keys", "transform"] = "off"
     """Choice of the rows: none; each by a hash of all of its columns; all rows of a key together,
-    by a hash of the key.
+    by a hash of the key; those that a function says matter least.
+    """
+    function: str = ""
+    """Function, as ``module:function``, that says how much each row matters; only of the kind
+    ``transform``.
     """
     by: dict[str, tuple[str, ...]] = {}
     """Key columns of each input of which rows may be left out; without columns each row counts by

@@ -21,6 +21,8 @@ def expanded(
     raw: Mapping[str, Any],
     stages: Mapping[str, Stage],
     delivered: Collection[object],
+    *,
+    checks_code: bool = True,
 ) -> tuple[dict[str, Stage], dict[str, list[str]]]:
     """Return the stages that run, and the names of the shards of each stage that has any.
 
@@ -32,13 +34,15 @@ def expanded(
         raw: The section ``stages``, by name.
         stages: The stages as they were read, without regard to shards.
         delivered: Names of stages that outputs or other pipelines read.
+        checks_code: Whether to check that functions that the file names exist.
     """
     found: dict[str, Stage] = {}
     shards: dict[str, list[str]] = {}
     for name, stage in stages.items():
         entry = raw[name] if isinstance(raw[name], dict) else {}
         count, by = _shards(document, entry, stage)
-        stage = stage.model_copy(update={"shed": read_shed(document, entry, stage, by)})  # noqa: PLW2901
+        shed = read_shed(document, entry, stage, by, checks_code=checks_code)
+        stage = stage.model_copy(update={"shed": shed})  # noqa: PLW2901
         if count == 1:
             found[name] = stage
             continue

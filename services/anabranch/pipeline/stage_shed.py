@@ -7,17 +7,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from anabranch.pipeline import transforms
 from anabranch.pipeline.document import MISSING, Document, Place
 from anabranch.pipeline.model import Shed, Stage
 
 _KINDS: Final = ("off", "rows", "keys")
-_HINT: Final = (
-    "write rows (rows at random), keys (all rows of some keys, of the columns in shard_by), or off"
-)
 
 
 def read_shed(
-    document: Document, raw: Mapping[str, Any], stage: Stage, by: Mapping[str, tuple[str, ...]]
+    document: Document,
+    raw: Mapping[str, Any],
+    stage: Stage,
+    by: Mapping[str, tuple[str, ...]],
+    *,
+    checks_code: bool,
 ) -> Shed:
     """Return what the stage sheds; valid only if there is no mistake.
 
@@ -27,8 +30,10 @@ def read_shed(
         stage: The stage as read so far.
         by: Key columns of each input, from ``shard_by``; empty where no key is known. An input
             without columns is read whole.
+        checks_code: Whether to check that a function that the file names exists.
     """
     at: Place = ("stages", stage.name, "shed")
+    function = ""
     has_branches = stage.on_missing_input != "suspend"
     given = raw.get("shed", MISSING)
     if given is MISSING:
@@ -36,8 +41,7 @@ def read_shed(
     elif given is False:  # YAML 1.1 reads off as false, and so does a reader's eye
         kind = "off"
     elif isinstance(given, dict):
-        document.mistake(at, f"a mapping is not possible here; {_HINT}")
-        return Shed()
+        kind, function = "transform", _function(document, given, at, checks_code=checks_code)
     else:
         kind = document.choice(given, at, _KINDS)
     if kind == "off":
@@ -58,4 +62,23 @@ def read_shed(
     # rows the kept ones would have no results.
     cut = [name for name in stage.reads if by.get(name) or not by]
     columns = {name: by[name] if kind == "keys" and by else () for name in cut}
-    return Shed(kind=cast("Any", kind), by=columns)
+    return Shed(kind=cast("Any", kind), function=function, by=columns)
+
+
+def _function(document: Document, given: Mapping[str, Any], at: Place, *, checks_code: bool) -> str:
+    """Return the function that ``given`` names; empty after a mistake."""
+    if "by" in given:
+        document.mistake(
+            (*at, "by"),
+            "an expression is not possible; write a function that says how much each row matters,"
+            " transform: module:function",
+        )
+        return ""
+    raw = document.mapping(given, at, ("transform",))
+    reference = document.text(raw.get("transform", MISSING), (*at, "transform"))
+    if reference is None:
+        return ""
+    wrong = transforms.check(reference, document.path, ["rows"], ()) if checks_code else None
+    if wrong is not None:
+        document.mistake((*at, "transform"), wrong)
+    return reference

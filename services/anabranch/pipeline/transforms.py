@@ -42,7 +42,7 @@ def import_roots(stages: Iterable[Stage], pipeline_path: Path) -> list[str]:
     found = {
         import_root(reference, stage.found_next_to(pipeline_path))
         for stage in stages
-        for reference in stage.transform
+        for reference in (*stage.transform, *filter(None, (stage.shed.function,)))
     }
     return sorted(str(root) for root in found if root)
 

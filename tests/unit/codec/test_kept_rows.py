@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -10,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.codec.blocks import row_hashes
-from anabranch.codec.kept_rows import kept_mask, kept_rows
+from anabranch.codec.kept_rows import kept_mask, kept_rows, most_important
 from anabranch.protocol.stage.kept_rows import KEPT_ALL, is_kept, salt_of
+from anabranch.protocol.stage.kept_rows import most_important as most_important_by_rule
 
 SALT = salt_of("tolls")
 ROWS = pa.table(
@@ -30,6 +32,31 @@ ROWS = pa.table(
 def test_the_choice_is_that_of_the_rule(identities: list[int], kept: int) -> None:
     found = kept_mask(np.array(identities, dtype=np.uint64), SALT, kept).tolist()
     assert found == [is_kept(identity, SALT, kept) for identity in identities]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.sampled_from([0.0, 0.5, 2.0, -math.inf]),
+            st.integers(min_value=0, max_value=2**64 - 1),
+        ),
+        unique_by=lambda row: row[2],
+    ),
+    st.integers(min_value=0, max_value=KEPT_ALL),
+)
+def test_the_choice_by_importance_is_that_of_the_rule(
+    rows: list[tuple[int, float, int]], kept: int
+) -> None:
+    buckets, importance, identities = zip(*rows, strict=True) if rows else ((), (), ())
+    found = most_important(
+        np.array(buckets, np.int64),
+        np.array(importance, np.float64),
+        np.array(identities, np.uint64),
+        SALT,
+        kept,
+    )
+    assert found.tolist() == most_important_by_rule(rows, SALT, kept)
 
 
 def test_rows_are_kept_in_their_order_whatever_block_they_are_in() -> None:

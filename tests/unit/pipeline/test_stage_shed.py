@@ -8,6 +8,7 @@ import pytest
 
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline, Shed
+from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import ConfigurationError
 
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
@@ -15,7 +16,9 @@ RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "lo
 
 def pipeline_in(folder: Path, stage: str, reads: str = "cars", output: str = "first") -> Pipeline:
     (folder / "car.avsc").write_text(RECORD)
-    (folder / "stages.py").write_text("def first(cars, **_): return cars\n")
+    (folder / "stages.py").write_text(
+        "def first(cars, **_): return cars\n\ndef matters(rows): return rows['n']\n"
+    )
     path = folder / "pipeline.yaml"
     path.write_text(
         "pipeline: p\nsources:\n"
@@ -57,6 +60,13 @@ def test_rows_are_left_out_of_each_input(tmp_path: Path) -> None:
     assert found == Shed(kind="rows", by={"cars": (), "jams": ()})
 
 
+def test_a_function_may_say_which_rows_matter(tmp_path: Path) -> None:
+    found = shed(tmp_path, "shed: {transform: stages:matters}", "[cars, jams]")
+    assert found == Shed(kind="transform", function="stages:matters", by={"cars": (), "jams": ()})
+    pipeline = pipeline_in(tmp_path, "shed: {transform: stages:matters}")
+    assert import_roots([pipeline.stages["first"]], pipeline.path) == [str(tmp_path.resolve())]
+
+
 def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None:
     stages = pipeline_in(tmp_path, "shards: 2\n    shard_by: n").stages
     assert {name: stage.shed.kind for name, stage in stages.items()} == {
@@ -78,7 +88,24 @@ def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None
         ),
         (
             'shed: {by: "n * 2"}',
-            "9: stages.first.shed: a mapping is not possible here; write rows (rows at random)",
+            "9: stages.first.shed.by: an expression is not possible; write a function that says",
+        ),
+        ("shed: {}", "9: stages.first.shed.transform: is missing"),
+        ("shed: {function: f}", "9: stages.first.shed.function: unknown key; known are transform"),
+        (
+            "shed: {transform: stages:matter}",
+            (
+                "9: stages.first.shed.transform: module stages has no function matter; did you mean"
+                " matters?"
+            ),
+        ),
+        (
+            "shed: {transform: stages:first}",
+            "9: stages.first.shed.transform: first needs an argument cars",
+        ),
+        (
+            "shed:\n      transform: matters",
+            "10: stages.first.shed.transform: 'matters' is not of the form module:function",
         ),
         (
             "shed: rows\n    on_missing_input: suspend",
@@ -89,5 +116,4 @@ def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, stage: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         pipeline_in(tmp_path, stage)
-    (line,) = str(raised.value).splitlines()
-    assert f"pipeline.yaml:{words}" in line
+    assert f"pipeline.yaml:{words}" in str(raised.value)

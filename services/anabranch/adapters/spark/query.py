@@ -101,6 +101,8 @@ def build_query(
     """
     stage = pipeline.stages[stage_name]
     functions = functions_of(stage, pipeline)
+    if stage.shed.function:  # a mistake in it must not come to light only under load
+        import_transform(stage.shed.function, pipeline.path)
     schemas = input_columns(stage, schemas)
     arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
@@ -133,6 +135,8 @@ def build_query(
                 ordered=ordered,
                 kept_salt=salt_of(stage_name),
                 kept_by=stage.shed.by.get(name),
+                kept_function=stage.shed.function,
+                pipeline=str(pipeline.path),
             )
             frame = input_frame(session, name, options, is_marked=is_marked)
             inputs[arguments[name]] = rows_of_shard(frame, name, stage)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,8 +20,15 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.kafka.security import security_from_environment
 from anabranch.adapters.spark.machines import machine_named
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.codec.blocks import EVENT_TIME, by_columns, canonical_sort, schema_from_text
-from anabranch.codec.kept_rows import kept_rows
+from anabranch.codec.blocks import (
+    EVENT_TIME,
+    by_columns,
+    canonical_sort,
+    row_hashes,
+    schema_from_text,
+)
+from anabranch.codec.kept_rows import kept_rows, most_important
+from anabranch.pipeline.transforms import import_transform
 from anabranch.protocol.errors import StageFunctionError
 from anabranch.protocol.limits import MIB
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
@@ -69,6 +79,7 @@ def rows(
         StageFunctionError: a column that the query uses is missing.
     """
     schema = arrow_schema(options)
+    is_cut = kept < KEPT_ALL and options.kept_by is not None
     tables = []
     rows_read = 0
     with machine_named():
@@ -76,11 +87,14 @@ def rows(
             read = _reader(options, stream).read_parts(replica, parts)
             rows_read += sum(table.num_rows for table in read)
             # Before any other step: what is left out must cost as little as possible.
-            if kept < KEPT_ALL and (key := options.kept_by) is not None:
+            if is_cut and not options.kept_function:
+                key = options.kept_by or ()
                 read = [kept_rows(table, key, options.kept_salt, kept) for table in read]
             tables += [table for table in read if table.num_rows]
     if tables:
         alike = by_columns(tables)
+        if is_cut and options.kept_function:
+            alike = [_most_important(table, options, kept) for table in alike]
         found = [
             _with_columns(canonical_sort(table) if options.ordered else table, schema, options)
             for table in alike
@@ -92,6 +106,33 @@ def rows(
         each = min(_ARROW_ROWS, max(1, _ARROW_BYTES * rows_read // max(1, size_bytes)))
         for first in range(0, table.num_rows, each):  # a copy of the whole would double its memory
             yield from table.slice(first, each).combine_chunks().to_batches()
+
+
+def _most_important(table: pa.Table, options: SourceOptions, kept: int) -> pa.Table:
+    """Return the rows of ``table`` that matter most, by the stage's own function, which gets all
+    rows of the batch in canonical order: the same whatever blocks they were in.
+
+    Raises:
+        StageFunctionError: the function raised, or did not return one number for each row.
+    """
+    function = import_transform(options.kept_function, Path(options.pipeline))
+    table = canonical_sort(table)
+    try:
+        found = function(rows=table)
+        found = found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found)
+        importance = np.asarray(found.cast(pa.float64()).fill_null(-inf))
+    except Exception as error:  # the user's code may raise anything
+        message = f"{options.kept_function}: raised {type(error).__name__}: {error}"
+        raise StageFunctionError(message) from error
+    if len(importance) != table.num_rows:
+        raise StageFunctionError(
+            f"{options.kept_function}: gave {len(importance)} numbers for {table.num_rows} rows; it"
+            " must say of each row how much it matters"
+        )
+    buckets = -(-table.column(EVENT_TIME).to_numpy() // options.width_ms)
+    importance = np.where(np.isnan(importance), -inf, importance)
+    mask = most_important(buckets, importance, row_hashes(table), options.kept_salt, kept)
+    return table.filter(pa.array(mask))
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:

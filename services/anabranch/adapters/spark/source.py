@@ -99,10 +99,11 @@ class PlannedReader(DataSourceStreamReader):
             for _, replica, parts in buckets
             for part in parts
         ]
+        kept = kept_of(end)
         weight = sum(part.weight for _, _, part in taken)
         count = (
             1
-            if self._options.ordered
+            if self._options.ordered or (self._options.kept_function and kept < KEPT_ALL)
             else max(1, min(self._options.splits_max, weight // _ROWS_PER_SPLIT))
         )
         split_of = _assign_partitions(((stream, part) for stream, _, part in taken), count)
@@ -111,7 +112,7 @@ class PlannedReader(DataSourceStreamReader):
             group = groups[split_of[stream, part.partition]]
             group.setdefault((stream, replica), []).append(part)
         return [
-            Split([(*writer, tuple(parts)) for writer, parts in group.items()], kept_of(end))
+            Split([(*writer, tuple(parts)) for writer, parts in group.items()], kept)
             for group in groups
         ]
 

@@ -43,6 +43,12 @@ class SourceOptions:
     """Key columns by which that choice is made; empty: each row counts by all of its columns;
     None: the input is read whole, whatever the plan keeps.
     """
+    kept_function: str = ""
+    """Function, as ``module:function``, by which the choice is made in place of chance; empty:
+    none.
+    """
+    pipeline: str = ""
+    """Path of the pipeline file, next to which the function is found."""
 
     def to_json(self) -> str:
         """Return the value of the option ``config``."""

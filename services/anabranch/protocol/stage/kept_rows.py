@@ -12,6 +12,10 @@ The identity is mixed with a salt before it is compared. The rows that a shard t
 another stage keeps of the same stream, therefore say nothing about the rows that are kept here.
 (Each stage has the salt of its name.) ``codec.kept_rows`` makes the same choice for whole columns.
 
+Instead of by chance alone the rows can be chosen by how much they matter (semantic shedding): of
+each bucket the most important rows are kept, and of equally important ones those that a choice by
+chance would keep first. The importance of a row comes from a function of the user.
+
 What a result lacks is stated in per mille, too. A stage that reads results which lack some rows,
 and leaves out rows itself, keeps the product of the two shares. Of several inputs the one that
 lacks most counts: which input a result depends on is not known.
@@ -22,12 +26,14 @@ Invariants:
         at 0 none.
     KR3 of many different identities ``kept`` per mille are kept, whatever the identities are.
     KR4 what results lack never decreases along a chain, and is 0 only if no stage left out a row.
+    KR5 by importance, ``kept`` per mille of the rows of each bucket are kept, rounded up, and no
+        row that is left out is more important than one of its bucket that is kept.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from anabranch.protocol.errors import LocalProtocolError
@@ -73,6 +79,25 @@ def is_kept(identity: int, salt: int, kept: int) -> bool:
         kept: Per mille of the rows to keep.
     """
     return _mixed(identity ^ salt) >> (64 - HASH_BITS) < threshold(kept)
+
+
+def most_important(rows: Sequence[tuple[int, float, int]], salt: int, kept: int) -> list[bool]:
+    """Return which rows are kept by importance (KR5).
+
+    Args:
+        rows: (bucket, importance, 64-bit identity) of each row.
+        salt: Salt of the stage.
+        kept: Per mille of the rows of each bucket to keep.
+    """
+    by_bucket: dict[int, list[int]] = {}
+    for index, (bucket, _, _) in enumerate(rows):
+        by_bucket.setdefault(bucket, []).append(index)
+    found = [False] * len(rows)
+    for indices in by_bucket.values():
+        indices.sort(key=lambda index: (-rows[index][1], _mixed(rows[index][2] ^ salt)))
+        for index in indices[: -(-len(indices) * kept // KEPT_ALL)]:
+            found[index] = True
+    return found
 
 
 def _mixed(value: int) -> int:

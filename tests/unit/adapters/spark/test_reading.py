@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -141,6 +143,63 @@ class TestKept:
         found = self.numbers(log, 400, part, kept_by=("text",))
         assert 20 <= len(found) <= 160
         assert found == [n for n in range(200) if n % 20 in {each % 20 for each in found}]
+
+    def matters(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> dict[str, str]:
+        """Write a function that says how much rows matter; return the options that name it."""
+        name = f"matters_{tmp_path.name.replace('-', '_')}"
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        (tmp_path / f"{name}.py").write_text(f"def matters(rows):\n    return {body}\n")
+        return {"kept_function": f"{name}:matters", "pipeline": str(tmp_path / "pipeline.yaml")}
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "rows['n']",
+            "rows['n'].combine_chunks()",
+            "rows['n'].to_pylist()",
+            "rows['n'].to_numpy()",
+            "[n if n >= 60 else None if n % 2 else float('nan') for n in rows['n'].to_pylist()]",
+        ],
+    )
+    def test_the_rows_that_matter_most_are_kept_of_each_bucket(
+        self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+    ) -> None:
+        changes = self.matters(tmp_path, monkeypatch, body)
+        parts = [
+            log.write(
+                n % 2, 2 + n // 50, *((m, "x", 110 + n // 50 * 100) for m in range(n, n + 25))
+            )
+            for n in (0, 25, 50, 75)
+        ]
+        found = self.numbers(log, 400, *parts, **changes)
+        least = [m for m in sorted(found) if m < 50]
+        assert sorted(found)[len(least) :] == [*range(80, 100)], "20 of 50 in the second bucket"
+        assert len(least) == 20
+        assert "None" in body or least == [*range(30, 50)]
+        assert self.numbers(log, 400, *parts[::-1], **changes) == found, "in whatever blocks"
+        assert len(self.numbers(log, KEPT_ALL, *parts, **changes)) == 100
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ("1 / 0", "matters: raised ZeroDivisionError: division by zero"),
+            ("[1.0]", "gave 1 numbers for 2 rows; it must say of each row how much it matters"),
+            ("['a', 'b']", "matters: raised ArrowInvalid"),
+            ("None", "matters: raised"),
+        ],
+    )
+    def test_a_function_that_does_not_say_it_is_named(
+        self,
+        log: Log,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        body: str,
+        words: str,
+    ) -> None:
+        changes = self.matters(tmp_path, monkeypatch, body)
+        part = log.write(0, 2, (1, "x", 110), (2, "x", 110))
+        with pytest.raises(StageFunctionError, match=words):
+            self.numbers(log, 500, part, **changes)
 
     def test_an_input_that_is_read_whole_loses_nothing(self, log: Log) -> None:
         part = log.write(0, 2, *((n, "x", 110) for n in range(50)))

@@ -166,6 +166,10 @@ class TestSplits:
         parts = [taken(partition, 50_000) for partition in range(5)]
         found = splits(PlannedReader(options()), offset(*parts) | {"kept": 300})
         assert [split.kept for split in found] == [300, 300]
+        by_function = PlannedReader(options(kept_function="stages:matters"))
+        (alone,) = splits(by_function, offset(*parts) | {"kept": 300})
+        assert (alone.kept, len(alone.taken[0][2])) == (300, 5), "it must see all rows of a bucket"
+        assert len(splits(by_function, offset(*parts))) == 2
 
     def test_where_order_counts_there_is_one_task(self) -> None:
         assert (

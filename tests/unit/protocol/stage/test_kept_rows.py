@@ -11,6 +11,7 @@ from anabranch.protocol.stage.kept_rows import (
     KEPT_ALL,
     check_kept,
     is_kept,
+    most_important,
     salt_of,
     shed_by,
     threshold,
@@ -69,6 +70,26 @@ def test_kr4_what_results_lack_never_decreases(kept: int, before: list[int]) -> 
     assert KEPT_ALL - kept <= found <= KEPT_ALL
     assert found >= max(before, default=0)
     assert (found == 0) == (kept == KEPT_ALL and not any(before))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.0]), identities)),
+    permilles,
+)
+def test_kr5_the_most_important_rows_of_each_bucket_are_kept(
+    rows: list[tuple[int, float, int]], kept: int
+) -> None:
+    found = most_important(rows, SALT, kept)
+    for bucket in (1, 2, 3):
+        of_it = [
+            (each[1], is_in) for each, is_in in zip(rows, found, strict=True) if each[0] == bucket
+        ]
+        inside = [importance for importance, is_in in of_it if is_in]
+        outside = [importance for importance, is_in in of_it if not is_in]
+        assert len(inside) == -(-len(of_it) * kept // KEPT_ALL)
+        assert not inside or not outside or min(inside) >= max(outside)
+    more = most_important(rows, SALT, min(KEPT_ALL, kept + 100))
+    assert all(after >= before for before, after in zip(found, more, strict=True)), "KR2"
 
 
 @pytest.mark.parametrize("kept", [-1, KEPT_ALL + 1])
