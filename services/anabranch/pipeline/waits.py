@@ -16,6 +16,7 @@ from anabranch.protocol.edge.ingestion import (
     PENDING_PARTS_STOP,
     open_parts_expected,
 )
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.stage.availability import (
@@ -157,6 +158,27 @@ def describe(pipeline: Pipeline) -> list[str]:
             f"stage {stage}: continues without a missing input after {wait.first_ms} ms,"
             f" tentatively; then {later} ms per bucket"
         )
+    return found
+
+
+def describe_shedding(pipeline: Pipeline) -> list[str]:
+    """Return one sentence for each stage that leaves out rows while it is overloaded, for people.
+    Of the shards of a stage the first one stands for all.
+    """
+    found = []
+    for name in pipeline.order():
+        stage = pipeline.stages[name]
+        is_seen = policy(pipeline, name) is not Policy.SUSPEND
+        if stage.shed.kind == "off" or not is_seen or not stage.is_whole_or_first_shard:
+            continue
+        inputs = ", ".join(stage.shed.by)
+        kept = {
+            "rows": f"a part of the rows of {inputs}, by chance",
+            "keys": "all rows of some keys, "
+            + "; ".join(f"{each} by {', '.join(key)}" for each, key in stage.shed.by.items()),
+            "transform": f"those rows of {inputs} that {stage.shed.function} finds most important",
+        }[stage.shed.kind]
+        found.append(f"stage {whole_of(name)}: while it is overloaded, keeps {kept}, tentatively")
     return found
 
 

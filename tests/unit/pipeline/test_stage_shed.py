@@ -9,12 +9,15 @@ import pytest
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline, Shed
 from anabranch.pipeline.transforms import import_roots
+from anabranch.pipeline.waits import describe_shedding
 from anabranch.protocol.errors import ConfigurationError
 
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
 
 
-def pipeline_in(folder: Path, stage: str, reads: str = "cars", output: str = "first") -> Pipeline:
+def pipeline_in(
+    folder: Path, stage: str, reads: str = "cars", output: str = "first", live: str = ""
+) -> Pipeline:
     (folder / "car.avsc").write_text(RECORD)
     (folder / "stages.py").write_text(
         "def first(cars, **_): return cars\n\ndef matters(rows): return rows['n']\n"
@@ -26,7 +29,7 @@ def pipeline_in(folder: Path, stage: str, reads: str = "cars", output: str = "fi
         "  jams: {topics: [jams], record: car.avsc, event_time: {field: n}}\n"
         f"stages:\n  first:\n    reads: {reads}\n    transform: stages:first\n    {stage}\n"
         f"  second: {{reads: first, sql: q}}\n"
-        f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}}}\n"
+        f"outputs:\n  out: {{stage: {output}, corrected: {{topic: out}}, {live}}}\n"
     )
     return load(path)
 
@@ -65,6 +68,32 @@ def test_a_function_may_say_which_rows_matter(tmp_path: Path) -> None:
     assert found == Shed(kind="transform", function="stages:matters", by={"cars": (), "jams": ()})
     pipeline = pipeline_in(tmp_path, "shed: {transform: stages:matters}")
     assert import_roots([pipeline.stages["first"]], pipeline.path) == [str(tmp_path.resolve())]
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ("version: 1", []),
+        ("shed: rows", ["a part of the rows of cars, jams, by chance"]),
+        (
+            "shards: 2\n    shard_by: {cars: [n, event_time], jams: []}",
+            ["all rows of some keys, cars by n, event_time"],
+        ),
+        (
+            "shed: {transform: stages:matters}",
+            ["those rows of cars, jams that stages:matters finds most important"],
+        ),
+    ],
+)
+def test_people_are_told_what_an_overloaded_stage_keeps(
+    tmp_path: Path, stage: str, words: list[str]
+) -> None:
+    seen = pipeline_in(tmp_path, stage, "[cars, jams]", live="live: {topic: live}")
+    assert describe_shedding(seen) == [
+        f"stage first: while it is overloaded, keeps {each}, tentatively" for each in words
+    ]
+    unseen = pipeline_in(tmp_path, stage, "[cars, jams]")
+    assert describe_shedding(unseen) == [], "without a live topic it waits"
 
 
 def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ plan carries the per mille, so a batch that runs again keeps the same rows. Whic
 follows from the per mille and from a 64-bit *identity* of each row alone: the hash of the row's
 columns, or that of its key's columns, as ``codec.blocks.row_hashes`` computes it. The identity is
 the same at every replica, in a recomputed block and in whatever order rows come, which the number
-of a row within its block is not. Rows with the same identity are kept or left out together.
+of a row within its block is not. Rows with the same identity are kept or left out together; so are
+rows that differ in floating-point numbers alone, since those are not part of the hash.
 
 The identity is mixed with a salt before it is compared. The rows that a shard takes, or that
 another stage keeps of the same stream, therefore say nothing about the rows that are kept here.
