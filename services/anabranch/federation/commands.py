@@ -44,6 +44,17 @@ _ADVICE: Final = {
         " give yours the next version; with other parties, of another kind, or with other streams"
         " it is another contract, and needs an id of its own"
     ),
+    "of another kind of contract": (
+        "it is a contract for load: only a movement contract is cancelled, and only a contract for"
+        " a stream takes suggestions; anabranch contracts notice ends any contract"
+    ),
+    "the contract has one plan": (
+        "it is not a movement contract, which alone is cancelled; to end it: anabranch contracts"
+        " notice"
+    ),
+    "not to a contract for one stream": (
+        "it is a movement contract: only a contract for one stream takes suggestions"
+    ),
     "not in the contract's present state": (
         "the contract's state does not allow that: anabranch contracts shows the state"
     ),
@@ -201,16 +212,13 @@ class FederationCommands:
         """Return a movement contract to its plain plan, for good.
 
         Raises:
-            ConfigurationError: it is no movement contract, or readers would reject the statement.
+            ConfigurationError: readers would reject the statement: it is no movement contract, or
+                is cancelled.
             Unavailable: the broker does not answer, or the outcome of the write is unknown.
         """
         statement = PlanWord(contract_id, self._key.participant, Word.CANCELLED, 0)
         with closing(read_book(self._log, self._federation)) as reader:
-            if not self._has_switches(reader, contract_id):
-                raise ConfigurationError(
-                    f"{contract_id} is not a movement contract; to end another kind:"
-                    f" anabranch contracts notice {contract_id}"
-                )
+            self._find(reader, contract_id)
             self._check_accepted(reader, contract_id, statement)
         self._append_signed(statement)
 
@@ -218,8 +226,7 @@ class FederationCommands:
         """Suggest to the receiver of a stream that it read the stream under ``terms`` instead.
 
         Raises:
-            ConfigurationError: it is no contract for a stream, the terms are for no stream, or
-                readers would reject the suggestion.
+            ConfigurationError: the terms are for load, or readers would reject the suggestion.
             Unavailable: the broker does not answer, or the outcome of the write is unknown.
         """
         if isinstance(terms, Contract):
@@ -231,10 +238,7 @@ class FederationCommands:
             contract_id, self._key.participant, terms.receiver, terms, open_until_ms
         )
         with closing(read_book(self._log, self._federation)) as reader:
-            if self._has_switches(reader, contract_id) is not False:
-                raise ConfigurationError(
-                    f"{contract_id} is not a contract for a stream: only those take suggestions"
-                )
+            self._find(reader, contract_id)
             self._check_accepted(reader, contract_id, statement)
         self._append_signed(statement)
 
@@ -282,12 +286,6 @@ class FederationCommands:
         reason = reader.add(contract_id, statement, self._key.sign(statement), now_ms)
         if reason:
             raise ConfigurationError(f"{contract_id}: {_ADVICE.get(reason, reason)}")
-
-    def _has_switches(self, reader: FederationReader, contract_id: str) -> bool | None:
-        """Return whether a contract for streams has several plans; None: it is one for load."""
-        booked = self._find(reader, contract_id).booked
-        text = None if booked is None else booked.contract
-        return text.has_switches if isinstance(text, StreamContract) else None
 
     def _check_tasks_free(self, reader: FederationReader, text: AnyText) -> None:
         """Fail if a contract of the other kind names a task of ``text``: two kinds of contract

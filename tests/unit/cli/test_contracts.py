@@ -412,10 +412,18 @@ def test_a_movement_contract_shows_which_plan_is_active_and_is_cancelled(office:
         office.do("south", "contracts", "cancel", "north-south", signs=True)
 
 
-def test_only_a_movement_contract_is_cancelled(office: Office) -> None:
+def test_a_contract_for_load_is_not_cancelled(office: Office) -> None:
     office.agreed()
-    with pytest.raises(ConfigurationError, match="north-south is not a movement contract"):
+    with pytest.raises(ConfigurationError, match="only a movement contract is cancelled"):
         office.do("north", "contracts", "cancel", "north-south", signs=True)
+
+
+def test_a_contract_with_one_plan_is_not_cancelled(office: Office) -> None:
+    of_a_stream(office)
+    with pytest.raises(ConfigurationError, match="north-south: it is not a movement contract"):
+        office.do("north", "contracts", "cancel", "north-south", signs=True)
+    with pytest.raises(ConfigurationError, match="sees no contract other"):
+        office.do("north", "contracts", "cancel", "other", signs=True)
 
 
 def test_a_stage_is_named_by_contracts_for_load_or_by_a_movement_contract(office: Office) -> None:
@@ -431,8 +439,16 @@ def test_load_is_not_suggested(office: Office) -> None:
     office.agreed()
     office.file("terms").write_text(STREAM_EXAMPLE)
     suggested = str(office.file("terms"))
-    with pytest.raises(ConfigurationError, match="north-south is not a contract for a stream"):
+    with pytest.raises(ConfigurationError, match="only a contract for a stream takes suggestions"):
         office.do("north", "contracts", "suggest", "north-south", suggested, signs=True)
+
+
+def test_nothing_is_suggested_in_place_of_a_movement_contract(office: Office) -> None:
+    of_plans(office)
+    office.terms.write_text(STREAM_EXAMPLE.replace("billing", "south"))
+    suggest = ("contracts", "suggest", "north-south", str(office.terms))
+    with pytest.raises(ConfigurationError, match="only a contract for one stream takes"):
+        office.do("north", *suggest, signs=True)
 
 
 def test_terms_for_load_are_not_suggested_for_a_stream(office: Office) -> None:

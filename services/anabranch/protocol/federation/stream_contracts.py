@@ -120,7 +120,7 @@ class Plan:
     payment: Payment
     tiers: tuple[Tier, ...]
     delay_ms_max: int
-    """A bucket that comes later after its end did not come in time, nor did its messages."""
+    """Time after the end of a bucket in which it, and its messages, come in time, in ms."""
     rate_max: int
     """Maximum number of messages per second that are paid (FQ4)."""
 
@@ -172,13 +172,13 @@ class StreamContract:
     pipeline: str = ""
     """Pipeline of the receiver that has the query."""
     proposal_ms: int = 0
-    """A proposal can be agreed to for so long."""
+    """Time in which a proposal can be agreed to, in ms."""
     deadline_ms: int = 0
-    """A switch that both have agreed to may take so long."""
+    """Maximum duration of a switch that both have agreed to, in ms."""
     min_hold_ms: int = 0
-    """A plan stays for so long before another one is proposed."""
+    """Minimum time for which a plan stays active before another is proposed, in ms."""
     gain_permille: int = 0
-    """Oracles propose and agree only to what is better by so much, so that noise does not
+    """Minimum gain for which an oracle proposes or agrees to a plan, per mille: noise must not
     switch plans.
     """
 
