@@ -417,6 +417,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
         f"{before}dashboard",
         reads=frozenset(b.name for b in pipeline.bindings.values() if not b.cluster),
         everything=True,
+        scales=pipeline.scaling is not None,
     )
     for name in pipeline.sources:
         yield _Instance("user", f"{before}producer.{name}", source=name)

@@ -36,7 +36,7 @@ from anabranch.dashboard.states import (
 from anabranch.dashboard.stream_timelines import Timeline
 from anabranch.pipeline.waits import bound_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
-from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat
+from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, Move
 from anabranch.protocol.errors import headline
 from anabranch.protocol.federation.costs import marginal
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
@@ -196,6 +196,16 @@ class Page:
             self.add_event(
                 now_ms, "alarm", record.stage, f"replica {record.replica} fenced: {record.reason}"
             )
+
+    def take_move(self, move: Move, source: str, now_ms: int) -> None:
+        """Take a move that the scaler has decided, from the node ``source``, with its reason."""
+        self.add_event(
+            now_ms,
+            "move",
+            move.stage,
+            f"replica {move.replica} moves from {source} to {move.node}: {move.because}",
+            move.stage,
+        )
 
     def show_processes(
         self,

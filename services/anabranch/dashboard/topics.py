@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from anabranch.codec import control_records
 from anabranch.pipeline.control_topics import bound_control_topics, control_topics
 from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
-from anabranch.protocol.control.records import Alarm
+from anabranch.protocol.control.records import Alarm, Move
 from anabranch.protocol.errors import AnabranchError, RemoteProtocolError, Unavailable
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import ControlReader
+from anabranch.streams.placement import PlacementReader
 from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
@@ -54,8 +55,14 @@ class TopicFollower:
         self._control: ControlReader | None = None
         self._control_topics: set[str] = set()
         """Control topics that ``_control`` reads."""
+        self._moves: PlacementReader | None = None
+        """Reader of the log of moves, where the pipeline is scaled."""
         self._alarms: LogReader | None = None
         self._alarms_at: Final = TopicPartition(pipeline.topic_names.alarms(), 0)
+        self._placement: Final = (
+            "" if pipeline.scaling is None else pipeline.topic_names.placement()
+        )
+        """Topic of the log of moves; empty: nothing scales."""
         with feed.page() as page:
             self._kept = page.cells_max
 
@@ -98,6 +105,8 @@ class TopicFollower:
         records = [] if self._control is None else self._control.poll()
         if self._alarms is not None:
             records += _alarms_in(self._alarms.fetch(_ALARMS_AT_ONCE, 0))
+        if self._moves is not None:
+            self._moves.poll()
         if records:
             clock = self._feed.clock
             with self._feed.page() as page:
@@ -139,6 +148,8 @@ class TopicFollower:
             # From the end on: earlier alarms are not events of now.
             self._alarms = log.reader(committed=False, headers=False)
             self._alarms.assign({self._alarms_at: self._alarms.offsets(self._alarms_at)[1]})
+        if self._moves is None and self._placement in found:
+            self._moves = self._open_moves(log)
         for stream in self._streams():
             if stream in self._readers or names.boundaries(stream) not in found:
                 continue
@@ -146,6 +157,23 @@ class TopicFollower:
                 page.begin_stream(stream)
             reader = open_stream(log, self._pipeline, stream, listener=self._listener(stream))
             self._readers[stream], self._ends[stream] = reader, reader.end()
+
+    def _open_moves(self, log: EventLog) -> PlacementReader:
+        """Return a reader of the log of moves that has read what is there, which is no event of
+        now, and shows each later move that the scaler decides.
+        """
+        is_news = False
+
+        def moved(move: Move, source: str) -> None:
+            """Show a move that counts."""
+            if is_news and move.cause:
+                with self._feed.page() as page:
+                    page.take_move(move, source, self._feed.clock.now_ms())
+
+        reader = PlacementReader(log, self._placement, self._pipeline.places(), moved)
+        reader.read_to_end()
+        is_news = True
+        return reader
 
     def _listener(self, stream: str) -> Callable[[int, LogEntry, Outcome], None]:
         """Return the function that shows each record of the boundary log of ``stream``."""
@@ -171,7 +199,8 @@ class TopicFollower:
     def _topics(self) -> list[str]:
         """Return the names of all topics to follow."""
         boundaries = map(self._pipeline.topic_names.boundaries, self._streams())
-        return [*self._speakers, self._alarms_at.topic, *boundaries]
+        moves = [self._placement] if self._placement else []
+        return [*self._speakers, self._alarms_at.topic, *moves, *boundaries]
 
     def _drop(self, stream: str) -> None:
         self._readers.pop(stream).close()
@@ -189,6 +218,9 @@ class TopicFollower:
         if self._alarms is not None:
             self._alarms.close()
         self._alarms = None
+        if self._moves is not None:
+            self._moves.close()
+        self._moves = None
 
 
 def _alarms_in(chunks: list[Chunk]) -> Iterator[Alarm]:

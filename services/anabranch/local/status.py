@@ -206,7 +206,23 @@ def detail_in_words(row: Row) -> str:
 
 def _of_manager(detail: dict[str, Any]) -> Iterator[str]:
     """Yield the entries that only the consistency manager reports, in words."""
+    scaling = detail.get("scaling") or {}
+    yield from scaling.get("notes", {}).values()
+    for event in scaling.get("events", [])[-1:]:
+        yield f"last move: {_move_in_words(event)}"
     if topics := detail.get("topics"):
         yield f"{len(topics)} settings of topics give less than they must: --json"
     if ended := detail.get("not_needed"):
         yield f"nobody needs {', '.join(ended)} any more: its number in `shards` may be 0"
+
+
+def _move_in_words(event: dict[str, Any]) -> str:
+    """Return a decision of the scaler with how long each phase of it took, as far as is known."""
+    phases = (
+        ("silent for", event["silent_ms"]),
+        ("restored in", event["restore_ms"]),
+        ("caught up in", event["catch_up_ms"]),
+    )
+    took = [f"{what} {readable_ms(ms)}" for what, ms in phases if ms is not None]
+    details = ", ".join(filter(None, [event["cause"], event["outcome"], *took]))
+    return f"{event['label']} from {event['source']} to {event['target']} ({details})"

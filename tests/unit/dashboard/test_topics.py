@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.codec.catalog import topic_settings
 from anabranch.dashboard.feed import Feed
+from anabranch.pipeline.model import Scaling
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import Move
+from anabranch.streams.placement import append_decision
 from harness.page_scenes import PageScene, page_of
 from harness.waiting import wait_until
 
@@ -135,3 +139,28 @@ def test_a_replica_that_begins_is_noted_but_not_one_that_began_long_ago() -> Non
         await_shown(feed, lambda page: page["events"], "the restart")
         (event,) = shown(feed)["events"]
         assert (event["kind"], event["text"]) == ("restart", "replica 0 began on north.0")
+
+
+def test_a_decision_of_the_scaler_is_an_event_with_its_reason() -> None:
+    """One of before is not, nor a record that has no effect, nor an operator's move."""
+    scene = PageScene(past_ms=5_000)
+    scaling = Scaling(pool=["north.7"], above_permille=700, for_ms=1, rest_ms=1)
+    nodes = scene.pipeline.named_nodes | {"north.7": []}
+    scaled = scene.pipeline.model_copy(update={"scaling": scaling, "named_nodes": nodes})
+    at = TopicPartition(scaled.topic_names.placement(), 0)
+    scene.log.admin().create([topic_settings("placement", at.topic)])
+    old = Move("tolls", "0", "north.7", 1, cause="overload", because="long ago")
+    append_decision(scene.log, at, old, "move")
+    with page_of(scaled, scene.log) as (feed, _):
+        await_shown(feed, lambda page: page["cells"]["tolls"], "the streams")
+        back = Move("tolls", "0", "north.0", 2)
+        late = Move("tolls", "0", "north.7", 2, only_from="north.5", cause="lost", because="late")
+        new = Move("tolls", "0", "north.7", 3, only_from="north.0", cause="lost", because="silent")
+        for move in (back, late, new):
+            append_decision(scene.log, at, move, "move")
+
+        def moves(page: dict[str, Any]) -> list[str]:
+            return [each["text"] for each in page["events"] if each["kind"] == "move"]
+
+        await_shown(feed, moves, "the decision")
+        assert moves(shown(feed)) == ["replica 0 moves from north.0 to north.7: silent"]

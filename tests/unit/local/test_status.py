@@ -10,6 +10,26 @@ from anabranch.local.status import Hop, Row, detail_in_words, hops_of, slowest_i
 from anabranch.pipeline.file import load
 
 
+MOVED = {
+    "label": "s.0",
+    "source": "local.0",
+    "target": "local.7",
+    "cause": "overload",
+    "silent_ms": None,
+    "restore_ms": None,
+    "catch_up_ms": None,
+    "outcome": "withdrawn",
+}
+LOST = (
+    MOVED
+    | {"cause": "lost", "silent_ms": 5_200, "restore_ms": 3_000}
+    | {
+        "catch_up_ms": 800,
+        "outcome": "",
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("detail", "words"),
     [
@@ -40,6 +60,16 @@ from anabranch.pipeline.file import load
         (
             {"not_needed": ["cars.0", "cars.1"]},
             "nobody needs cars.0, cars.1 any more: its number in `shards` may be 0",
+        ),
+        ({"scaling": {"notes": {}, "events": []}}, ""),
+        (
+            {"scaling": {"notes": {"s.0": "s.0 is overloaded"}, "events": [MOVED, LOST]}},
+            "s.0 is overloaded; last move: s.0 from local.0 to local.7 (lost, silent for 5.2 s,"
+            " restored in 3.0 s, caught up in 800 ms)",
+        ),
+        (
+            {"scaling": {"notes": {}, "events": [MOVED]}},
+            "last move: s.0 from local.0 to local.7 (overload, withdrawn)",
         ),
         ({"rejected": 0, "late": 2, "reassigned": 2}, ""),
         ({"rejected": 2}, "2 rejected: see tail --rejected"),

@@ -13,7 +13,7 @@ export const PHASES = {
 const RANK = ["stable", "replaced", "undone", "tentative"];
 const HEIGHT = 30;
 const BAND = 20;
-const MARKS = { drill: "▼", failure: "✕", restart: "↻", alarm: "!", state: "" };
+const MARKS = { drill: "▼", failure: "✕", restart: "↻", move: "→", alarm: "!", state: "" };
 
 export class Strips {
   constructor(element, readout, legend, spans) {
