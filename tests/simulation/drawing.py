@@ -242,6 +242,13 @@ def _few_stages(options: Options, rng: random.Random) -> Options:
     return replace(options, stages=stages, buckets=rng.randint(12, 20))
 
 
+def _few_stages_that_may_be_busy(options: Options, rng: random.Random) -> Options:
+    options = replace(_few_stages(options, rng), has_manager=True, has_store=rng.random() < 0.5)
+    busy_ms = rng.choice((0, 150, 250))
+    stages = tuple(replace(stage, function_ms=busy_ms, replicas=1) for stage in options.stages)
+    return replace(options, stages=stages, buckets=rng.randint(20, 32))
+
+
 def _far_in_front(options: Options, rng: random.Random) -> Options:
     stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
     return replace(
@@ -525,6 +532,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "outvoted": _three_replicas,
     "stage down": _few_stages,
     "moved": _few_stages,
+    scenarios.SCALED: _few_stages_that_may_be_busy,
     "passive": _standing_by,
     "ahead": _far_in_front,
     "quiet gap": _quiet_between,

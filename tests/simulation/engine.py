@@ -456,6 +456,8 @@ class SimulatedQuery:
             logged.watermark_ms,
             before,
         )
+        if stage.function_ms:
+            clock.sleep_ms(stage.function_ms)
         is_stable = start.kind is BoundaryKind.STABLE
         fails = (
             None

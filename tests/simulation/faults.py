@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation import cleaning, leaders_clocks
+from simulation import cleaning, leaders_clocks, scenarios
 from simulation.hostile import AGAIN
 from simulation.options import NAME, ON_NEW, OUTPUT, Options
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
@@ -591,6 +591,35 @@ def _moved(options: Options, rng: random.Random) -> list[Fault]:
     return found
 
 
+def _scaled(options: Options, rng: random.Random) -> list[Fault]:
+    """Return what strikes the two nodes and the manager, which moves a replica by itself."""
+    old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
+    manager = f"consistency_manager/{NAME}"
+    at_ms = rng.randint(1_000, max(2_000, options.heal_ms // 2))
+    dead = rng.random()
+    if dead < 0.3:  # its machine is gone; nobody starts it again
+        found = [Fault(at_ms, "dead", old, 0, 0)]
+    elif dead < 0.5:
+        found = [Fault(at_ms, "away", old, 0, rng.randint(4_000, 9_000))]
+    else:
+        found = []
+    if dead >= 0.3 and rng.random() < 0.25:
+        # Perhaps while it restores: it is struck when a move to it may be under way.
+        found.append(Fault(at_ms + rng.randint(2_500, 9_000), "dead", new, 0, 0))
+    kinds = ("crash", "crash", "away", "zombie", "double", "pause", "cut", "cut_from", "slow")
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        found.append(
+            Fault(
+                max(0, at_ms + rng.randint(-1_000, 8_000)),
+                rng.choice(kinds),
+                rng.choice((old, new, new, manager, manager)),
+                rng.randrange(24),
+                rng.randint(100, 3_000),
+            )
+        )
+    return found
+
+
 def _is_quiet_move(options: Options) -> bool:
     """Whether nothing strikes while a replica moves by the store: then the move must come to its
     end.
@@ -611,8 +640,8 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
                 for replica in replicas
                 if replica.startswith(f"processing/{stage}.")
             ]
-        case "moved":
-            return _moved(options, rng)
+        case "moved" | scenarios.SCALED:
+            return (_moved if options.scenario == "moved" else _scaled)(options, rng)
         case "passive":
             return _standbys_fail(options, rng)
         case "far rows":

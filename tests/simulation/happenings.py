@@ -11,6 +11,7 @@ from simulation import workload
 from simulation.options import NEW_NODE
 from simulation.probes import BEGUN_AFTER_AN_END
 from simulation.raw_logs import with_trimmed
+from simulation.scenarios import SCALED
 from simulation.silences import is_for_good
 from simulation.world import Run
 
@@ -169,6 +170,7 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "given up": _reached("source given up"),
     "deep join": _reached("depth measured"),
     "moved": _has_moved,
+    SCALED: _has_moved,
     "outvoted": _reached("end because of outvoted"),
     "two outputs": _delivered_apart,
     "upstream backup": _reached("state made anew"),

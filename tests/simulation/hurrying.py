@@ -14,7 +14,7 @@ from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
-from anabranch.protocol.control import trimming
+from anabranch.protocol.control import scaling, trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
@@ -22,8 +22,10 @@ from anabranch.protocol.log import writer, writer_state
 from anabranch.protocol.stage import recomputation, standby, transfer
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
+from simulation import scaled
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
+from simulation.scenarios import SCALED
 
 READER_MS: Final = 60_000
 """In place of the day after which a silent reader holds trimming back no more: longer than
@@ -84,7 +86,11 @@ def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
     is_recomputing = options.scenario == "asked for"
     is_passive = any(stage.ha == "passive" for stage in options.stages)
+    is_scaled = options.scenario == SCALED
     changed: list[tuple[Any, str, object]] = [
+        (scaling, "NODE_LOST_MS", scaled.NODE_LOST_MS if is_scaled else None),
+        (scaling, "NODE_START_MS", scaled.NODE_START_MS if is_scaled else None),
+        (scaling, "BEGIN_MS_MAX", scaled.BEGIN_MS_MAX if is_scaled else None),
         (blocks, "_SEGMENT_BYTES_MAX", _segment_bytes_max(options)),
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (writer, "SEEN_WAIT_MS", options.seen_wait_ms),

@@ -20,6 +20,7 @@ from simulation.faults import Fault
 from simulation.network import Link, Network, Port
 from simulation.nodes import SimulatedNode
 from simulation.options import ON_NEW, Options
+from simulation.scenarios import SCALED
 from simulation.scheduler import Process
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import Runs
@@ -32,6 +33,15 @@ _CHANGES_MAX: Final = 3
 """Maximum changes of its node by one move: there; and, if one node was late or overtaken, back and
 there again.
 """
+
+
+def _shared_chance(options: Options) -> float:
+    """Return how often both nodes have one state directory: always where a node is lost for good
+    and there is no store, as nothing could be recovered.
+    """
+    if options.has_store:
+        return _SHARED_BESIDE_STORE_CHANCE
+    return 1 if options.scenario == SCALED else _SHARED_CHANCE
 
 
 def replica_of(runs: Runs) -> SimulatedReplica | None:
@@ -89,8 +99,7 @@ class Moving:
             self._keys[node] = f"processing/{self.label}{new}"
         if (
             options.federation is None  # owners share nothing
-            and random.Random(f"{options.seed}/shared").random()
-            < (_SHARED_BESIDE_STORE_CHANCE if options.has_store else _SHARED_CHANCE)
+            and random.Random(f"{options.seed}/shared").random() < _shared_chance(options)
         ):  # both nodes have one state directory
             machines[self._keys[self.new]] = machines[self._keys[self.old]]
         self._runs = {node: runs[key] for node, key in self._keys.items()}

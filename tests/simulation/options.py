@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.pipeline.model import Federation, HaMode
+from simulation.scenarios import SCALED
 
 Operator = Literal["map", "sum", "both", "later", "far", "timed"]
 """Each row; sums of windows; rows at once and their number per bucket; each row a bucket later;
@@ -43,6 +44,8 @@ class StageOptions:
     policy: Policy
     batch_ms: int = 0
     """Additional duration of a batch, in ms."""
+    function_ms: int = 0
+    """Time that the function takes in each batch, in ms: within it the replica counts as busy."""
     ha: HaMode = "active"
     """Mode of the stage. If it is passive, ``replicas`` are processes of one replica."""
     pace_ms: int = 0
@@ -246,7 +249,7 @@ class Options:
         """The replica that is moved; empty: none is."""
         return (
             f"{self.stages[self.seed % len(self.stages)].name}.0"
-            if self.scenario == "moved"
+            if self.scenario in ("moved", SCALED)
             else ""
         )
 

@@ -20,6 +20,7 @@ from anabranch.pipeline.model import (
 )
 from anabranch.ports import LogAdmin
 from anabranch.protocol.edge.origins import Origin
+from simulation import scaled
 from simulation.options import NAME, NEW_NODE, Options, OutputOptions
 
 SCHEMA = record_schema.from_avro(
@@ -60,7 +61,7 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
     stages = {
         stage.name: Stage(
             name=stage.name,
-            participant="north",
+            participant=scaled.participant(options, stage.name),
             reads=list(stage.reads),
             transform=["m:f"],
             replicas=stage.replicas,
@@ -83,7 +84,8 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
         sources=sources,
         stages=stages,
         outputs={each.name: _output(each, files) for each in options.outputs},
-        named_nodes={NEW_NODE: []} if options.scenario == "moved" else {},
+        named_nodes={NEW_NODE: []} if options.scenario == "moved" else scaled.nodes(options),
+        scaling=scaled.section(options),
         federation=options.federation,
     )
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
+SCALED: Final = "scaled"
+"""Scenario in which the manager moves a replica by itself."""
+
 CHANCES: Final[dict[str, int]] = {
     "chain": 25,
     "second failure": 20,
@@ -40,6 +43,7 @@ CHANCES: Final[dict[str, int]] = {
     "made anew": 15,
     "input recreated": 10,
     "arrival": 10,
+    SCALED: 15,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -84,7 +88,9 @@ operator gives that up; made anew: all processes end, and the topics of the pipe
 its streams, or those of its stages, are deleted and created again, while the disks, the index and
 all other topics stay; input recreated: the topic of an input is deleted and created again while the
 pipeline runs, and in the end an operator gives up what is missing of it; arrival: event time is the
-arrival, by the clocks of leaders, which are wrong, and jump forth and back with every new leader.
+arrival, by the clocks of leaders, which are wrong, and jump forth and back with every new leader;
+scaled: the manager moves a replica to a node of the pool because its node is busy or lost, perhaps
+for good, and back, while the nodes and the manager are struck.
 """
 
 

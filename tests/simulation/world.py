@@ -42,6 +42,7 @@ from simulation import (
     leaders_clocks,
     operating,
     probes,
+    scaled,
     second_lives,
     workload,
 )
@@ -60,6 +61,8 @@ from simulation.options import Options, OutputOptions
 from simulation.pipeline_file import create_topics, upgraded
 from simulation.producing import Producers
 from simulation.resharding import Resharding
+from simulation.scaled_moves import ScaledMoving
+from simulation.scenarios import SCALED
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
 from simulation.stage_replica import OneDisk, SimulatedReplica
@@ -225,8 +228,9 @@ class World:
         create_topics(self.log.admin(), self.pipeline, options)
         if options.has_earlier_life:
             earlier_lives.write(self.log, options)
+        moving = ScaledMoving if options.scenario == SCALED else self.MOVING
         self._moving = (
-            self.MOVING(
+            moving(
                 options,
                 self.pipeline,
                 self.network,
@@ -654,6 +658,7 @@ class World:
                 context, pipeline=upgraded(context.pipeline, stage, port.link.version)
             )
             engine = SimulatedEngine(context, port, disk, {stage: chosen}, random.Random(token))
+            engine.cores = scaled.cores(self.options, process.key)
             disks = OneDisk(disk)
             if self._moving is None or f"{stage}.{replica}" != self.options.moved:
                 node = context.pipeline.places().node_of(name)

@@ -10,7 +10,18 @@ from simulation.planted_bugs.outputs import OUTPUTS
 from simulation.planted_bugs.participants import PARTICIPANTS
 from simulation.planted_bugs.processes import PROCESSES
 from simulation.planted_bugs.resales import RESALES
+from simulation.planted_bugs.scaling import SCALING
 from simulation.planted_bugs.sources import SOURCES
 from simulation.planted_bugs.stages import STAGES
 
-MUTANTS: Final = (*LOGS, *SOURCES, *STAGES, *OUTPUTS, *CONTROL, *PARTICIPANTS, *RESALES, *PROCESSES)
+MUTANTS: Final = (
+    *LOGS,
+    *SOURCES,
+    *STAGES,
+    *OUTPUTS,
+    *CONTROL,
+    *SCALING,
+    *PARTICIPANTS,
+    *RESALES,
+    *PROCESSES,
+)

@@ -1,0 +1,50 @@
+"""Seeds of the scenario ``scaled``, in which the manager moves a replica by itself: the pool, and
+the size of its node.
+
+The node of the replica has one core and that of the pool four, so a busy replica is relieved there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anabranch.pipeline.model import Scaling
+from simulation.options import NEW_NODE, ON_NEW, Options
+from simulation.scenarios import SCALED
+
+ABOVE_PERMILLE: Final = 250
+FOR_MS: Final = 2_000
+REST_MS: Final = 1_500
+NODE_LOST_MS: Final = 2_500
+"""In place of the real one: a run is short."""
+BEGIN_MS_MAX: Final = 9_000
+"""In place of the real one; longer than a standby waits for one that is silent."""
+NODE_START_MS: Final = 20_000
+"""In place of the real one."""
+LATE_MS: Final = 1_500
+"""A scaler reads records at most so late, but where its own heartbeats are as late."""
+
+
+def section(options: Options) -> Scaling | None:
+    """Return the section of the file; None where nothing scales."""
+    if options.scenario != SCALED:
+        return None
+    return Scaling(pool=[NEW_NODE], above_permille=ABOVE_PERMILLE, for_ms=FOR_MS, rest_ms=REST_MS)
+
+
+def nodes(options: Options) -> dict[str, list[str]]:
+    """Return the nodes that the file names: those of the pool."""
+    return {NEW_NODE: []} if options.scenario == SCALED else {}
+
+
+def participant(options: Options, stage: str) -> str:
+    """Return the participant of a stage. Those that are not moved are of another one, as their
+    processes here are no nodes that could report or take part.
+    """
+    is_other = options.scenario == SCALED and stage != options.moved.partition(".")[0]
+    return "south" if is_other else "north"
+
+
+def cores(options: Options, key: str) -> int:
+    """Return the cores of the engine of a service."""
+    return (4 if key.endswith(ON_NEW) else 1) if options.scenario == SCALED else 2
