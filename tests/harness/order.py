@@ -14,6 +14,7 @@ import pytest
 LONGEST: Final = (
     "spark/test_stage_shards.py",
     "spark/test_moves.py",
+    "spark/test_scaling.py",
     "spark/test_new_pipeline.py",
     "spark/test_recovery.py",
     "spark/test_stage_crashes.py",

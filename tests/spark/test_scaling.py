@@ -24,7 +24,7 @@ SLEEPS = FUNCTIONS.replace(
     """    import time
 
     def slowly(batches):
-        time.sleep(0.4)
+        time.sleep(1)
         yield from batches
 
     return a.where("value > 0").mapInArrow(slowly, a.schema)""",
@@ -128,7 +128,7 @@ def test_a_stage_that_sleeps_leaves_the_node_that_it_shares(
         tmp_path,
         functions=SLEEPS,
         more=f"scaling: {{nodes: [{NEW}], above: 60%, for: 5s, rest: 5s}}\n",
-        every_s=0.8,
+        every_s=1.5,
     ) as world:
         with (
             managed(world) as manager,
@@ -144,7 +144,6 @@ def test_a_stage_that_sleeps_leaves_the_node_that_it_shares(
             )
             world.runs(OLD, old, MOVED)
             world.runs(NEW, new, "clean.0")
-            world.closes(world.load.given, OLD)
             decided = scaling(world, manager)["events"]
             world.load.end()
         (event,) = decided

@@ -9,7 +9,6 @@ import pytest
 from anabranch.local.status import Hop, Row, detail_in_words, hops_of, slowest_in_words
 from anabranch.pipeline.file import load
 
-
 MOVED = {
     "label": "s.0",
     "source": "local.0",
@@ -64,8 +63,10 @@ LOST = (
         ({"scaling": {"notes": {}, "events": []}}, ""),
         (
             {"scaling": {"notes": {"s.0": "s.0 is overloaded"}, "events": [MOVED, LOST]}},
-            "s.0 is overloaded; last move: s.0 from local.0 to local.7 (lost, silent for 5.2 s,"
-            " restored in 3.0 s, caught up in 800 ms)",
+            (
+                "s.0 is overloaded; last move: s.0 from local.0 to local.7 (lost, silent for 5.2 s,"
+                " restored in 3.0 s, caught up in 800 ms)"
+            ),
         ),
         (
             {"scaling": {"notes": {}, "events": [MOVED]}},
