@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
+from anabranch.adapters.spark.sink import to_rows
+from anabranch.codec.blocks import EVENT_TIME
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -69,7 +72,9 @@ class SampleRun:
         return frame.drop(_MARKER)
 
     def rows(self, frame: DataFrame) -> pa.Table:
-        """Run the query ``frame`` and return all its rows. Raises what Spark raises."""
+        """Run the query ``frame`` and return all its rows as a stream has them. Raises what Spark
+        raises.
+        """
         self._files += 1
         found: list[pa.Table] = []
 
@@ -87,4 +92,12 @@ class SampleRun:
             query.processAllAvailable()
         finally:
             query.stop()
-        return pa.concat_tables(found)
+        return as_streamed(pa.concat_tables(found))
+
+
+def as_streamed(table: pa.Table) -> pa.Table:
+    """Return result rows with their event times in whole ms, rounded up as in a stream: the next
+    stage must get the times here that it gets there.
+    """
+    whole = to_rows(table)[EVENT_TIME].cast(pa.timestamp("ms", "UTC")).cast(_TIME)
+    return table.set_column(table.schema.get_field_index(EVENT_TIME), EVENT_TIME, whole)
