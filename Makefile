@@ -223,6 +223,10 @@ bench-ha: classes ## what each mode of `ha` costs and how long it takes until re
 bench-batch: classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)
 	$(BIN)/python -m benchmarks.batch $(ARGS)
 
+.PHONY: linear-road
+linear-road: classes ## Linear Road, each answer judged: border cases, then a hot quarter of an hour whose last three minutes go by the clock (five minutes; ARGS="--xways 2 --minutes 180" is a full run, "--last 15" runs only its end by the clock)
+	$(BIN)/python -m benchmarks.linear_road $(ARGS)
+
 .PHONY: market
 market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (three minutes; ARGS="--participants 200 --seeds 1" is quick)
 	$(BIN)/python -m experiments.market $(ARGS)

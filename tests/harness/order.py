@@ -23,6 +23,7 @@ LONGEST: Final = (
     "spark/test_checkpoint_store.py",
     "spark/test_node.py",
     "spark/test_up.py",
+    "spark/test_linear_road.py",
     "spark/test_foreign_records.py",
     "spark/test_packaged_java.py",
     "spark/test_shards.py",

@@ -1,0 +1,351 @@
+"""Run of ``examples/linear_road``: border cases, then an input by the wall clock, both judged.
+
+    make linear-road                                  # a hot quarter of an hour at L = 0.5
+    make linear-road ARGS="--xways 2 --minutes 180"   # a full run: the only one that gives a rating
+
+Exit code: 0 every answer of both runs is right, there once, and in time; 1 not; 2 not judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.linear_road import generator
+from benchmarks.linear_road.answers import parse
+from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed, Feeder
+from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
+from benchmarks.linear_road.receiver import Receiver
+from benchmarks.linear_road.stream import Expected, World
+from benchmarks.linear_road.validator import Judging, OraclesDifferError, Verdict, judge, truth
+from benchmarks.machine import machine
+from demo.deployment import Deployment, DeploymentError, copy_pipeline
+from demo.process_tree import TreeMeter, busy_s
+
+_PIPELINE: Final = Path(__file__).parents[2] / "examples/linear_road/pipeline.yaml"
+_FULL_MINUTES: Final = 180
+_READY_S: Final = 300.0
+_SETTLE_S: Final = 3.0
+"""Time after the last expected answer in which a further one would still be found, in seconds."""
+_ALIGN_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Parameters of the run by the clock."""
+
+    plan: Plan
+    last: int
+    """Minutes at the end that are fed by the clock; the others are a backlog."""
+    lead_s: int
+    """Time for the backlog to be drained before the first paced second, in seconds."""
+    drain_deadline_s: float
+    """Time without any new answer after which a run is over, in seconds."""
+    borders: bool
+    folder: Path | None
+
+    @property
+    def backlog_s(self) -> int:
+        """Length of the backlog, in seconds of the run."""
+        return (self.plan.minutes - self.last) * 60
+
+    def label(self, *, is_valid: bool) -> str:
+        """Say what a run like this may be called."""
+        if not is_valid:
+            return "not valid: no rating"
+        xways = self.plan.half_xways / 2
+        if self.plan.mode is not Mode.PLAIN or self.plan.minutes != _FULL_MINUTES:
+            what = f"{self.plan.minutes} {self.plan.mode.value} minutes at L = {xways:g}"
+            paced = "" if not self.backlog_s else f", the last {self.last} of them by the clock"
+            return f"valid for {what}{paced}: not an L-rating"
+        if self.backlog_s:
+            return (
+                f"valid for the last {self.last} of {_FULL_MINUTES} minutes at L = {xways:g}, the"
+                " first of which were drained as a backlog: not an L-rating"
+            )
+        return f"L-rating: at least {xways:g}"
+
+
+class RunError(Exception):
+    """Raised when a run cannot be judged; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run gave."""
+
+    verdict: Verdict
+    fed: Fed
+    unanswered_s: int | None
+    """Seconds at the end of the backlog without an answer when the paced part began."""
+    cpu_s: float
+    """Processor seconds of the system and its broker, from the first line to the last answer."""
+    others_cpu_s: float
+    """Processor seconds of everything else on the machine in that time, feeder and receiver
+    included.
+    """
+    seconds: float
+
+
+class Run:
+    """Run of one input through a deployment of its own."""
+
+    def __init__(self, folder: Path, world: World, expected: Expected) -> None:
+        self._folder = folder
+        self._world = world
+        self._expected = expected
+
+    def judged(
+        self, *, backlog_s: int, lead_s: int, drain_deadline_s: float, judging: Judging
+    ) -> Outcome:
+        """Feed, receive and judge.
+
+        Raises:
+            DeploymentError: the deployment failed.
+            KafkaException: the broker did.
+        """
+        pipeline = copy_pipeline(_PIPELINE, self._folder / "pipeline", None)
+        deployment = Deployment(pipeline, self._folder / "state", self._folder / "up.log")
+        meter = TreeMeter(deployment.pid, sees_memory=False)
+        try:
+            deployment.wait_ready(_READY_S)
+            meter.start()
+            kafka = deployment.kafka()
+            receiver = Receiver(kafka)
+            receiver.start()
+            begun_s, machine_s, tree_s = time.monotonic(), busy_s(), meter.processor_s
+            now_ms = time.time_ns() // 1_000_000
+            start_ms = (now_ms // _ALIGN_MS + 1 + lead_s) * _ALIGN_MS - backlog_s * 1_000
+            answered: list[int] = []
+
+            def watch(second: int) -> None:
+                if second >= backlog_s > 0 and not answered:
+                    answered.append(min(receiver.newest_s, backlog_s - 1))
+                if second % 60 == 0:
+                    deployment.check_running()
+                    _say(f"  minute {second // 60} fed, answers up to second {receiver.newest_s}")
+
+            feeder = Feeder(kafka, _partitions(kafka))
+            fed = feeder.feed(self._world, start_ms, backlog_s, watch)
+            self._drain(receiver, deployment, drain_deadline_s)
+            seconds = time.monotonic() - begun_s
+            cpu_s = meter.processor_s - tree_s
+            others_s = busy_s() - machine_s - cpu_s
+            receiver.stop()
+        finally:
+            if meter.is_alive():
+                meter.stop()
+            deployment.stop(meter.seen)
+        output = self._folder / "output.csv"
+        receiver.write(output, start_ms)
+        verdict = judge(self._expected, parse(output.read_text().splitlines()), judging)
+        return Outcome(
+            verdict,
+            fed,
+            backlog_s - 1 - answered[0] if answered else None,
+            cpu_s,
+            others_s,
+            seconds,
+        )
+
+    def _drain(self, receiver: Receiver, deployment: Deployment, deadline_s: float) -> None:
+        """Wait until as many answers are there as are expected, or no more come."""
+        expected = self._expected
+        wanted = [
+            (0, expected.tolls.height),
+            (1, expected.accidents.height),
+            (2, expected.balances.height),
+            (3, expected.expenditures.height),
+        ]
+        seen, end_s = -1, 0.0
+        while not receiver.has_answered(wanted):
+            total = sum(receiver.counts.values())
+            if total != seen:
+                seen, end_s = total, time.monotonic() + deadline_s
+            if time.monotonic() > end_s:
+                return
+            deployment.check_running()
+            time.sleep(0.1)
+        time.sleep(_SETTLE_S)
+
+
+def _partitions(kafka: str) -> dict[str, int]:
+    topics = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics
+    missing = {TRAFFIC_TOPIC, HISTORY_TOPIC} - set(topics)
+    if missing:
+        raise RunError(f"the broker has no topic {', '.join(sorted(missing))}")
+    return {name: len(topics[name].partitions) for name in (TRAFFIC_TOPIC, HISTORY_TOPIC)}
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _prepared(plan: Plan) -> tuple[World, Expected]:
+    begun_s = time.monotonic()
+    world = generate(plan)
+    expected = truth(world.stream, world.history)
+    _say(
+        f"{plan.mode.value}: {world.stream.height} lines, both oracles agree on"
+        f" {expected.tolls.height} tolls, {expected.accidents.height} accident notifications,"
+        f" {expected.balances.height} balances, {expected.expenditures.height} expenditures"
+        f" ({time.monotonic() - begun_s:.0f} s)"
+    )
+    return world, expected
+
+
+def _run_borders(options: Options, folder: Path) -> Outcome:
+    world, expected = _prepared(Plan(mode=Mode.BORDER))
+    run = Run(folder / "border", world, expected)
+    return run.judged(
+        backlog_s=int(world.stream["time"][-1]) + 1,
+        lead_s=0,
+        drain_deadline_s=options.drain_deadline_s,
+        judging=Judging(None, is_strict=True),
+    )
+
+
+def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]:
+    """Return what an honest claim names, besides the verdict."""
+    plan = options.plan
+    return {
+        "claim": options.label(is_valid=outcome.verdict.is_valid),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "generator": {
+            "version": generator.VERSION,
+            "seed": plan.seed,
+            "mode": plan.mode.value,
+            "sha256": world.digest(),
+        },
+        "L": plan.half_xways / 2,
+        "minutes": plan.minutes,
+        "minutes_by_the_clock": options.last,
+        "lines": outcome.fed.lines,
+        "feeder_behind_max_ms": outcome.fed.behind_max_ms,
+        "feeder_seconds_over_100_ms_behind": outcome.fed.seconds_behind,
+        "backlog_s_unanswered_when_paced_part_began": outcome.unanswered_s,
+        "cpu_s": round(outcome.cpu_s, 1),
+        "cpu_s_per_million_lines": round(outcome.cpu_s / outcome.fed.lines * 1e6, 1),
+        "others_cpu_s": round(outcome.others_cpu_s, 1),
+        "seconds": round(outcome.seconds, 1),
+        "machine": machine(),
+        "python": platform.python_version(),
+        "cold_start": "processes were ready before the first line, nothing had run through them",
+        "types": [0, 1, 2, 3],
+        "faults": [],
+        "repeats": 1,
+    }
+
+
+def _parse(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="make linear-road", description="Runs Linear Road by the wall clock and judges it."
+    )
+    parser.add_argument(
+        "--xways", type=half_xways, default=1, metavar="L", help="expressways (default 0.5)"
+    )
+    parser.add_argument("--minutes", type=int, help="length of the run (default 15)")
+    parser.add_argument(
+        "--last",
+        type=int,
+        metavar="MINUTES",
+        help="feed only these minutes at the end by the clock, and what is before as a backlog"
+        " (default: 3, with --minutes: all)",
+    )
+    parser.add_argument(
+        "--mode",
+        type=Mode,
+        choices=[Mode.PLAIN, Mode.HOT, Mode.DIRTY],
+        help="kind of traffic (default: plain from an hour on, else hot)",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--lead",
+        type=int,
+        metavar="SECONDS",
+        help="time to drain the backlog before the clock begins (default: 30, and 1 for each of"
+        " its minutes and half expressways)",
+    )
+    parser.add_argument(
+        "--drain-deadline", type=float, default=60.0, help="seconds without any answer (default 60)"
+    )
+    parser.add_argument("--no-borders", action="store_true", help="leave out the border cases")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep input, output and logs")
+    given = parser.parse_args(arguments)
+    minutes = 15 if given.minutes is None else given.minutes
+    last = given.last
+    if last is None:
+        last = 3 if given.minutes is None else minutes
+    if not 0 < last <= minutes:
+        parser.error(f"--last is from 1 to the {minutes} minutes of the run")
+    lead_s = given.lead
+    if lead_s is None:
+        lead_s = 30 + (minutes - last) * given.xways if last < minutes else 2
+    mode = given.mode or (Mode.PLAIN if minutes >= 60 else Mode.HOT)
+    return Options(
+        Plan(given.xways, minutes, given.seed, mode),
+        last,
+        lead_s,
+        given.drain_deadline,
+        not given.no_borders,
+        given.keep,
+    )
+
+
+def _run(options: Options, folder: Path) -> int:
+    is_right = True
+    if options.borders:
+        outcome = _run_borders(options, folder)
+        is_right = outcome.verdict.is_valid
+        _say(
+            "\n".join(["", *outcome.verdict.lines(), "(border cases, not judged by the clock)", ""])
+        )
+    world, expected = _prepared(options.plan)
+    outcome = Run(folder / "clock", world, expected).judged(
+        backlog_s=options.backlog_s,
+        lead_s=options.lead_s,
+        drain_deadline_s=options.drain_deadline_s,
+        judging=Judging(options.backlog_s, is_strict=True),
+    )
+    facts = claim(options, world, outcome)
+    _say("\n".join(["", *outcome.verdict.lines(), ""]))
+    _say("\n".join(f"{name}: {value}" for name, value in facts.items()))
+    report = {**facts, "verdict": outcome.verdict.as_dict()}
+    (folder / "verdict.json").write_text(json.dumps(report, indent=2) + "\n")
+    if options.folder is not None:
+        world.write(options.folder)
+        expected.write(options.folder / "expected")
+    return 0 if is_right and outcome.verdict.is_valid else 1
+
+
+def main(arguments: Sequence[str] | None = None, run: Callable[[Options, Path], int] = _run) -> int:
+    """Run what the command line asks for. Return the exit code."""
+    options = _parse(arguments)
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="linear-road-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        code = run(options, folder)
+    except (DeploymentError, OraclesDifferError, RunError) as error:
+        print(f"linear-road: not judged: {error}", file=sys.stderr)
+        code = 2
+    if code or options.folder is not None:
+        _say(f"logs and answers: {folder}")
+    else:
+        shutil.rmtree(folder)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
