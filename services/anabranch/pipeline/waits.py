@@ -29,7 +29,7 @@ from anabranch.protocol.stage.availability import (
     waits_of,
 )
 from anabranch.protocol.stage.scheduling import quiet_every_ms
-from anabranch.protocol.stage.utility import Qos
+from anabranch.protocol.stage.utility import Curve, Qos
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Binding, Pipeline, Source
@@ -68,14 +68,20 @@ def has_live(pipeline: Pipeline, stage: str) -> bool:
     """Return whether anything reads tentative results of ``stage``: an output of it or of a later
     stage has a live topic, or another pipeline may read it.
     """
+    seen = _reached(pipeline, stage)
+    return bool(seen & pipeline.publish_ms.keys()) or any(
+        output.stage in seen and output.live is not None for output in pipeline.outputs.values()
+    )
+
+
+def _reached(pipeline: Pipeline, stage: str) -> set[str]:
+    """Return ``stage`` and all stages that read its results, directly or through others."""
     seen, left = {stage}, [stage]
     while left:
         new = set(pipeline.readers(left.pop())) - seen
         seen |= new
         left += new
-    return bool(seen & pipeline.publish_ms.keys()) or any(
-        output.stage in seen and output.live is not None for output in pipeline.outputs.values()
-    )
+    return seen
 
 
 def quiet_ms(pipeline: Pipeline, stage: str) -> int:
@@ -159,6 +165,18 @@ def describe(pipeline: Pipeline) -> list[str]:
             f" tentatively; then {later} ms per bucket"
         )
     return found
+
+
+def loss_curves(pipeline: Pipeline, stage: str) -> list[Curve]:
+    """Return the utility by lost rows of each output with a live topic that shows results made from
+    those of ``stage``.
+    """
+    seen = _reached(pipeline, stage)
+    return [
+        qos_of(pipeline, name).loss
+        for name, output in pipeline.outputs.items()
+        if output.live is not None and output.stage in seen
+    ]
 
 
 def describe_shedding(pipeline: Pipeline) -> list[str]:

@@ -28,6 +28,7 @@ from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
+from anabranch.processing.shed_prices import ShedPrices
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.control.records import Move, NodeReport
@@ -157,7 +158,8 @@ class Node:
         """Replica -> what people have to do about its move, which this node cannot withdraw."""
         self._leaving: set[str] = set()
         """Labels of replicas that were asked to stop because their place is elsewhere."""
-        self.status = ServiceStatus(detail={"stages": []})
+        self._prices = ShedPrices(context.pipeline)
+        self.status = ServiceStatus(detail={"stages": [], "shedding": []})
 
     def start(self) -> None:
         """Start Spark and meanwhile read which replicas belong here; then start them all.
@@ -526,6 +528,13 @@ class Node:
         hosted = list(self._hosted.values())
         shown = [each.shown() | self._move_shown(each.label) for each in hosted]
         self.status.detail["stages"] = shown
+        busy_ms = {
+            label.rpartition(".")[0]: total_ms
+            for label, made in list(self._made.items())
+            if (total_ms := made.busy_total_ms) is not None
+        }
+        self._prices.update(busy_ms, self._context.clock.monotonic_ms())
+        self.status.detail["shedding"] = self._prices.table
         self.status.state = state_of(each.state for each in hosted)
         statuses = [each.status for each in hosted]
         buckets = [

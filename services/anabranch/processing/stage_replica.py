@@ -842,6 +842,11 @@ class StageReplica:
             corrects=gate.corrects,
         )
 
+    @property
+    def busy_total_ms(self) -> int | None:
+        """Time in which batches of this replica have run so far, in ms; None: none can have."""
+        return None if self._runner is None or self._ended else self._runner.busy_total_ms()
+
     def load(self, state: str) -> ReplicaLoad:
         """Return the load of this replica since the previous call. Called on a thread of the node.
         ``state``: that of its slot, which knows whether it has ended.

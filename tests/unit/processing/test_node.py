@@ -19,7 +19,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import HaMode, Pipeline, Scaling, Stage
+from anabranch.pipeline.model import HaMode, Pipeline, Scaling, Shed, Stage
 from anabranch.ports import StartingEngine, TopicPartition
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.metrics import Registry, ServiceMetrics
@@ -28,6 +28,7 @@ from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.processing.own_move import NO_MOVE
+from anabranch.processing.shed_prices import PRICES_EVERY_MS
 from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, Speaker
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -95,6 +96,11 @@ class Waiting:
         if self.dies_of is not None:
             raise self.dies_of
         self.stopping.wait(0.005)
+
+    @property
+    def busy_total_ms(self) -> int:
+        """Return half of the time."""
+        return self._context.clock.monotonic_ms() // 2
 
     def load(self, state: str) -> ReplicaLoad:
         """Return a load by which the replica can be told."""
@@ -524,6 +530,26 @@ def test_one_that_is_started_again_makes_way_for_a_standby_before_spark(
     begun_ms = world.clock.monotonic_ms()
     world.node(OLD, restarts)
     assert (world.clock.monotonic_ms() - begun_ms >= MAKES_WAY_MS) == waits
+
+
+def test_a_node_says_what_leaving_out_rows_would_cost(world: World) -> None:
+    shed = {"s": world.pipeline.stages["s"].model_copy(update={"shed": Shed(kind="rows")})}
+    world.pipeline = world.pipeline.model_copy(update={"stages": shed})
+    node = world.node(OLD)
+    becomes(node, {"s.0": "running"})
+    assert node.status.detail["shedding"] == []
+    world.clock.advance(PRICES_EVERY_MS)
+    node.step()
+    world.clock.advance(PRICES_EVERY_MS)
+    node.step()
+    assert node.status.detail["shedding"] == [
+        {
+            "stage": "s",
+            "kept_permille": 950,
+            "utility_lost_permille": 0,
+            "busy_saved_us_per_s": 25_000,
+        }
+    ]
 
 
 def test_a_node_of_a_scaled_pipeline_reports_the_load_of_what_it_runs(world: World) -> None:
