@@ -190,7 +190,10 @@ def detail_in_words(row: Row) -> str:
     if (live := detail.get("live", "running")) != "running":
         stated.append(f"live topic {live}")
     elif detail.get("live_failure"):
-        stated.append("live topic tentative")
+        worth = detail.get("live_utility")
+        stated.append(
+            "live topic tentative" + ("" if worth is None else f", worth {worth / 10:g} %")
+        )
     if "given_up_ms" in detail:
         stated.append("results were given up: --json")
     if rejected := detail.get("rejected"):

@@ -52,6 +52,11 @@ LOST = (
         ({"replica_state": "stable", "given_up_ms": 100}, "results were given up: --json"),
         ({"live": "running", "live_failure": False}, ""),
         ({"live": "running", "live_failure": True}, "live topic tentative"),
+        (
+            {"live": "running", "live_failure": True, "live_utility": 305},
+            "live topic tentative, worth 30.5 %",
+        ),
+        ({"live": "running", "live_failure": False, "live_utility": 305}, ""),
         ({"live": "waiting: no answer", "live_failure": True}, "live topic waiting: no answer"),
         ({"topics": [], "index": "written"}, ""),
         ({"topics": ["a", "b"]}, "2 settings of topics give less than they must: --json"),
