@@ -156,11 +156,27 @@ class Machine:
         """Find only what ``life`` has left here, until another one is entered."""
         if life == self.life:
             return
-        if self.directories or self.timelines:
+        if self.life or self.directories or self.timelines:
             left = self.other_lives[self.life] = Machine()
             left._take(self)
         self._take(self.other_lives.pop(life, Machine()))
         self.life = life
+
+    def of(self, life: str) -> Machine:
+        """Return what ``life`` has left here; nothing, which nobody finds, if that was removed."""
+        return self if life == self.life else self.other_lives.get(life, Machine())
+
+    def remove_lives(self, lives: Collection[str]) -> None:
+        """Remove what these lives have left here."""
+        for life in lives:
+            self.other_lives.pop(life, None)
+            if life == self.life:
+                self._take(Machine())
+
+    def lives(self) -> frozenset[str]:
+        """Return the lives that have left anything here."""
+        own = {self.life} if self.directories or self.timelines else set[str]()
+        return frozenset(own | {*self.other_lives})
 
     def _take(self, other: Machine) -> None:
         self.directories, self.timelines = other.directories, other.timelines
@@ -246,7 +262,9 @@ class SimulatedDisk:
         self._rest_bytes = self._read_bytes = 0
         self._from_store: dict[str, Machine] = {}
         """Checkpoints that were read from the store, of peers that have none within reach."""
-        self._machine = machine
+        self._whole, self._life = machine, ""
+        self._former = self._former_stored = frozenset[str]()
+        """Lives that had left something here before this one was found to be the present one."""
         self._step = step
         self._reached = reached
         self._wrong = wrong
@@ -257,16 +275,24 @@ class SimulatedDisk:
         """Find only what ``life`` of the stage's log has left. ``is_stored``: whether the store is
         of use to the process.
         """
-        self._machine.enter(life)
+        self._former = self._whole.lives() - {life}
+        self._whole.enter(life)
+        self._life = life
         self._stage, self._place = stage, f"{stage}.{process}"
         self._store = self._shared_store if is_stored else None
+        if self._store is not None:
+            self._former_stored = self._store.lives(self._place) - {life}
         self._has_fetched = self._is_cleaned = False
         self._rest_bytes = self._read_bytes = 0
 
+    @property
+    def _machine(self) -> Machine:
+        """What the life in which the process was opened has on its machine."""
+        return self._whole.of(self._life)
+
     def _within_reach(self) -> dict[str, Machine]:
-        """Return the machines of the peers that have anything of this life."""
-        life = self._machine.life
-        return {peer: each for peer, each in self._peers().items() if each.life == life}
+        """Return what the machines of the peers have of this life."""
+        return {peer: each.of(self._life) for peer, each in self._peers().items()}
 
     def directory(self, name: str) -> Path:
         """See the port."""
@@ -283,7 +309,7 @@ class SimulatedDisk:
         self._store.check()
         for _ in range(self._store.saved % CALLS_MAX):
             self._step()
-        self._store.save(self._place, self._machine.life, timeline, snapshot)
+        self._store.save(self._place, self._life, timeline, snapshot, self._former_stored)
         self._reached("checkpoint stored")
         return True
 
@@ -292,7 +318,7 @@ class SimulatedDisk:
         assert self._store is not None, "there is a store"
         self._step()
         try:
-            found = self._store.newest(place, self._machine.life)
+            found = self._store.newest(place, self._life)
         except Unavailable:
             self._struck("store away")
             raise
@@ -307,7 +333,7 @@ class SimulatedDisk:
         """
         if self._store is None:
             return
-        stored = self._store.bucket(self._place, self._machine.life)
+        stored = self._store.bucket(self._place, self._life)
         if bucket > stored:
             self._wrong(f"says that it is stored up to bucket {bucket}, it is up to {stored}")
 
@@ -330,6 +356,8 @@ class SimulatedDisk:
         self._reached("directory removed under a process")
         self._struck("directory removed")
         epoch, number = epoch_of(name) or 0, number_of(name)
+        if self._life != self._whole.life:
+            return  # a process of another life has removed all of this one
         if epoch >= self._machine.epoch and (epoch, number) >= self._machine.copied:
             self._wrong(f"checkpoint {name} was removed, and no newer process has one")
 
@@ -379,7 +407,7 @@ class SimulatedDisk:
             return
         self._step()
         try:
-            found = self._store.newest(self._place, self._machine.life)
+            found = self._store.newest(self._place, self._life)
             if found is None or found.position <= self._machine.position():
                 self._rest_bytes = 0
                 return
@@ -392,7 +420,7 @@ class SimulatedDisk:
         except Unavailable:
             self._reached("fetch without a store")
             raise
-        if self._has_begun() or not self._store.has(self._place, self._machine.life, found):
+        if self._has_begun() or not self._store.has(self._place, self._life, found):
             return
         self._read_bytes += self._rest_bytes
         self._rest_bytes = 0
@@ -560,7 +588,7 @@ class SimulatedDisk:
     def clean(self, epoch: int, number: int = 0) -> None:
         """See the port."""
         self._step()
-        self._machine.other_lives.clear()
+        self._whole.remove_lives(self._former)
         self._machine.fetched, self._has_fetched, self._is_cleaned = None, False, True
         for name in obsolete(list(self._machine.directories), epoch, number):
             del self._machine.directories[name]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.protocol.errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from anabranch.protocol.log.timeline import Timeline
     from simulation.disk import Directory
@@ -79,8 +79,20 @@ class CheckpointStore:
         self.check()
         return max(self.kept.get((place, life), ()), key=lambda each: each.name, default=None)
 
-    def save(self, place: str, life: str, timeline: Timeline, directory: Directory) -> None:
-        """Add a checkpoint; remove what is below it, but for the newest, and what other lives left.
+    def lives(self, place: str) -> frozenset[str]:
+        """Return the lives of which the store has checkpoints of a replica; none if it is away."""
+        return frozenset(life for of, life in self.kept if of == place and not self.away())
+
+    def save(
+        self,
+        place: str,
+        life: str,
+        timeline: Timeline,
+        directory: Directory,
+        former: Collection[str] = (),
+    ) -> None:
+        """Add a checkpoint; remove what is below it, but for the newest, and what ``former`` lives
+        left.
 
         Raises:
             Unavailable: the store is away.
@@ -91,8 +103,8 @@ class CheckpointStore:
         there = self.kept.pop((place, life), [])
         newer = [each for each in there if each.name > added.name]
         older = sorted((each for each in there if each.name < added.name), key=lambda of: of.name)
-        for other in [other for other in self.kept if other[0] == place]:
-            del self.kept[other]
+        for other in former:
+            self.kept.pop((place, other), None)
         self.kept[place, life] = [*older[1 - RETAINED :], added, *newer]
 
     def has(self, place: str, life: str, stored: Stored) -> bool:

@@ -118,7 +118,7 @@ class Checkpoints(Protocol):
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove directories and timeline files older than timeline ``number`` of ``epoch``, and
-        everything that other lives of the stage's log left.
+        what lives of the stage's log before this one had left when the disk was opened.
         """
 
     def remove(self, name: str) -> None:

@@ -274,6 +274,8 @@ class StageReplica:
             # A stage that rebuilds its state from its input does not need stored checkpoints.
             is_stored=self._stage.backup_horizon_ms is None,
         )
+        # The disk removes what other lives left: only those that ended before this one.
+        check_life(self._context.log, self._names.boundaries(self._stage_name), self._life)
         self._sync = CheckpointSync(
             self._context, self.status, self._disk.store, self._store_interval_ms
         )

@@ -32,6 +32,7 @@ import json
 import os
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -185,6 +186,8 @@ class StoredReplica:
         self._place, self._life = place, life_folder(life)
         self._folder = f"{place}/{self._life}".rstrip("/")
         self._number = 0
+        self._former_lives: list[str] = []
+        """Folders of lives before this one (``note_former_lives``)."""
         self._written: dict[_FileKey, Place] = {}
         """Places of the files that this process has packed whole."""
         self._packs: dict[str, int] = {}
@@ -323,14 +326,30 @@ class StoredReplica:
         self._packs = {pack: size for pack, size in self._packs.items() if pack in in_use}
         self._clean_former_lives()
 
-    def _clean_former_lives(self) -> None:
-        """Remove the checkpoints that the replica stored in other lives of its stage's log."""
+    def note_former_lives(self) -> None:
+        """Note what the replica has stored in lives of its stage's log before the present one. The
+        next ``save`` removes it.
+
+        What is stored later, by a process of a later life, is never removed: this process may
+        outlive its log. If the store does not answer, nothing is noted and a later process removes
+        it.
+        """
         if not self._life:
             return
         selector = fs.FileSelector(self._place, allow_not_found=True)
-        for info in self._store.get_file_info(selector):
-            if info.type == fs.FileType.Directory and info.base_name != self._life:
-                self._store.delete_dir(f"{self._place}/{info.base_name}")
+        with suppress(OSError):
+            self._former_lives = [
+                info.base_name
+                for info in self._store.get_file_info(selector)
+                if info.type == fs.FileType.Directory and info.base_name != self._life
+            ]
+
+    def _clean_former_lives(self) -> None:
+        """Remove the checkpoints of the noted lives."""
+        while self._former_lives:
+            with suppress(FileNotFoundError):
+                self._store.delete_dir(f"{self._place}/{self._former_lives[-1]}")
+            self._former_lives.pop()
 
     def _packs_named(self, manifest: str) -> frozenset[str] | None:
         """Return the packs of another process's checkpoint; None: it cannot be read, or a process

@@ -95,6 +95,16 @@ class ReplicaDisk:
         }
         self._from_store: set[str] = set()
         """Peers without a checkpoint on this machine."""
+        self._former_lives = [
+            each
+            for each in (self._place.iterdir() if life and self._place.exists() else ())
+            if each != root and each.is_dir()
+        ]
+        """Folders of lives before the one that is present when this disk is opened. A later life is
+        not among them: its checkpoints would be lost to a process that outlived its log.
+        """
+        if self._own_stored is not None:
+            self._own_stored.note_former_lives()
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
         self._removed: dict[str, int] = {}
@@ -358,12 +368,10 @@ class ReplicaDisk:
 
     def clean(self, epoch: int, number: int = 0) -> None:
         """Remove what is older than timeline ``number`` of ``epoch`` (``protocol.log.timeline``,
-        TI2), and what other lives left.
+        TI2), and what lives before had left when this disk was opened.
         """
-        if self._life:
-            for former in self._place.iterdir():
-                if former != self._root and former.is_dir():
-                    shutil.rmtree(former, ignore_errors=True)
+        while self._former_lives:
+            shutil.rmtree(self._former_lives.pop(), ignore_errors=True)
         for name in obsolete([path.name for path in self._checkpoints.iterdir()], epoch, number):
             shutil.rmtree(self.directory(name), ignore_errors=True)
         for name in obsolete([path.stem for path in self._timelines.glob("*.json")], epoch, number):

@@ -91,6 +91,40 @@ def test_a_former_life_is_cleaned_up(tmp_path: Path, has_store: bool) -> None:
     )
 
 
+@pytest.mark.parametrize("has_store", [False, True])
+def test_a_process_that_outlives_its_log_removes_nothing_of_the_life_after_it(
+    tmp_path: Path, has_store: bool
+) -> None:
+    lives = Lives(tmp_path, has_store=has_store)
+    former = lives.begin(FORMER_EPOCH)
+    old = lives.disk()
+    lives.made_anew()
+    newer = lives.begin(1)
+    shutil.copytree(lives.disk().directory(newer.name), old.directory(former.name))
+    old.write(former)
+    old.clean(FORMER_EPOCH)
+    assert old.store(former.name)
+    assert lives.disk().newest() == newer
+    shutil.rmtree(tmp_path / "state" / "s.0" / "life-second")
+    restored = lives.disk().newest()
+    assert restored == (newer if has_store else None)
+
+
+def test_what_a_store_cannot_list_is_removed_by_a_later_process(tmp_path: Path) -> None:
+    lives = Lives(tmp_path, has_store=True)
+    lives.begin(FORMER_EPOCH)
+    lives.made_anew()
+    place = tmp_path / "store" / "p" / "s.0"
+    place.rename(tmp_path / "away")
+    place.write_text("no folder")
+    disk = lives.disk()
+    place.unlink()
+    (tmp_path / "away").rename(place)
+    timeline = lives.begin(1)
+    disk.store(timeline.name)
+    assert [path.name for path in place.iterdir()] == ["life-second"]
+
+
 def test_a_stored_checkpoint_of_a_former_life_is_not_restored(tmp_path: Path) -> None:
     lives = Lives(tmp_path, has_store=True)
     lives.begin(FORMER_EPOCH)
