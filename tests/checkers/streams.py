@@ -32,6 +32,7 @@ class Writer:
     """One writer of a stream."""
 
     epoch: int = -1
+    token: str = ""
     closed: int = 0
     base: int = 0
     path: list[BatchId] = field(default_factory=list)
@@ -100,7 +101,7 @@ def take(reading: Reading, offset: int, entry: LogEntry) -> str:
         return ""
     writer = reading.writers[entry.replica]
     if isinstance(entry, EpochStarted):
-        writer.epoch = offset
+        writer.epoch, writer.token = offset, entry.token
         _end_run(writer, offset)
         return "epoch"
     if isinstance(entry, BranchEnded):
@@ -115,13 +116,20 @@ def take(reading: Reading, offset: int, entry: LogEntry) -> str:
     return reason
 
 
+def _is_fenced(writer: Writer, entry: BoundaryRecord | BranchEnded) -> bool:
+    """Return whether a record is not of the newest epoch: a former life of the log may have one of
+    the same number, which has another token.
+    """
+    return entry.epoch != writer.epoch or entry.token not in ("", writer.token)
+
+
 def _end_run(writer: Writer, offset: int) -> None:
     if writer.runs and writer.runs[-1][1] is None:
         writer.runs[-1] = writer.runs[-1][0], offset
 
 
 def _take_end(writer: Writer, entry: BranchEnded, offset: int) -> str:
-    if entry.epoch != writer.epoch:
+    if _is_fenced(writer, entry):
         return "fenced"
     writer.ended = max(writer.ended, entry.branch)
     if writer.ended >= writer.branch:
@@ -130,7 +138,7 @@ def _take_end(writer: Writer, entry: BranchEnded, offset: int) -> str:
 
 
 def _take(writer: Writer, record: BoundaryRecord) -> str:
-    if record.epoch != writer.epoch:
+    if _is_fenced(writer, record):
         return "fenced"
     if record.id in writer.seen:
         return "known"
@@ -158,7 +166,7 @@ def _take(writer: Writer, record: BoundaryRecord) -> str:
 
 def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
     number = record.branch or (-1, -1)
-    if record.epoch != writer.epoch:
+    if _is_fenced(writer, record):
         return "fenced"
     if record.id in writer.seen:
         return "known"

@@ -47,12 +47,21 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     )
     drawn = replace(drawn, stages=stages)
     room = random.Random(f"{seed}/output")
-    if scenario == "made anew" or is_wide:
+    if drawn.has_two_lives or is_wide:
         return drawn  # in another life an origin may be longer, and wide records are too large
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
 
 
-_STORED: Final = ("", "chain", "stage down", "moved", "passive", "two outputs", "made anew")
+_STORED: Final = (
+    "",
+    "chain",
+    "stage down",
+    "moved",
+    "passive",
+    "two outputs",
+    "made anew",
+    "outlived",
+)
 """Scenarios whose replicas may lose their disks at any time, where there is a store."""
 
 
@@ -552,6 +561,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "made anew": _made_anew,
     "input recreated": _input_is_deleted,
     "arrival": _dated_by_leaders,
+    "outlived": _made_anew,
 }
 
 

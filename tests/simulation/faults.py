@@ -43,6 +43,10 @@ AIMED_KINDS = (
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken
 while it fails over; a fork; a recovery of a recovery; records that nobody should have written.
 """
+OUTLIVES = "outlives"
+"""The current process of a service does not end with the others when topics are created again, but
+after the fault's duration. Of an odd value: it sleeps for the first half of it.
+"""
 SCENARIO_KINDS = (
     "move",
     "silent for good",
@@ -60,6 +64,7 @@ SCENARIO_KINDS = (
     "made anew",
     "input recreated",
     leaders_clocks.KIND,
+    OUTLIVES,
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
@@ -70,7 +75,8 @@ has them; a pipeline file with another version of the stage, with which the proc
 now, or when it ends; a file with another number of shards of the sources, or of the output;
 records of an input partition that retention deletes; topics that are deleted and created again
 under all services; an input's topic, under the running pipeline;
-another leader of an input partition, with a clock of its own.
+another leader of an input partition, with a clock of its own; a process that goes on when all
+topics are created again.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -387,6 +393,9 @@ def _topics_change(options: Options, targets: Sequence[str], rng: random.Random)
             return _leaders_change(options, targets, rng)
         case "made anew":
             return _topics_are_made_anew(options, targets, rng)
+        case "outlived":
+            found = _topics_are_made_anew(options, targets, rng)
+            return [*found, *_processes_go_on(options, found, targets, rng)]
         case _:
             return []
 
@@ -424,6 +433,27 @@ def _input_is_deleted(options: Options, rng: random.Random) -> list[Fault]:
         Fault(at_ms, "away", f"ingestion/{source}", 0, away_ms),
         Fault(at_ms + away_ms * 9 // 10, "input deleted", source, partition, rng.choice((0, 3))),
     ]
+
+
+def _processes_go_on(
+    options: Options, found: Sequence[Fault], targets: Sequence[str], rng: random.Random
+) -> list[Fault]:
+    """Let processes outlive their topics: any, and in most seeds whoever writes streams. In some,
+    the process of a source that has written nothing yet: the first epochs of both lives have the
+    same number, and the first records of both continue none.
+    """
+    (at_ms,) = (fault.at_ms for fault in found if fault.kind == "made anew")
+    writers = [each for each in targets if each.startswith(("ingestion/", "processing/"))]
+    those = {rng.choice(targets), *rng.sample(writers, rng.choice((0, 1, 2)))}
+    outlive = [
+        Fault(at_ms - 1, OUTLIVES, each, rng.randrange(2), rng.randint(500, 5_000))
+        for each in sorted(those)
+    ]
+    if rng.random() < 0.5:
+        source = rng.choice(options.sources)
+        silent = Fault(0, "silent all", source, 0, at_ms + rng.randint(600, 900))
+        return [silent, Fault(at_ms - 1, OUTLIVES, f"ingestion/{source}", 0, 4_000)]
+    return outlive
 
 
 def _input_is_recreated(options: Options, rng: random.Random) -> list[Fault]:

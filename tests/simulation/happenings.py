@@ -187,5 +187,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "made anew": _reached("made anew after results"),
     "input recreated": _reached("missing input given up"),
     "arrival": _arrives_before_it,
+    "outlived": _reached("the first life writes on"),
 }
 """Test of whether each of ``scenarios.CHANCES`` came about."""

@@ -66,7 +66,7 @@ def _sync_every_ms(options: Options) -> int:
     """
     if options.scenario == "moved" and options.has_store and options.seed % 2:
         return _SYNC_EVERY_MS[-1]
-    if options.scenario == "made anew" or options.has_store:
+    if options.has_two_lives or options.has_store:
         return _SYNC_EVERY_MS[options.seed % 2 * options.has_store]
     return random.Random(f"{options.seed}/sync").choice(_SYNC_EVERY_MS)
 

@@ -58,6 +58,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "ids_of_an_earlier_life_count": 11,
     "skips_what_is_there": 635,
     "ids_compared_behind_the_records": 1077,
+    "epochs_of_former_lives_count": 1816,
     "arrivals_run_back_with_a_new_leader": 212,
     "a_leader_in_front_closes_the_future": 1249,
     "what_has_arrived_lies_in_the_future": 1249,

@@ -123,6 +123,10 @@ class Network:
         """Inputs that were deleted and created again."""
         self.spoilt: dict[tuple[str, int, int], bytes] = {}
         """Values that readers get in place of the real ones, by the same."""
+        self.outliving: set[Process] = set()
+        """Processes that go on though their topics were deleted and created again: the checkers
+        hear nothing of what they do.
+        """
         self.appended: Callable[[TopicPartition, int, bytes | None], None] = (
             lambda _at, _offset, _value: None
         )
@@ -178,6 +182,8 @@ class Port:
 
     def note(self, what: str, *facts: str | int | None) -> None:
         """Into the history."""
+        if self.process in self.network.outliving and what != "append":
+            what = f"outliving: {what}"
         self.network.history.add(self.now_ms, self.process.name, what, *facts)
 
     def struck(self, what: str, until_ms: int | None = None) -> None:
@@ -551,7 +557,10 @@ class SimulatedWriter:
             self._port.note(
                 "append", place.at.topic, place.at.partition, place.offset, short(value)
             )
-            self._port.network.appended(place.at, place.offset, value)
+            if self._port.process in self._port.network.outliving:
+                self._port.network.history.reached("the first life writes on")
+            else:
+                self._port.network.appended(place.at, place.offset, value)
         self._port.network.wake({place.at.topic for place in delivered})
 
     def _drop(self) -> None:

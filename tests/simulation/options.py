@@ -254,6 +254,11 @@ class Options:
         )
 
     @property
+    def has_two_lives(self) -> bool:
+        """Topics are deleted and created again in the middle of the run."""
+        return self.scenario in ("made anew", "outlived")
+
+    @property
     def new_nodes(self) -> dict[str, str]:
         """Nodes to which the replica may be moved, by the suffix of their processes' names."""
         return {ON_NEW: NEW_NODE}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from anabranch.adapters.memory.log import LocalEventLog
     from anabranch.protocol.log.records import InputPosition
+    from simulation.faults import Fault
     from simulation.history import History
     from simulation.network import Network
     from simulation.options import Options
@@ -150,6 +151,10 @@ class Producers:
         """Send what is due to the topic of ``source``, which was created again."""
         for partition in range(self._options.source_partitions):
             self.produce(source, partition)
+
+    def displace(self, fault: Fault) -> None:
+        """Give a partition another leader, whose clock is wrong by the fault's value."""
+        self.displaced_ms[leaders_clocks.place(fault.target)] = fault.value
 
     def silence(self, source: str, partition: int, until_ms: int) -> None:
         """They are cut off until then."""

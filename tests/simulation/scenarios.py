@@ -44,6 +44,7 @@ CHANCES: Final[dict[str, int]] = {
     "input recreated": 10,
     "arrival": 10,
     SCALED: 15,
+    "outlived": 10,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -90,7 +91,8 @@ all other topics stay; input recreated: the topic of an input is deleted and cre
 pipeline runs, and in the end an operator gives up what is missing of it; arrival: event time is the
 arrival, by the clocks of leaders, which are wrong, and jump forth and back with every new leader;
 scaled: the manager moves a replica to a node of the pool because its node is busy or lost, perhaps
-for good, and back, while the nodes and the manager are struck.
+for good, and back, while the nodes and the manager are struck; outlived: as made anew, but some
+processes of the first life go on for a while.
 """
 
 

@@ -103,6 +103,7 @@ RECOVERY_MS: Final = 90_000
 time-outs one after the other.
 """
 _LOOK_MS: Final = 200
+_RESTART_MS: Final = 500
 _SAY_AGAIN_MS: Final = 300
 _IDS_COMPARED_MS: Final = 2_500
 """Within this time a source compares the ids of its topics, where nothing else befalls it."""
@@ -163,6 +164,8 @@ class _Logger:
         replicas that were made to disagree.
         """
         self._world.history.reached(f"log {event}")
+        if self._process in self._world.network.outliving:
+            return
         if event == "seller_wrong" and self._world.options.spoils:
             return
         if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
@@ -218,6 +221,8 @@ class World:
         self._process_faults = ProcessFaults(
             self.scheduler, self.history, self.runs, self.machines, self.start, rng
         )
+        self._outliving: set[Process] = set()
+        """Processes that will go on when their topics are created again, or do."""
         self._closed: dict[tuple[str, str], int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         """Newest epoch of each writer, whether its record was trimmed since or not."""
@@ -251,6 +256,12 @@ class World:
         self.producers = Producers(
             options, self.sent, self.scheduler, self.log, self.network, self.history
         )
+        self._rare: dict[str, Callable[[Fault], None]] = {
+            leaders_clocks.KIND: self.producers.displace,
+            fault_plans.OUTLIVES: self._outlive,
+            "reshard": lambda _: self._resharding.change(),
+        }
+        """What faults of single scenarios do."""
         self._tampering = Tampering(self.pipeline, self.log, self.network, self._epochs)
 
     # ---------------------------------------------------------------- the run
@@ -513,6 +524,9 @@ class World:
             if life is not port.life
         ]
         version = port.link.version
+        if process in self.network.outliving:
+            self.history.reached(f"outliving process ends: {type(error).__name__}")
+            return
         if self._resharding.may_end(error, process):
             return
         if ends.is_superseded(error, process.key, version, self.log, self.pipeline):
@@ -587,8 +601,12 @@ class World:
         if runs.current is process and not runs.is_dead:
             runs.current = runs.service = None
             runs.restarts += 1
-            again_ms = self.scheduler.now_ms + min(500 << min(runs.restarts - 1, 3), 4_000)
+            again_ms = self.scheduler.now_ms + min(_RESTART_MS << min(runs.restarts - 1, 3), 4_000)
             self.scheduler.at(max(again_ms, runs.away_until_ms), lambda: self._restart(process.key))
+
+    def _restart_soon(self, key: str) -> None:
+        """Start a service after the pause that its supervisor makes."""
+        self.scheduler.at(self.scheduler.now_ms + _RESTART_MS, lambda: self._restart(key))
 
     def _restart(self, key: str) -> None:
         if self.runs[key].current is None:
@@ -627,6 +645,11 @@ class World:
             crash_point=port.crash_point,
         )
 
+    def _disk_is_wrong(self, process: Process, what: str) -> None:
+        """Note what a process of the present life found wrong on its disk."""
+        if process not in self.network.outliving:
+            self.unexpected.append(f"disk: {process.name}: {what}")
+
     def _build(self, process: Process, port: Port, clock: SimulatedClock) -> Service:
         service, name = process.key.split("/")
         token, context = (
@@ -646,7 +669,7 @@ class World:
                 self.machines[process.key],
                 port.disk,
                 self.history.reached,
-                lambda what: self.unexpected.append(f"disk: {process.name}: {what}"),
+                lambda what: self._disk_is_wrong(process, what),
                 lambda: {
                     other.split(".")[1]: self.machines[f"processing/{other}"] for other in others
                 },
@@ -689,10 +712,8 @@ class World:
             self.producers.gone.add((fault.target, fault.value))
         elif fault.kind == "move" and self._moving is not None:
             self._moving.move(fault)
-        elif fault.kind == leaders_clocks.KIND:
-            self.producers.displaced_ms[leaders_clocks.place(fault.target)] = fault.value
-        elif fault.kind == "reshard":
-            self._resharding.change()
+        elif fault.kind in self._rare:
+            self._rare[fault.kind](fault)
         elif "blocks" in fault.kind or fault.kind in _DELETING:
             self._delete(fault)
         elif fault.kind.startswith("silent"):
@@ -709,11 +730,28 @@ class World:
         else:
             self._process_faults.strike(fault, until_ms)
 
+    def _outlive(self, fault: Fault) -> None:
+        """Let the current process of a service go on in the second life, until somebody ends it."""
+        process, now_ms = self.runs[fault.target].current, self.scheduler.now_ms
+        until_ms = min(now_ms + fault.duration_ms, self.options.heal_ms)
+        if process is None:
+            return
+        self._outliving.add(process)
+        if fault.value % 2:
+            self.scheduler.pause(process, now_ms + (until_ms - now_ms) // 2)
+        self.scheduler.at(until_ms, lambda: self.scheduler.kill(process))
+
     def _make_anew(self, extent: int) -> None:
         """End all processes, delete topics, and let everything begin again."""
-        for runs in self.runs.values():
-            self._process_faults.kill(runs)
+        for key, runs in self.runs.items():
+            for process in list(runs.alive):
+                if process not in self._outliving:
+                    self.scheduler.kill(process)
+                elif runs.current is process:
+                    runs.current = None
+                    self._restart_soon(key)
             runs.service = None
+        self.network.outliving |= self._outliving
         spoken = second_lives.last_heartbeats(self.log, self.pipeline)
         if any(stage.name == stream for stage in self.options.stages for stream, _ in self._closed):
             self.history.reached("made anew after results")

@@ -49,10 +49,10 @@ def check(entry: LogEntry) -> None:
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     elif isinstance(entry, BranchEnded):
-        _check_texts(entry.replica)
+        _check_texts(entry.replica, entry.token)
         _check_number(entry.branch)
     elif isinstance(entry, Recomputed):
-        _check_texts(entry.replica)
+        _check_texts(entry.replica, entry.token)
         _require(entry.epoch >= 0, "an epoch out of range")
         _check_parts(entry.parts)
     else:
@@ -136,7 +136,9 @@ def _check_range(first: int, last: int, parts: tuple[Part, ...]) -> None:
 
 
 def _check_record(entry: BoundaryRecord) -> None:
-    _check_texts(entry.replica, entry.id.timeline, *(stream for stream, _ in entry.made_from))
+    _check_texts(
+        entry.replica, entry.token, entry.id.timeline, *(stream for stream, _ in entry.made_from)
+    )
     _check_missing(entry.missing)
     if entry.prev is not None:
         _check_texts(entry.prev.timeline)

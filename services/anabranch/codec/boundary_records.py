@@ -72,6 +72,7 @@ def encode(entry: LogEntry) -> tuple[bytes, Headers]:
             "replica": entry.replica,
             "epoch": entry.epoch,
             "parts": [_part_value(part) for part in entry.parts],
+            "token": entry.token,
         }
     else:
         name, value = "log_snapshot", _snapshot_value(entry)
@@ -103,7 +104,7 @@ def decode(value: bytes | None, headers: Headers = ()) -> LogEntry:
         entry = (
             _record_of(fields)
             if record.name == "boundary_record"
-            else Recomputed(fields[0], fields[1], _parts_of(fields[2]))
+            else Recomputed(fields[0], fields[1], _parts_of(fields[2]), fields[3])
         )
     elif record.name == "epoch_started":
         entry = EpochStarted(*fields)
@@ -168,6 +169,7 @@ def _record_value(entry: BoundaryRecord) -> dict[str, Any]:
         "past": entry.past,
         "heirs": entry.heirs,
         "shed": entry.shed,
+        "token": entry.token,
     }
 
 
@@ -231,6 +233,7 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
             "node": r.node,
             "ended": _branch_value_if_any(r.ended),
             "corrected": _branch_value_if_any(r.corrected),
+            "token": r.token,
         }
         for r in entry.replicas
     ]
@@ -292,6 +295,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         past,
         heirs,
         shed,
+        token,
     ) = fields
     return BoundaryRecord(
         replica=replica,
@@ -311,6 +315,7 @@ def _record_of(fields: tuple[Any, ...]) -> BoundaryRecord:
         past=past,
         heirs=heirs,
         shed=shed,
+        token=token,
     )
 
 
@@ -362,6 +367,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         node,
         ended,
         corrected,
+        token,
     ) = fields
     return ReplicaSnapshot(
         replica=replica,
@@ -382,6 +388,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
         node=node,
         ended=ended,
         corrected=corrected,
+        token=token,
     )
 
 

@@ -159,8 +159,7 @@ class BoundaryWriter:
             LocalProtocolError: it has another epoch, or an earlier record is still in flight: a
                 record may continue only one that was seen accepted.
         """
-        self._own.put(record)
-        self._queue(record)
+        self._queue(self._own.put(record))
 
     def await_accepted(self) -> BoundaryRecord | None:
         """Read the log until the record in flight is seen accepted (rule 2), and return it. Return
@@ -184,8 +183,7 @@ class BoundaryWriter:
         Raises:
             Fenced: a newer epoch began.
         """
-        self._own.put(entry)
-        self._settle(entry, self._send)
+        self._settle(self._own.put(entry), self._send)
 
     def poll(self, wait_ms: int = 0) -> int:
         """Read and apply new records; see ``BoundaryReader.poll``."""

@@ -15,9 +15,18 @@ _WRITER: Final = "streams.boundary_writer:BoundaryWriter"
 
 LOGS: Final = (
     Mutant(
+        "epochs_of_former_lives_count",
+        "protocol.log.writer_state:WriterState.is_of_epoch",
+        'entry.epoch == self.epoch and entry.token in ("", self.token)',
+        "entry.epoch == self.epoch",
+        "BL1, rule 22",
+        scenario="outlived",
+        by=("ends", "ingestion", "streams"),
+    ),
+    Mutant(
         "epoch_not_checked",
         f"{_LOG_STATE}.apply",
-        "if entry.epoch != writer.epoch:",
+        "if not writer.is_of_epoch(entry):",
         "if False:",
         "rule 1",
         ("double", "zombie"),

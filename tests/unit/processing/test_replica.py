@@ -408,7 +408,7 @@ class TestFork:
         )
         assert process.orders == [StartQuery(stable_query), StopQuery(branch)]
         assert [e for e in world.entries() if isinstance(e, BranchEnded)] == [
-            BranchEnded("0", process.boundary.epoch, 1)
+            BranchEnded("0", process.boundary.epoch, 1, process.boundary._started.token)
         ]
         assert not world.log_state().has_branch("0")
         assert list(world.machine.directories) == [stable_query], "the branch's directory is gone"

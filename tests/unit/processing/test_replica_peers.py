@@ -46,7 +46,7 @@ class TestBranchesThatFail:
         process.wait(5 * FIRST)
         assert process.runner.branch is None, "not at the same hole again"
         assert [e for e in world.entries() if isinstance(e, BranchEnded)] == [
-            BranchEnded("0", process.boundary.epoch, 1)
+            BranchEnded("0", process.boundary.epoch, 1, process.boundary._started.token)
         ]
         world.close("a", 9, 7)
         process.settle()

@@ -324,7 +324,7 @@ def test_recomputed_blocks_are_seen_in_the_log(make: Make, log: LocalEventLog) -
     writer = make()
     writer.start()
     writer.append_other(Recomputed("0", writer.epoch, ()))
-    assert entries(log)[-1] == Recomputed("0", writer.epoch, ())
+    assert entries(log)[-1] == Recomputed("0", writer.epoch, (), writer._started.token)
     with pytest.raises(LocalProtocolError, match="epoch 7"):
         writer.append_other(Recomputed("0", 7, ()))
 
@@ -339,7 +339,7 @@ def test_the_end_of_a_branch_of_which_no_answer_came(
     ended = BranchEnded("0", writer.epoch, 1)
     writer.append_other(ended)
     assert writer.log_state.ended_branch("0") == ended.branch
-    assert entries(log)[-1] == ended
+    assert entries(log)[-1] == replace(ended, token=writer._started.token)
 
 
 def test_who_is_fenced_recomputes_nothing(make: Make) -> None:
@@ -362,6 +362,7 @@ class TestUnderWay:
         assert writer.await_accepted() is None
         first = record(writer, 1, 4)
         writer.send(first)
+        first = replace(first, token=writer._started.token)
         assert writer.tip() is None
         if not isinstance(applied, str):
             log.fail_next(Operation.FLUSH, applied=applied, topic=AT.topic)

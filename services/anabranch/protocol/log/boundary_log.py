@@ -16,7 +16,8 @@ costs what it changes. A record that does not count yields a reason, which the r
 
 Invariants:
     BL1 records of a writer count only while they carry the epoch of its newest ``EpochStarted``
-        (rule 1).
+        (rule 1), and its token: where the topic was deleted and created again, a process of the
+        former life may have an epoch of the same number (rule 22).
     BL2 a record is accepted once: a known id is ignored (rule 4), whether it was stable or
         tentative.
     BL3 an accepted record continues the tip, or cuts the chain back to an earlier id on it; parts
@@ -317,7 +318,7 @@ class LogState:
             return Outcome(accepted=False, reason="unknown_writer", replica=entry.replica)
         if isinstance(entry, EpochStarted):
             return self._begin(offset, writer, entry)
-        if entry.epoch != writer.epoch:
+        if not writer.is_of_epoch(entry):
             return Outcome(accepted=False, reason="fenced", replica=entry.replica)
         if isinstance(entry, Recomputed):
             self._replace_recomputed(entry)

@@ -204,6 +204,8 @@ class BoundaryRecord:
     (``protocol.stage.kept_rows``), for the buckets that this record closes; only of a tentative
     record.
     """
+    token: str = ""
+    """Token of the writer's ``EpochStarted`` (``protocol.log.writer``, OW5); empty: not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,8 @@ class BranchEnded:
     epoch: int
     counter: int
     """Counter of the newest branch of this epoch that has ended, with all earlier ones."""
+    token: str = ""
+    """As in a ``BoundaryRecord``."""
 
     @property
     def branch(self) -> BranchNumber:
@@ -333,6 +337,8 @@ class ReplicaSnapshot:
     """Newest branch that has ended, with all earlier ones; None if the log shows no end."""
     corrected: BranchNumber | None = None
     """Newest branch whose tentative buckets other writers have closed; None if there is none."""
+    token: str = ""
+    """Token of the ``EpochStarted`` of the newest epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +394,8 @@ class Recomputed:
     replica: str
     epoch: int
     parts: tuple[Part, ...]
+    token: str = ""
+    """As in a ``BoundaryRecord``."""
 
 
 LogEntry = EpochStarted | BoundaryRecord | BranchEnded | LogSnapshot | Recomputed

@@ -56,6 +56,8 @@ Invariants:
     OW4 an acknowledged record is in the log, so the timeout is that of a slow reader. A record that
         may be lost is sent again soon, since the writer waits for it; but not the record of an
         epoch, because a second one would begin another epoch.
+    OW5 every record has the token of its epoch: offsets, and so epochs and the ids of records that
+        follow from them, are the same again in a topic that was deleted and created again.
 """
 
 from __future__ import annotations
@@ -371,8 +373,9 @@ class OwnRecords:
                 f" by epoch {current}"
             )
 
-    def put(self, entry: Record) -> None:
-        """Make ``entry`` the record in flight, right before it is sent (OW2).
+    def put(self, entry: Record) -> Record:
+        """Make ``entry`` the record in flight, right before it is sent (OW2). Return it with the
+        token of the epoch (OW5).
 
         Raises:
             LocalProtocolError: it is of another epoch, or an earlier one is still under way.
@@ -385,8 +388,9 @@ class OwnRecords:
             raise LocalProtocolError(
                 f"{_named(entry)} of epoch {entry.epoch} sent by the writer of epoch {self.epoch}"
             )
-        self._under_way = entry
+        self._under_way = replace(entry, token=self._started.token)
         self._rejection, self._seen = "", False
+        return self._under_way
 
     def seen(self, offset: int, entry: LogEntry, outcome: Outcome) -> None:
         """Record an entry of the log and what the log state did with it."""
@@ -399,7 +403,7 @@ class OwnRecords:
         if (
             isinstance(own, BoundaryRecord)
             and isinstance(entry, BoundaryRecord)
-            and (entry.replica, entry.id) == (own.replica, own.id)
+            and (entry.replica, entry.id, entry.token) == (own.replica, own.id, own.token)
             and not outcome.accepted
             and outcome.reason != "known"
         ):

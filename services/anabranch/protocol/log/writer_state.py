@@ -22,9 +22,11 @@ from anabranch.protocol.limits import CHAIN_RECORDS_MAX, PENDING_PARTS_MAX, TIME
 from anabranch.protocol.log.buckets import BucketMap, OpenParts
 from anabranch.protocol.log.records import (
     BoundaryRecord,
+    BranchEnded,
     EpochStarted,
     Origin,
     Part,
+    Recomputed,
     ReplicaSnapshot,
 )
 from anabranch.protocol.log.tentative import Branches
@@ -36,6 +38,8 @@ class WriterState:
 
     epoch: int = -1
     """Offset of the newest ``EpochStarted``; -1 if the writer never began."""
+    token: str = ""
+    """Token of that record."""
     fingerprint: str = ""
     schema: str = ""
     version: int = 1
@@ -60,6 +64,7 @@ class WriterState:
         """
         writer = cls(
             epoch=r.epoch,
+            token=r.token,
             fingerprint=r.fingerprint,
             schema=r.schema,
             version=r.version,
@@ -100,16 +105,21 @@ class WriterState:
             origin=self.origin,
             ended=self.branches.ended,
             corrected=self.branches.corrected,
+            token=self.token,
         )
 
     def begin(self, offset: int, entry: EpochStarted) -> None:
         """Begin a new epoch at ``offset``. The chain continues."""
-        self.epoch = offset
+        self.epoch, self.token = offset, entry.token
         self.fingerprint = entry.fingerprint
         self.schema = entry.schema
         self.version = entry.version
         self.node = entry.node
         self.timelines.clear()  # records of older epochs are rejected before their id is compared
+
+    def is_of_epoch(self, entry: BoundaryRecord | BranchEnded | Recomputed) -> bool:
+        """Return whether the record belongs to the newest epoch (BL1)."""
+        return entry.epoch == self.epoch and entry.token in ("", self.token)
 
     def knows(self, ident: BatchId) -> bool:
         """Return whether the record ``ident`` was accepted (BL2)."""

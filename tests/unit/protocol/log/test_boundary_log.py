@@ -16,6 +16,8 @@ from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
 from anabranch.protocol.log.records import (
     BoundaryKind,
+    BoundaryRecord,
+    BranchEnded,
     GivenUp,
     LogSnapshot,
     Origin,
@@ -644,3 +646,24 @@ def test_bl14_other_rows_other_buckets_and_older_epochs_change_nothing(
     assert log_state.apply(4, entry).reason == reason
     assert log_state.stable(1, 3) == two_writers().stable(1, 3)
     assert not log_state.recomputed_after(0)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_bl1_records_of_an_epoch_of_the_same_number_in_a_former_life_count_for_nothing(
+    snapshot: bool,
+) -> None:
+    """The topic was deleted and created again: its first epochs have the offsets that they had."""
+    log_state = state_after(started("0", "now"))
+    if snapshot:
+        log_state = LogState.from_snapshot(log_state.snapshot(1))
+    foreign: list[BoundaryRecord | BranchEnded | Recomputed] = [
+        record(0, 0, 4),
+        record(0, 1, 5, branch=(0, 1), base=4),
+        BranchEnded("0", 0, 1),
+        Recomputed("0", 0, ()),
+    ]
+    for number, entry in enumerate(foreign, 1):
+        assert log_state.apply(number, dataclasses.replace(entry, token="then")).reason == "fenced"
+    assert log_state.closed("0") == 0
+    for number, entry in enumerate(foreign, 5):
+        assert log_state.apply(number, dataclasses.replace(entry, token="now")).accepted

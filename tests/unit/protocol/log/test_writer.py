@@ -42,6 +42,7 @@ from anabranch.protocol.log.writer import (
     UNKNOWN_WAIT_MS,
     OwnEntry,
     OwnRecords,
+    Record,
     RecordChain,
     SendRetries,
     base_record,
@@ -50,8 +51,8 @@ from anabranch.protocol.log.writer import (
 from harness.boundary_logs import part, record, started, state_after
 
 STARTED = EpochStarted("0", "plan", "mine")
-BLOCKS = Recomputed("0", 0, (part(1),))
-END = BranchEnded("0", 0, 2)
+BLOCKS = Recomputed("0", 0, (part(1),), STARTED.token)
+END = BranchEnded("0", 0, 2, STARTED.token)
 
 
 class Log:
@@ -134,15 +135,23 @@ class TestEpochs:
             log.own.begun(log.state)
 
 
+def mine(entry: BoundaryRecord) -> BoundaryRecord:
+    return replace(entry, token=STARTED.token)
+
+
 class TestUnderWay:
+    @pytest.mark.parametrize("entry", [record(0, 0, 1), BLOCKS, END])
+    def test_ow5_every_record_has_the_token_of_its_epoch(self, entry: Record) -> None:
+        own = Log().begun().own
+        assert own.put(replace(entry, token="")) == replace(entry, token=STARTED.token)
+
     def test_ow2_one_at_a_time_and_only_of_the_own_epoch(self) -> None:
         log = Log().begun()
         with pytest.raises(LocalProtocolError, match=r"record .* of epoch 1 sent by the writer of"):
             log.own.put(record(1, 0, 1))
         with pytest.raises(LocalProtocolError, match="recomputed blocks of epoch 1"):
             log.own.put(replace(BLOCKS, epoch=1))
-        first = record(0, 0, 1)
-        log.own.put(first)
+        first = log.own.put(record(0, 0, 1))
         assert log.own.under_way == first
         with pytest.raises(LocalProtocolError, match=r"sent while record .* is not settled"):
             log.own.put(record(0, 1, 2))
@@ -188,7 +197,7 @@ class TestUnderWay:
 
     def test_ow3_what_is_rejected_is_not_waited_for(self) -> None:
         log = Log().begun()
-        astray = record(0, 3, 1, prev=BatchId("elsewhere", 2))
+        astray = mine(record(0, 3, 1, prev=BatchId("elsewhere", 2)))
         log.add(astray)
         log.own.put(record(0, 3, 1))
         assert not log.is_settled(), "it was rejected before this one was sent"
@@ -196,6 +205,8 @@ class TestUnderWay:
         assert not log.is_settled(), "that was another one"
         log.add(replace(astray, replica="1", epoch=log.length))
         assert not log.is_settled(), "that was a peer's"
+        log.add(replace(astray, token="of another life"))
+        assert not log.is_settled(), "that was of the same number, in a former life of the topic"
         log.add(astray)
         with pytest.raises(Fenced, match=r"s: own record .* was rejected: off_chain"):
             log.is_settled()
@@ -206,7 +217,7 @@ class TestUnderWay:
         monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 2)
         log = Log().begun()
         log.add(record(0, 0, 1))
-        large = record(0, 1, 1, tuple(part(bucket) for bucket in (2, 3, 4)))
+        large = mine(record(0, 1, 1, tuple(part(bucket) for bucket in (2, 3, 4))))
         log.own.put(large)
         log.add(large)
         with pytest.raises(TooManyParts, match=r"s: more than .* parts would be open"):
