@@ -326,8 +326,8 @@ OUTPUTS: Final = (
     ),
     Mutant(
         "peer_not_asked",
-        "delivery.bucket_reader:BucketReader.stable",
-        "[(writer, parts), *log_state.alike(bucket, writer, parts)]",
+        "streams.block_reader:read_from_any",
+        "[(writer, parts), *log_state.alike(bucket, writer, tuple(parts))]",
         "[(writer, parts)]",
         "rule 5",
         ("blocks deleted", "blocks spoilt"),

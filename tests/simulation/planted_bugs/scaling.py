@@ -60,7 +60,7 @@ SCALING: Final = (
         "protocol.control.scaling:Scaler._duty",
         "return DUTIES[state, self._runs(label, place, state, now_ms)]",
         "found = DUTIES[state, self._runs(label, place, state, now_ms)]\n"
-        "        return Duty.JUDGE if found is Duty.WAIT else found",
+        "    return Duty.JUDGE if found is Duty.WAIT else found",
         "SG2",
         scenario=SCALED,
         by=("scaling",),
