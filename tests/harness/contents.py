@@ -13,7 +13,7 @@ from anabranch.protocol.federation.stream_contracts import (
     SuggestedContract,
     Tier,
 )
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.markets import DAY_MS
 
 TOLLS = StreamContract(
@@ -58,7 +58,7 @@ CHEAPER = content(
 SUGGESTED = SuggestedContract("north-billing", "north", "billing", CHEAPER, 10 * DAY_MS)
 
 
-def content_metered(
+def stream_metered(
     period: int, by: str = "north", messages: int = 1_000, buckets: int = 600
-) -> ContentMetered:
-    return ContentMetered("north-billing", by, period, messages, buckets)
+) -> StreamMetered:
+    return StreamMetered("north-billing", by, period, messages, buckets)

@@ -15,7 +15,7 @@ from anabranch.codec import federation_records
 from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
-from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
+from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, Part
 from anabranch.streams.boundary_writer import BoundaryWriter, Signing
@@ -202,8 +202,8 @@ class PlanWorld(TradingWorld):
             each for each in self._written() if isinstance(each, PlanWord) and each.word in kinds
         ]
 
-    def figures(self) -> list[ContentMetered]:
-        return [each for each in self._written() if isinstance(each, ContentMetered)]
+    def figures(self) -> list[StreamMetered]:
+        return [each for each in self._written() if isinstance(each, StreamMetered)]
 
     def _written(self) -> list[Any]:
         return [

@@ -11,7 +11,7 @@ from anabranch.protocol.federation.contract_log import StreamLog
 from anabranch.protocol.federation.plan_switching import PlanSwitch, PlanWord, Word
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.federation.stream_contracts import Payment, Plan, StreamContract, Tier
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.markets import DAY_MS, signature, verify
 
 PLAN_CONTRACT_ID: Final = "north-billing"
@@ -78,4 +78,4 @@ def say(to: StreamLog, statement: Any, by: str = "", at_ms: int = 0) -> str:
 
 
 def figures(period: int, by: str = "north", messages: int = 100, buckets: int = 100) -> Any:
-    return ContentMetered(PLAN_CONTRACT_ID, by, period, messages, buckets)
+    return StreamMetered(PLAN_CONTRACT_ID, by, period, messages, buckets)

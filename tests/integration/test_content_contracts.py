@@ -20,7 +20,7 @@ from anabranch.codec import boundary_records, federation_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Settled
-from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
+from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.log.records import BoundaryRecord
 from harness.service_processes import ModuleProcess, service
 from harness.sold_streams import CONTRACT_ID, SoldStream
@@ -145,19 +145,19 @@ class World(SoldStream):
         assert found is not None
         return found
 
-    def entries(self) -> list[ContentMetered | Settled]:
+    def entries(self) -> list[StreamMetered | Settled]:
         """Return the figures and settlements that were written, whether or not they count."""
         statements = [
             federation_records.decode(value).statement
             for chunk in everything(self.log, self.topics.contract(CONTRACT_ID))
             for value in chunk.values
         ]
-        return [each for each in statements if isinstance(each, (ContentMetered, Settled))]
+        return [each for each in statements if isinstance(each, (StreamMetered, Settled))]
 
     def metered(self) -> list[tuple[str, int]]:
         """Return which side wrote figures of which periods."""
         return [
-            (each.by, each.period) for each in self.entries() if isinstance(each, ContentMetered)
+            (each.by, each.period) for each in self.entries() if isinstance(each, StreamMetered)
         ]
 
 

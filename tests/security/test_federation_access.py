@@ -16,7 +16,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records, federation_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.codec.signed_records import signed
-from anabranch.contract_broker.content_meter import published
+from anabranch.contract_broker.stream_meter import published
 from anabranch.federation.catalog_reader import read_catalogs
 from anabranch.federation.commands import FederationCommands
 from anabranch.federation.tables import read_book

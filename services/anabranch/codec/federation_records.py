@@ -28,7 +28,7 @@ from anabranch.protocol.federation.plan_switching import PlanWord
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.statements import Signature, Statement
 from anabranch.protocol.federation.stream_contracts import StreamContract, SuggestedContract
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from anabranch.protocol.federation.stream_signers import StreamSigner
 
 FEDERATION_BYTES_MAX: Final = 256 * 1024
@@ -59,7 +59,7 @@ KINDS: Final[dict[str, type[Any]]] = {
     "movement_placed": Placed,
     "movement_ended": Ended,
     "metered": Metered,
-    "content_metered": ContentMetered,
+    "stream_metered": StreamMetered,
     "audit_committed": AuditCommitted,
     "audited": Audited,
     "settled": Settled,

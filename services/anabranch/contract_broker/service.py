@@ -7,7 +7,7 @@ load moves under the existing contracts, and is settled later.
 It writes settlements of contracts whose party or auditor it is. A settlement counts once, with the
 right sum, whichever broker writes it: so it may be repeated after a crash, or written beside
 another broker, and a sum that a late measurement changes is written anew. For contracts for
-streams it also writes what came of their streams (``content_meter``), and suspends a
+streams it also writes what came of their streams (``stream_meter``), and suspends a
 contract whose periods are in dispute, as an agent does for contracts for load. And it lists its
 pipeline in its participant's catalog (``catalog_writer``).
 """
@@ -23,7 +23,7 @@ from prometheus_client import Counter, Gauge
 from anabranch.adapters.key_files import key_of_environment
 from anabranch.adapters.signing import SigningKey
 from anabranch.contract_broker.catalog_writer import CatalogWriter
-from anabranch.contract_broker.content_meter import ContentMeter
+from anabranch.contract_broker.stream_meter import StreamMeter
 from anabranch.federation.ledger_writer import LedgerWriter
 from anabranch.federation.log_reader import AnyLog, FederationReader
 from anabranch.pipeline.file import hosted_pipelines
@@ -96,7 +96,7 @@ class ContractBroker:
         self._meter = (
             None
             if key is None or self._ledgers is None
-            else ContentMeter(
+            else StreamMeter(
                 context, self._topics, key.participant, self._ledgers.write, hosted or {}
             )
         )

@@ -23,7 +23,7 @@ from anabranch.protocol.federation.ledger import (
 )
 from anabranch.protocol.federation.movements import Placed
 from anabranch.protocol.federation.plan_switching import PlanWord
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 
 if TYPE_CHECKING:
     from anabranch.adapters.signing import SigningKey
@@ -36,7 +36,7 @@ _AGAIN_MS: Final = 3_000
 it back.
 """
 
-Entry = LedgerEntry | ContentMetered | ContractChange | PlanWord
+Entry = LedgerEntry | StreamMetered | ContractChange | PlanWord
 
 
 class LedgerWriter:
@@ -108,7 +108,7 @@ def _identity(entry: Entry) -> tuple[str, ...]:
             return kind, entry.contract_id, entry.word.value, str(entry.number)
         case ContractChange():
             return kind, entry.contract_id
-        case ContentMetered() | Settled():
+        case StreamMetered() | Settled():
             return kind, entry.contract_id, str(entry.period)
         case Metered():
             return kind, entry.movement_id, str(entry.slot)

@@ -18,7 +18,7 @@ from anabranch.protocol.errors import OutcomeUnknown
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.plan_switching import PlanWord, SwitchState, Word
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.plan_world import BUSY, PLAN_ID, RESULT_PRICE, PlanWorld
 from harness.trading_world import CALM, RUSH
 
@@ -331,7 +331,7 @@ def test_a_sender_that_claims_more_than_its_node_made_gets_the_smaller_figure(
     within = world.clock.now_ms() // 5_000
     world.until(lambda: world.is_under(0), "it is at home again")
     world.until(lambda: world.clock.now_ms() > within * 5_000 + 8_500, "the period is over")
-    world.book.say("south", ContentMetered(PLAN_ID, "south", within, 500, 20))
+    world.book.say("south", StreamMetered(PLAN_ID, "south", within, 500, 20))
     world.lasts(15_000)
     ledger = world.plan_ledger()
     assert ledger.disputes == [within]

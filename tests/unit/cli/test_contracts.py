@@ -25,7 +25,7 @@ from anabranch.protocol.federation.ledger import Ledger, Metered, Settled
 from anabranch.protocol.federation.movements import Ended, Why
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.statements import Statement
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness.markets import answer, started
 from harness.sources import REPORT
 
@@ -316,10 +316,10 @@ def test_a_contract_for_a_stream_is_signed_shown_and_ended_as_any(office: Office
 
 def test_what_is_due_for_a_stream_stands_in_the_ledger(office: Office) -> None:
     period = metered_later(office)
-    office.say("north", ContentMetered("north-south", "north", period, 7, 600))
+    office.say("north", StreamMetered("north-south", "north", period, 7, 600))
     for number in range(1, 3):
         for who, messages in (("north", 2), ("south", 1)):
-            measured = ContentMetered("north-south", who, period + number, messages, 600)
+            measured = StreamMetered("north-south", who, period + number, messages, 600)
             office.say(who, measured)
     office.say("south", Settled("north-south", "south", period, 350_000))
     found = office.json("north", "ledger")
@@ -353,7 +353,7 @@ def test_a_sender_suggests_another_and_the_receiver_sees_whether_it_costs_less(
         None,
     )
     assert "no period is settled yet to compare it with" in office.do("south", "contracts")
-    office.say("north", ContentMetered("north-south", "north", period, 7, 600))
+    office.say("north", StreamMetered("north-south", "north", period, 7, 600))
     office.say("north", Settled("north-south", "north", period, 350_000))
     assert office.json("south", "contracts")[0]["suggestions"][0]["worth_taking"] is True
     output = office.do("south", "contracts")

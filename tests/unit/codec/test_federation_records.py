@@ -47,7 +47,7 @@ from anabranch.protocol.federation.stream_contracts import (
     SuggestedContract,
     Tier,
 )
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from anabranch.protocol.federation.stream_signers import StreamSigner
 from harness import catalogs
 from harness.contents import SUGGESTED, content
@@ -64,7 +64,7 @@ KINDS = (
     Contract,
     StreamContract,
     SuggestedContract,
-    ContentMetered,
+    StreamMetered,
     StreamContract,
     PlanWord,
     ContractChange,

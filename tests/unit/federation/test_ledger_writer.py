@@ -17,16 +17,16 @@ from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Metered, Settled
 from anabranch.protocol.federation.movements import Placed, Withdrawn
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
-from anabranch.protocol.federation.stream_ledger import ContentMetered
+from anabranch.protocol.federation.stream_ledger import StreamMetered
 from harness import outputs
-from harness.contents import content_metered
+from harness.contents import stream_metered
 from harness.federations import FederationWorld
 from harness.sold_streams import CONTRACT_ID, SoldStream
 from harness.sources import everything
 
 NAME = "north-south:1/north.a"
 METERED = Metered("north-south", NAME, "north", 1, 7)
-FIGURE = ContentMetered("north-south", "north", 1, 7, 7)
+FIGURE = StreamMetered("north-south", "north", 1, 7, 7)
 SETTLED = Settled("north-south", "north", 1, 7)
 PLACED = Placed("north-south", NAME, "north", 0, 1, "south.0")
 WORD = PlanWord("north-south", "north", Word.PROPOSED, 1, 1)
@@ -121,7 +121,7 @@ def test_a_contract_is_suspended_for_what_its_log_shows_and_not_at_each_look() -
     clock.advance(20_000)
     for period in range(begin, begin + 5):
         for by, messages in (("north", 10), ("billing", 9)):
-            world.say(by, content_metered(period, by, messages, 10))
+            world.say(by, stream_metered(period, by, messages, 10))
     disputed = world.found()
     for _ in range(2):
         written.writer.suspend(disputed)

@@ -66,10 +66,10 @@ dropped.
 
 
 @dataclass(frozen=True, slots=True)
-class ContentMetered:
+class StreamMetered:
     """A side read in the stream's log what came in time in a period."""
 
-    SIGNED_AS: ClassVar[str] = "content metered"
+    SIGNED_AS: ClassVar[str] = "stream metered"
 
     contract_id: str
     by: str
@@ -78,7 +78,7 @@ class ContentMetered:
     buckets: int
 
 
-StreamEntry = PlanWord | ContentMetered | SuggestedContract | Settled
+StreamEntry = PlanWord | StreamMetered | SuggestedContract | Settled
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class _Reading:
 class StreamLedger(PeriodLedger[_Reading]):
     """Ledger of one contract for streams. After a crash: replay."""
 
-    ENTRIES = (PlanWord, ContentMetered, SuggestedContract, Settled)
+    ENTRIES = (PlanWord, StreamMetered, SuggestedContract, Settled)
     DISPUTED = "periods"
 
     def __init__(self, contract: StreamContract, agreed_ms: int, auditor: str) -> None:
@@ -229,7 +229,7 @@ class StreamLedger(PeriodLedger[_Reading]):
             return self._suggested(entry, side, appended_ms)
         return self._metered(entry, side, appended_ms)
 
-    def _metered(self, entry: ContentMetered, side: Side, appended_ms: int) -> str:
+    def _metered(self, entry: StreamMetered, side: Side, appended_ms: int) -> str:
         if self.terms(entry.period) is None:
             return "the contract was not in force in this period"
         if appended_ms < self.over_ms(entry.period):

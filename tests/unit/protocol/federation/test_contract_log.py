@@ -28,7 +28,7 @@ from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
 from anabranch.protocol.federation.plan_switching import Word
 from anabranch.protocol.federation.stream_contracts import Tier
 from anabranch.protocol.federation.stream_ledger import StreamLedger
-from harness.contents import SUGGESTED, TOLLS, content, content_metered
+from harness.contents import SUGGESTED, TOLLS, content, stream_metered
 from harness.examples import examples
 from harness.markets import CONTRACT, DAY_MS, answer, contract, signature, started
 from harness.plans import (
@@ -129,7 +129,7 @@ FORGED: list[tuple[Any, str]] = [
     ),
     (Settled("north-south", "north", 0, 0), "south"),
     (word(Change.NOTICE), "south"),
-    (content_metered(1), "billing"),
+    (stream_metered(1), "billing"),
     (SUGGESTED, "billing"),
     (PROPOSED, "billing"),
     (plan_word(Word.CANCELLED), "billing"),
@@ -160,7 +160,7 @@ def test_an_entry_about_load_does_not_count_where_streams_are_paid_for(entry: An
     assert say(made, of_this_log, "north") == "of another kind of contract"
 
 
-@pytest.mark.parametrize("entry", [content_metered(1), PROPOSED, SUGGESTED])
+@pytest.mark.parametrize("entry", [stream_metered(1), PROPOSED, SUGGESTED])
 def test_an_entry_about_streams_does_not_count_where_load_is_paid_for(entry: Any) -> None:
     assert say(log(), replace(entry, contract_id="north-south"), "north") == (
         "of another kind of contract"
@@ -295,7 +295,7 @@ STREAM_STATEMENTS: list[tuple[Any, str]] = [
     (content(version=2, rate_max=5), "north"),
     (content(version=2, rate_max=5), "billing"),
     *(
-        (content_metered(period, by, messages), by)
+        (stream_metered(period, by, messages), by)
         for period in (0, 1)
         for by, messages in (("north", 500), ("billing", 500), ("billing", 400))
     ),
@@ -398,7 +398,7 @@ def test_fr4_periods_in_dispute_suspend_a_contract_too() -> None:
     for period in range(DISPUTES_MAX):
         assert made.reason_to_suspend("north") == ""
         for by, messages in (("north", 10), ("billing", 9)):
-            assert say(made, content_metered(period, by, messages), by, now_ms) == ""
+            assert say(made, stream_metered(period, by, messages), by, now_ms) == ""
     assert made.reason_to_suspend("north") == f"{DISPUTES_MAX} periods are in dispute"
 
 

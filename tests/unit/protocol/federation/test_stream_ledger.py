@@ -19,7 +19,7 @@ from anabranch.protocol.federation.stream_ledger import (
     StreamEntry,
     StreamLedger,
 )
-from harness.contents import CHEAPER, SUGGESTED, content, content_metered
+from harness.contents import CHEAPER, SUGGESTED, content, stream_metered
 from harness.markets import DAY_MS
 from harness.plans import AGREED, PLAIN, PLANS, PROPOSED, SWITCHED, figures, plans, word
 
@@ -45,7 +45,7 @@ def after(*entries: StreamEntry, at_ms: int = LATE, of: StreamLedger | None = No
 
 def test_what_both_measured_is_due_and_settled_once() -> None:
     made = ledger()
-    both = [content_metered(1, by) for by in ("north", "billing")]
+    both = [stream_metered(1, by) for by in ("north", "billing")]
     assert after(*both, of=made) == ["", ""]
     assert (made.due(1), made.unsettled(), made.disputes) == (FULL, FULL, [])
     assert made.ripe(3 * MINUTE + 2_999) is None
@@ -75,7 +75,7 @@ def test_ff2_ff5_which_figures_count(
     made = ledger()
     for by, said in (("north", sender), ("billing", receiver)):
         if said is not None:
-            assert after(content_metered(1, by, *said), of=made) == [""]
+            assert after(stream_metered(1, by, *said), of=made) == [""]
     assert made.due(1) == due
     assert made.disputes == [1] * disputes
 
@@ -87,21 +87,21 @@ def test_a_stream_has_one_plan_whoever_makes_it() -> None:
 
 def test_a_subscription_is_due_by_the_availability_alone() -> None:
     made = ledger(payment=Payment.SECOND)
-    after(content_metered(1, messages=0), content_metered(2, messages=0, buckets=539), of=made)
+    after(stream_metered(1, messages=0), stream_metered(2, messages=0, buckets=539), of=made)
     assert (made.due(1), made.due(2)) == (50 * MINUTE, 0)
 
 
 @pytest.mark.parametrize(
     ("entry", "at_ms", "reason"),
     [
-        (content_metered(1), 2 * MINUTE + 2_999, "the period is not over"),
-        (content_metered(1), 2 * MINUTE + 3_000, ""),
-        (content_metered(1, "south"), LATE, "not by a party of the contract"),
-        (content_metered(-1), LATE, "the contract was not in force in this period"),
-        (content_metered(1, buckets=601), LATE, "more than a period has"),
-        (content_metered(1, buckets=-1), LATE, "more than a period has"),
-        (content_metered(1, messages=-1), LATE, "more than a period has"),
-        (content_metered(1, messages=TIME_MS_MAX + 1), LATE, "more than a period has"),
+        (stream_metered(1), 2 * MINUTE + 2_999, "the period is not over"),
+        (stream_metered(1), 2 * MINUTE + 3_000, ""),
+        (stream_metered(1, "south"), LATE, "not by a party of the contract"),
+        (stream_metered(-1), LATE, "the contract was not in force in this period"),
+        (stream_metered(1, buckets=601), LATE, "more than a period has"),
+        (stream_metered(1, buckets=-1), LATE, "more than a period has"),
+        (stream_metered(1, messages=-1), LATE, "more than a period has"),
+        (stream_metered(1, messages=TIME_MS_MAX + 1), LATE, "more than a period has"),
     ],
 )
 def test_ff3_ff4_a_figure_counts_if_it_can_be_one(
@@ -115,12 +115,12 @@ def test_ff3_ff4_a_figure_counts_if_it_can_be_one(
 def test_ff3_each_side_measures_a_period_once_and_none_that_is_settled() -> None:
     made = ledger()
     for by in ("north", "billing"):
-        assert after(content_metered(1, by), content_metered(1, by, 9), of=made) == [
+        assert after(stream_metered(1, by), stream_metered(1, by, 9), of=made) == [
             "",
             "measured already",
         ]
     after(settled(1, FULL), of=made)
-    assert after(content_metered(0), content_metered(1), of=made) == ["the period is settled"] * 2
+    assert after(stream_metered(0), stream_metered(1), of=made) == ["the period is settled"] * 2
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,14 @@ def test_ff2_only_the_right_sum_settles_and_not_too_early(
     entry: Settled, at_ms: int, reason: str
 ) -> None:
     made = ledger()
-    after(content_metered(1), content_metered(2), of=made, at_ms=3 * MINUTE + 5_000)
+    after(stream_metered(1), stream_metered(2), of=made, at_ms=3 * MINUTE + 5_000)
     assert made.add(entry, at_ms) == reason
     assert made.postings == []
 
 
 def test_a_period_of_nothing_is_settled_without_a_posting() -> None:
     made = ledger()
-    assert after(content_metered(1, "billing", 0, 0), settled(1, 0), of=made) == ["", ""]
+    assert after(stream_metered(1, "billing", 0, 0), settled(1, 0), of=made) == ["", ""]
     assert (made.settled, made.postings) == (1, [])
     assert after(settled(5, 0), of=made) == [""], "nobody measured"
     assert made.last == Delivered(MINUTE, 0, 0, 600)
@@ -163,7 +163,7 @@ def test_a_period_has_the_version_that_both_had_signed_when_it_began() -> None:
     made = ledger()
     dearer = content(version=2, tiers=(Tier(0, 70),))
     made.renewed(dearer, 2 * MINUTE + 1)
-    after(*[content_metered(period) for period in (1, 2, 3)], of=made)
+    after(*[stream_metered(period) for period in (1, 2, 3)], of=made)
     assert [made.due(period) for period in (1, 2, 3)] == [FULL, FULL, 70 * 1_000_000]
     assert made.contract == dearer
 
@@ -198,7 +198,7 @@ def test_after_a_notice_has_run_out_nothing_is_due() -> None:
 def test_each_side_knows_what_it_has_to_measure_next() -> None:
     made = ledger(MINUTE + 1)
     assert [made.next_period(side) for side in Side] == [2, 2]
-    after(content_metered(2, "billing"), of=made)
+    after(stream_metered(2, "billing"), of=made)
     assert (made.next_period(Side.BUYER), made.next_period(Side.SELLER)) == (3, 2)
     after(settled(2, FULL), of=made)
     assert [made.next_period(side) for side in Side] == [3, 3]
@@ -266,7 +266,7 @@ def test_ff1_balances_are_zero_together_and_a_receiver_never_pays_more_than_eith
     made = ledger()
     claims: dict[int, dict[str, int]] = {}
     for by, period, messages, buckets in figures:
-        if not made.add(content_metered(period, by, messages, buckets), LATE):
+        if not made.add(stream_metered(period, by, messages, buckets), LATE):
             claims.setdefault(period, {})[by] = 50 * messages * 1_000 if buckets else 0
     while (ripe := made.ripe(LATE)) is not None:
         assert made.add(settled(*ripe), LATE) == ""
@@ -341,5 +341,5 @@ def test_fx1_no_plan_is_proposed_while_the_contract_is_not_in_force() -> None:
 )
 def test_the_auditor_settles_too_and_nobody_else(by: str, reason: str) -> None:
     made = ledger()
-    after(content_metered(1), of=made)
+    after(stream_metered(1), of=made)
     assert made.add(settled(1, FULL, by), LATE) == reason

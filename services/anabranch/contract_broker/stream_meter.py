@@ -18,7 +18,7 @@ from anabranch.protocol.federation.arrivals import Arrivals, Arrived
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.stream_contracts import Plan, StreamContract
-from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
+from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.streams.stream_logs import open_dated, open_published
 
@@ -48,7 +48,7 @@ turn.
 _SKIPS_MAX: Final = 100_000
 """Maximum number of uncharged periods that one step skips."""
 
-Write = Callable[[ContentMetered], bool]
+Write = Callable[[StreamMetered], bool]
 """Function that writes an entry, unless it did a moment ago, and returns whether it wrote it."""
 
 
@@ -188,7 +188,7 @@ def published(
     return FollowedStream(open_published(log, topics, owned, writers, text.bucket_ms), text, plan)
 
 
-class ContentMeter:
+class StreamMeter:
     """Meter of all contracts for streams of one participant. Not thread-safe."""
 
     def __init__(
@@ -305,7 +305,7 @@ class ContentMeter:
             found = stream.of(each, is_anybodys=ledger.is_anybodys(each))
             if found is None or not which.counts_in(ledger, each):
                 continue
-            entry = ContentMetered(
+            entry = StreamMetered(
                 which.contract, self._participant, each, found.messages, found.buckets
             )
             if not self._write(entry):

@@ -13,17 +13,17 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec import federation_records
-from anabranch.contract_broker import content_meter
-from anabranch.contract_broker.content_meter import writers_of
+from anabranch.contract_broker import stream_meter
 from anabranch.contract_broker.service import ContractBroker, build
+from anabranch.contract_broker.stream_meter import writers_of
 from anabranch.protocol.errors import OutcomeUnknown
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Posting
-from anabranch.protocol.federation.stream_ledger import ContentMetered, StreamLedger
+from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord
 from harness import outputs
-from harness.contents import content_metered
+from harness.contents import stream_metered
 from harness.sold_streams import CONTRACT_ID, ENTITY, SoldStream
 from harness.sources import everything
 
@@ -90,14 +90,14 @@ class World(SoldStream):
         assert found is not None
         return found
 
-    def metered(self) -> list[ContentMetered]:
+    def metered(self) -> list[StreamMetered]:
         """All that were written, whether or not they count."""
         statements = [
             federation_records.decode(value).statement
             for chunk in everything(self.local, self.topics.contract(CONTRACT_ID))
             for value in chunk.values
         ]
-        return [each for each in statements if isinstance(each, ContentMetered)]
+        return [each for each in statements if isinstance(each, StreamMetered)]
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_both_meter_what_came_in_time_and_it_is_settled_once(world: World) -> No
     world.run(*brokers, ms=30_000)
     for by in ("north", "billing"):
         assert [each for each in world.metered() if each.by == by][:2] == [
-            content_metered(1_000, by, 70, 10),
-            content_metered(1_001, by, 15, 9),
+            stream_metered(1_000, by, 70, 10),
+            stream_metered(1_001, by, 15, 9),
         ]
     ledger = world.ledger()
     assert ledger.postings == [
@@ -136,7 +136,7 @@ def test_a_stream_that_stands_still_is_not_paid_for(world: World) -> None:
     world.periods(0)
     world.run(*brokers, ms=20_000)
     for by in ("north", "billing"):
-        assert content_metered(1_001, by, 0, 0) in world.metered()
+        assert stream_metered(1_001, by, 0, 0) in world.metered()
     world.at(60_000, 200, b12=10_000)
     world.run(*brokers, ms=20_000)
     assert {each.messages for each in world.metered() if each.period > 1_000} == {0}
@@ -181,7 +181,7 @@ def test_a_sender_is_paid_for_what_readers_accept_and_not_for_its_claims(world: 
     world.keys["north"] = honest
     world.periods(1)
     world.virtual.advance(12_000)
-    world.say("north", content_metered(1_000, "north", 10**9, 10))
+    world.say("north", stream_metered(1_000, "north", 10**9, 10))
     world.run(world.broker("billing"), ms=20_000)
     ledger = world.ledger()
     assert ledger.disputes == [1_000]
@@ -196,7 +196,7 @@ def test_a_contract_in_dispute_is_suspended_and_nothing_is_due_until_it_is_resum
         world.periods(number)
     world.virtual.advance(2_000)
     for number in range(DISPUTES_MAX):
-        world.say("north", content_metered(1_000 + number, "north", 9_000, 10))
+        world.say("north", stream_metered(1_000 + number, "north", 9_000, 10))
     world.run(billing, ms=3_000)
     booked = world.found().booked
     assert booked is not None
@@ -219,7 +219,7 @@ def test_what_was_deleted_before_it_was_read_has_no_figure_of_this_side(world: W
     for number in range(12, 31):
         world.at(100 * number, number, **{f"b{number}": 7})
     world.run(world.broker("billing"), ms=20_000)
-    assert world.metered()[0] == content_metered(1_002, "billing", 70, 10)
+    assert world.metered()[0] == stream_metered(1_002, "billing", 70, 10)
     assert world.ledger().balances() == {"north": FULL, "billing": -FULL}
 
 
@@ -263,7 +263,7 @@ def test_nothing_is_metered_before_it_counts_nor_after_the_contracts_end(
 
 
 def test_a_long_suspension_is_passed_by(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content_meter, "_SKIPS_MAX", 3)
+    monkeypatch.setattr(stream_meter, "_SKIPS_MAX", 3)
     broker = world.broker("north")
     for number, change in enumerate((Change.SUSPENDED, Change.RESUMED)):
         at_ms = world.virtual.now_ms()
