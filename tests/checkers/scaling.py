@@ -21,6 +21,8 @@ from typing import Final, NamedTuple
 
 _NEARLY: Final = 0.7
 """Share of a time that counts as all of it: clocks may be fast, and records be read late."""
+_UNREAD_MS: Final = 600
+"""Age of a report that the scaler has read at last, in ms, where nothing is slow."""
 FOR_LOAD: Final = ("overload", "back")
 
 
@@ -119,7 +121,7 @@ def _was_overloaded(known: Scaled, source: str, at_ms: int) -> bool:
     times = [each.at_ms for each in reports]
     window_ms = int(known.for_ms * _NEARLY)
     first = bisect_left(times, at_ms - window_ms)
-    last = bisect_right(times, at_ms - known.late_ms)
+    last = bisect_right(times, at_ms - _UNREAD_MS)
     window = reports[first:last]
     is_full = all(each.busy is not None and each.busy >= known.above for each in window)
     lags = [each.behind_ms for each in reports[bisect_left(times, at_ms - 2 * known.for_ms) : last]]

@@ -28,16 +28,6 @@ SCALING: Final = (
         by=("progress",),
     ),
     Mutant(
-        "move_to_a_lost_node_stays",
-        "protocol.control.scaling:Scaler._urgent",
-        "duty in (Duty.RECOVER, Duty.TAKE_BACK)",
-        "duty is Duty.RECOVER",
-        "a move to a node that is lost is taken back",
-        ("dead",),
-        scenario=SCALED,
-        by=("progress",),
-    ),
-    Mutant(
         "one_report_is_overload",
         "protocol.control.scaling:Scaler.is_overloaded",
         "last_ms - first_ms < rules.for_ms",
@@ -47,20 +37,10 @@ SCALING: Final = (
         by=("scaling",),
     ),
     Mutant(
-        "moves_for_load_do_not_wait",
-        "protocol.control.scaling:Scaler._hold_ms",
-        "self._rules.rest_ms << min(self._decided.get(label, 0), DOUBLINGS_MAX)",
-        "0",
-        "SG4",
-        scenario=SCALED,
-        by=("scaling",),
-    ),
-    Mutant(
         "next_move_before_the_end_of_this_one",
         "protocol.control.scaling:Scaler._duty",
         "return DUTIES[state, self._runs(label, place, state, now_ms)]",
-        "found = DUTIES[state, self._runs(label, place, state, now_ms)]\n"
-        "    return Duty.JUDGE if found is Duty.WAIT else found",
+        "return Duty.JUDGE if state is NodeState.ALIVE else Duty.WAIT",
         "SG2",
         scenario=SCALED,
         by=("scaling",),
@@ -73,14 +53,5 @@ SCALING: Final = (
         "SG5: it is given time to begin",
         scenario=SCALED,
         by=("scaling",),
-    ),
-    Mutant(
-        "replaced_decision_counts",
-        "protocol.control.placement:Places.moved",
-        'if move.only_from not in ("", self._node[label]):',
-        'if move.only_from == "nowhere":',
-        "PC7",
-        scenario=SCALED,
-        by=("progress", "scaling"),
     ),
 )
