@@ -6,6 +6,7 @@
     python -m simulation.explore --first 17 --seeds 1 --show     # one seed, with its history
     python -m simulation.explore --seeds 500 --scenario chain    # the first 500 seeds of a scenario
     python -m simulation.explore --seeds 300 --federation        # seeds of several participants
+    python -m simulation.explore --seeds 300 --splits            # seeds in which shards are split
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 import anabranch
-from simulation import drawing, evidence, market, market_evidence, scenarios
+from simulation import drawing, evidence, market, market_evidence, scenarios, splits
 from simulation.faults import Fault
 from simulation.market import MarketOptions
 from simulation.options import Options
@@ -226,10 +227,16 @@ def main() -> int:
     parser.add_argument(
         "--federation", action="store_true", help="seeds of several participants, one of whom sells"
     )
+    parser.add_argument(
+        "--splits", action="store_true", help="seeds in which shards of a stage are split"
+    )
     given = parser.parse_args()
     begun = time.perf_counter()
     first = first_seed() if given.first is None else given.first
     print(f"seeds from {first} on: make simulation FIRST={first} SEEDS={given.seeds}")
+    if given.splits:
+        failed, _ = splits.explore(range(first, first + given.seeds), show=given.show)
+        return 1 if failed else 0
     candidates = (
         seed for seed in itertools.count(first) if given.scenario in (None, scenarios.of(seed))
     )

@@ -14,9 +14,10 @@ import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from simulation import drawing, faults, market, market_faults, scenarios
+from simulation import drawing, faults, market, market_faults, scenarios, splits
 from simulation.explore import once
 from simulation.options import Options
 from simulation.planted_bugs import MUTANTS
@@ -24,6 +25,7 @@ from simulation.planting import (
     FEDERATION,
     OVER,
     RESALE,
+    SPLITS,
     Mutant,
     MutantDoesNotRunError,
     check_runs,
@@ -216,6 +218,27 @@ FOUND_BY: Final[dict[str, int]] = {
     "an_heir_begins_at_the_farthest": 962,
     "an_heir_forgets_what_it_inherits": 1972,
     "rejected_results_of_earlier_shards_are_not_read": 1507,
+    "withdrawn_after_it_was_confirmed": 52,
+    "answer_to_an_earlier_attempt": 82,
+    "ends_when_it_is_wanted": 0,
+    "half_stops_at_the_end": 0,
+    "rows_are_counted_and_not_compared": 5,
+    "one_half_is_compared_with_the_shard": 0,
+    "few_buckets_prove_it": 0,
+    "proof_of_a_former_half": 60,
+    "void_buckets_are_compared": 0,
+    "half_is_left_behind": 1,
+    "no_deadline": 2,
+    "split_goes_on_for_ever": 89,
+    "open_results_are_not_void": 1,
+    "beginning_voids_nothing": 0,
+    "end_takes_back_what_was_read": 46,
+    "records_after_the_end_count": 0,
+    "old_epoch_ends_the_shard": 15,
+    "reads_the_halves_much_too_early": 0,
+    "reads_one_half": 0,
+    "plan_reaches_beyond_the_cutover": 0,
+    "halves_overlap": 0,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 
@@ -290,6 +313,30 @@ def _may_find(mutant: Mutant, seed: int) -> bool:
     return bool(mutant.needs) or len(drawn) >= FAULTS_MIN
 
 
+_Judged = tuple[list[str], BaseException | None]
+
+
+def _once_by(draw: Callable[[int], Options]) -> Callable[[int], _Judged]:
+    """Return a function that runs a seed whose options ``draw`` gives: what is wrong, and the error
+    that ended the run early.
+    """
+
+    def run(seed: int) -> _Judged:
+        outcome = once(seed, chosen=draw(seed))
+        return outcome.wrong, outcome.error
+
+    return run
+
+
+_FAMILIES: Final[Mapping[str, tuple[Callable[[Mutant, int], bool], Callable[[int], _Judged]]]] = {
+    FEDERATION: (_may_find_in_market, _once_by(market.draw)),
+    SPLITS: (lambda _, seed: seed >= 0, lambda seed: splits.once(seed)[:2]),
+}
+"""For each family of seeds with options of its own, which seeds may find a mutant, and how one is
+run.
+"""
+
+
 def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
     """Return a seed that finds the mutant and what was wrong; None if none does. Tries the seed in
     ``FOUND_BY`` first, then ``seeds_max`` seeds of those that may. What fails without the mutant,
@@ -301,10 +348,7 @@ def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
     Raises:
         MutantDoesNotRunError: its text failed of itself.
     """
-    is_market = mutant.scenario == FEDERATION
-    comes_near, draw = (
-        (_may_find_in_market, market.draw) if is_market else (_may_find, drawing.draw)
-    )
+    comes_near, run = _FAMILIES.get(mutant.scenario, (_may_find, _once_by(drawing.draw)))
     may_find = itertools.islice(
         (seed for seed in itertools.count() if comes_near(mutant, seed)), seeds_max
     )
@@ -312,10 +356,10 @@ def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
         [FOUND_BY[mutant.name]] if mutant.name in FOUND_BY else [], may_find
     ):
         with planted(mutant):
-            outcome = once(seed, chosen=draw(seed))
-        check_runs(mutant, outcome.error)
-        wrong = [line for line in outcome.wrong if line.split(":")[0] in mutant.by]
-        if wrong and not once(seed, chosen=draw(seed)).wrong:
+            found, error = run(seed)
+        check_runs(mutant, error)
+        wrong = [line for line in found if line.split(":")[0] in mutant.by]
+        if wrong and not run(seed)[0]:
             return seed, wrong[0]
     return None, ""
 

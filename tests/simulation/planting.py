@@ -24,6 +24,9 @@ OVER: Final = ("crash", "double", "race", "zombie")
 FEDERATION: Final = "federation"
 """In place of a scenario: the seeds of several participants (``market``)."""
 
+SPLITS: Final = "splits"
+"""In place of a scenario: the seeds in which shards are split (``split_world``)."""
+
 RESALE: Final = "resale"
 """Among what a mutant needs: a seed in which a stage may be sold on."""
 

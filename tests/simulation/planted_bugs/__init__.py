@@ -12,6 +12,7 @@ from simulation.planted_bugs.processes import PROCESSES
 from simulation.planted_bugs.resales import RESALES
 from simulation.planted_bugs.scaling import SCALING
 from simulation.planted_bugs.sources import SOURCES
+from simulation.planted_bugs.splits import SPLITS
 from simulation.planted_bugs.stages import STAGES
 
 MUTANTS: Final = (
@@ -24,4 +25,5 @@ MUTANTS: Final = (
     *PARTICIPANTS,
     *RESALES,
     *PROCESSES,
+    *SPLITS,
 )

@@ -59,7 +59,9 @@ Invariants:
         branch had closed.
     BL20 a stream with an accepted record that names successors has ended: no other record of it
         counts. All its buckets are closed, with the parts that were named before; that later
-        buckets are closed does not show that the stream has passed them (rule 13).
+        buckets are closed does not show that the stream has passed them (rule 13). The last bucket
+        that counts is ``past`` of that record, or the last stable one if other writers had closed
+        more by then: what was read from the stream stays so.
 
 Damaged blocks are detected by the reader of the parts (rule 7, ``streams.block_reader``).
 """
@@ -67,7 +69,7 @@ Damaged blocks are detected by the reader of the parts (rule 7, ``streams.block_
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -337,6 +339,8 @@ class LogState:
             return "known"
         if self._end is not None:
             return "ended"
+        if entry.heirs:
+            entry = replace(entry, past=max(entry.past, self._upto))
         if writer.version < self._version:
             return "superseded"
         is_tentative, closed = entry.kind is BoundaryKind.TENTATIVE, writer.closed

@@ -107,6 +107,11 @@ def interval_of(shard: str) -> Interval:
     return Interval(shard.partition(_DOT)[2])
 
 
+def stage_of(shard: str) -> str:
+    """Return the stage of the shard named ``shard`` (IV4)."""
+    return shard.partition(_DOT)[0]
+
+
 def divided(count: int) -> list[Interval]:
     """Return ``count`` intervals of the same length that divide all rows, in order. ``count``: a
     power of two, at most ``SHARDS_MAX``.

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.limits import SHARDS_MAX
 from anabranch.protocol.stage.intervals import (
     BITS_MAX,
@@ -18,6 +17,7 @@ from anabranch.protocol.stage.intervals import (
     divides_whole,
     interval_of,
     is_power_of_two,
+    stage_of,
 )
 
 WHOLE = Interval()
@@ -83,7 +83,7 @@ def test_iv3_overlaps_and_gaps_are_no_division() -> None:
 @given(intervals)
 def test_iv4_stage_and_bits_follow_from_the_name(interval: Interval) -> None:
     name = interval.name("volumes")
-    assert (interval_of(name), whole_of(name)) == (interval, "volumes")
+    assert (interval_of(name), stage_of(name)) == (interval, "volumes")
 
 
 def test_iv4_the_bits_are_the_name() -> None:

@@ -1,0 +1,202 @@
+"""Bugs planted in the split of a shard. Seeds of ``split_world`` find them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from simulation.planting import SPLITS as SCENARIO
+from simulation.planting import Mutant
+
+_MODULE: Final = "protocol.stage.splitting"
+
+
+def _bug(name: str, where: str, old: str, new: str, breaks: str, *by: str) -> Mutant:
+    return Mutant(name, where, old, new, breaks, scenario=SCENARIO, by=by)
+
+
+SPLITS: Final = (
+    _bug(
+        "withdrawn_after_it_was_confirmed",
+        f"{_MODULE}:Splits.apply",
+        "phase = AFTER.get((now.phase, record.step))",
+        "phase = AFTER.get((Phase.WANTED if record.attempt >= 0 else now.phase, record.step))",
+        "HV1",
+        "ends",
+        "outcome",
+        "results",
+    ),
+    _bug(
+        "answer_to_an_earlier_attempt",
+        f"{_MODULE}:Splits.apply",
+        "record.attempt != now.number",
+        "record.attempt < 0",
+        "HV1",
+        "ends",
+        "outcome",
+    ),
+    _bug(
+        "ends_when_it_is_wanted",
+        f"{_MODULE}:SplitDriver.answer",
+        "self._proof.is_enough and",
+        "",
+        "HV4",
+        "proof",
+        "outcome",
+    ),
+    _bug(
+        "half_stops_at_the_end",
+        f"{_MODULE}:half_runs",
+        "bool(parent.heirs) or attempt.phase in (Phase.WANTED, Phase.CONFIRMED)",
+        "not parent.heirs and attempt.phase in (Phase.WANTED, Phase.CONFIRMED)",
+        "HV3",
+        "results",
+    ),
+    _bug(
+        "rows_are_counted_and_not_compared",
+        f"{_MODULE}:Proof.compare",
+        "if mine != together:",
+        "if mine[0] != together[0]:",
+        "HV4",
+        "proof",
+        "outcome",
+    ),
+    _bug(
+        "one_half_is_compared_with_the_shard",
+        f"{_MODULE}:Proof.compare",
+        "sum(rows for rows, _ in theirs)",
+        "max(rows for rows, _ in theirs)",
+        "HV4",
+        "outcome",
+        "proof",
+    ),
+    _bug(
+        "few_buckets_prove_it",
+        f"{_MODULE}:Proof.is_enough",
+        "self.compared >= PROVEN_BUCKETS and self.with_rows > 0",
+        "self.compared >= 1",
+        "HV4",
+        "proof",
+    ),
+    _bug(
+        "proof_of_a_former_half",
+        f"{_MODULE}:Proof.compare",
+        "self.compared = self.with_rows = 0",
+        "pass",
+        "HV4",
+        "proof",
+    ),
+    _bug(
+        "void_buckets_are_compared",
+        f"{_MODULE}:Proof.compare",
+        "first = 1 + max(self._upto, self._void_upto, *(each.forgotten for each in logs))",
+        "first = 1 + max(self._upto, *(each.forgotten for each in logs))",
+        "HV5",
+        "proof",
+        "outcome",
+    ),
+    _bug(
+        "half_is_left_behind",
+        f"{_MODULE}:SplitDriver._is_within_reach",
+        "half.log_state.upto + REACH_BUCKETS >= shard.upto",
+        "half.log_state.upto > 0",
+        "HV4",
+        "proof",
+    ),
+    _bug(
+        "no_deadline",
+        f"{_MODULE}:SplitDriver.answer",
+        "now_ms - self._progress_ms >= STALLED_MS",
+        "now_ms < 0",
+        "HV7",
+        "outcome",
+    ),
+    _bug(
+        "split_goes_on_for_ever",
+        f"{_MODULE}:SplitDriver.answer",
+        "now_ms - self._seen_ms >= SPLIT_MS_MAX",
+        "now_ms < 0",
+        "HV7",
+        "outcome",
+    ),
+    _bug(
+        "open_results_are_not_void",
+        "protocol.stage.recovery:CleanPoints._mark",
+        "base = max(log_state.closed(replica), pending[-1].bucket if pending else 0)",
+        "base = log_state.closed(replica)",
+        "HV5",
+        "outcome",
+        "proof",
+    ),
+    _bug(
+        "beginning_voids_nothing",
+        f"{_MODULE}:begins",
+        "closed=base",
+        "closed=0",
+        "HV5",
+        "outcome",
+        "proof",
+        "results",
+    ),
+    _bug(
+        "end_takes_back_what_was_read",
+        "protocol.log.boundary_log:LogState._boundary",
+        "past=max(entry.past, self._upto)",
+        "past=entry.past",
+        "BL20",
+        "results",
+        "run",
+        "ends",
+    ),
+    _bug(
+        "records_after_the_end_count",
+        "protocol.log.boundary_log:LogState._boundary",
+        "if self._end is not None:",
+        "if self._end is not None and entry.heirs:",
+        "BL20",
+        "results",
+        "run",
+    ),
+    _bug(
+        "old_epoch_ends_the_shard",
+        "protocol.log.boundary_log:LogState.apply",
+        "if entry.epoch != writer.epoch:",
+        "if entry.epoch != writer.epoch and not getattr(entry, 'heirs', 0):",
+        "BL1",
+        "ends",
+        "results",
+    ),
+    _bug(
+        "reads_the_halves_much_too_early",
+        f"{_MODULE}:streams_after",
+        "log_state.upto <= bucket",
+        "log_state.upto <= bucket + 30",
+        "HV6",
+        "results",
+    ),
+    _bug(
+        "reads_one_half",
+        f"{_MODULE}:streams_after",
+        "halves_of(shard), logs",
+        "halves_of(shard)[:1], logs",
+        "HV6",
+        "results",
+    ),
+    _bug(
+        "plan_reaches_beyond_the_cutover",
+        f"{_MODULE}:complete_upto",
+        "return min(",
+        "return max(",
+        "HV6",
+        "results",
+        "run",
+    ),
+    _bug(
+        "halves_overlap",
+        "protocol.stage.intervals:Interval.has",
+        "value >> self.shift == self.prefix",
+        "value >> self.shift >= self.prefix",
+        "IV1",
+        "outcome",
+        "proof",
+    ),
+)

@@ -1,0 +1,188 @@
+"""All that is wrong with a run of ``split_world``, in words, under the name of the checker that
+tells it. Nothing here uses ``protocol.stage.splitting`` but its constants: logs are read again, and
+rows are compared instead of digests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
+from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, REACH_BUCKETS, Step
+from simulation.split_world import (
+    STAGE,
+    Decision,
+    Result,
+    SplitWorld,
+    State,
+    computed,
+)
+
+PACE_MAX = 2
+"""Pace of a half from which on it need not reach the shard."""
+MARGIN = 2 * PROVEN_BUCKETS
+"""Number of buckets after the halves' beginning that are enough for a proof: some have no rows."""
+
+
+def judge(world: SplitWorld) -> list[str]:
+    """Return all that is wrong with a run that is over."""
+    return [
+        *(f"results: {text}" for text in _results(world)),
+        *(f"proof: {text}" for text in _proofs(world)),
+        *(f"ends: {text}" for text in _ends(world)),
+        *(f"outcome: {text}" for text in _outcomes(world)),
+    ]
+
+
+def _results(world: SplitWorld) -> Iterator[str]:
+    """Yield readers that have not taken all buckets, each row once."""
+    state: State = {}
+    expected: dict[int, list[Result]] = {}
+    for bucket, rows in world.input.items():
+        state, found = computed(world.options, state, bucket, rows)
+        for of, made in found.items():
+            expected[of] = [*expected.get(of, []), *made]
+    for number, taken in enumerate(world.taken):
+        if taken.upto < world.options.buckets:
+            yield f"reader {number} has no bucket after {taken.upto}"
+        for bucket in range(1, taken.upto + 1):
+            due, has = Counter(expected.get(bucket, ())), Counter(taken.rows.get(bucket, ()))
+            if due != has:
+                yield f"reader {number}, bucket {bucket}: lacks {due - has}, has {has - due}"
+                break
+
+
+def _halves(shard: str) -> tuple[str, str]:
+    return (f"{shard}0", f"{shard}1") if "." in shard else (f"{shard}.0", f"{shard}.1")
+
+
+def _state(world: SplitWorld, stream: str, count: int) -> tuple[LogState, int | None]:
+    """Return the state of the first ``count`` records of a log, and its last void bucket: closed by
+    the first record of a chain.
+    """
+    state, void = LogState(world.writers), None
+    for offset, entry in enumerate(world.logs.get(stream, ())[:count]):
+        accepted = state.apply(offset, entry).accepted
+        if accepted and isinstance(entry, BoundaryRecord) and entry.prev is None:
+            void = max(void or 0, entry.closed)
+    return state, void
+
+
+def _rows(world: SplitWorld, state: LogState, bucket: int) -> Counter[Result]:
+    return Counter(
+        row
+        for _, _, parts in state.stable(bucket, bucket)
+        for part in parts
+        for row in world.blocks[part.attempt, bucket]
+    )
+
+
+def _answers(world: SplitWorld) -> Iterator[tuple[int, int, Decision]]:
+    """Yield the first answer of each attempt: attempt, place in the log of moves, and what its
+    process had read.
+    """
+    decisions = {id(each.record): each for each in world.decisions}
+    open_attempts: dict[str, int] = {}
+    for offset, record in enumerate(world.moves):
+        if record.step is Step.WANTED:
+            open_attempts.setdefault(record.shard, offset)
+        elif open_attempts.get(record.shard) == record.attempt:
+            if record.step is Step.WITHDRAWN:
+                del open_attempts[record.shard]
+            else:
+                open_attempts[record.shard] = -1
+            yield record.attempt, offset, decisions[id(record)]
+
+
+def _proofs(world: SplitWorld) -> Iterator[str]:
+    """Yield confirmations that do not rest on enough equal buckets, and withdrawals for a bucket
+    that does not differ.
+    """
+    for attempt, _, decision in _answers(world):
+        record = decision.record
+        shard, halves = record.shard, _halves(record.shard)
+        states = [_state(world, each, decision.read[each]) for each in (shard, *halves)]
+        voids = [void for _, void in states[1:]]
+        compared, with_rows, differs = 0, 0, set()
+        upto = min(state.upto for state, _ in states)
+        if None not in voids:
+            for bucket in range(max(void or 0 for void in voids) + 1, upto + 1):
+                mine, lower, upper = (_rows(world, state, bucket) for state, _ in states)
+                if mine != lower + upper:
+                    differs.add(bucket)
+                compared, with_rows = compared + 1, with_rows + bool(mine)
+        if record.step is Step.CONFIRMED:
+            if differs:
+                yield f"{shard} is confirmed, and buckets {sorted(differs)} differ"
+            if compared < PROVEN_BUCKETS or not with_rows:
+                yield f"attempt {attempt} of {shard} is confirmed after {compared} equal buckets"
+            behind = states[0][0].upto - min(state.upto for state, _ in states[1:])
+            if behind > REACH_BUCKETS:
+                yield f"{shard} is confirmed with a half that is {behind} buckets behind"
+        elif record.bucket >= 0 and record.bucket not in differs:
+            yield f"{shard} is withdrawn for bucket {record.bucket}, which does not differ"
+
+
+def _ends(world: SplitWorld) -> Iterator[str]:
+    """Yield streams that end without a confirmation that counts, before a void bucket, by a process
+    that was replaced, or before what could be read.
+    """
+    confirmed = {
+        decision.record.shard: world.order.index(("moves", offset))
+        for _, offset, decision in _answers(world)
+        if decision.record.step is Step.CONFIRMED
+    }
+    for shard in list(world.logs):
+        state, epochs = LogState(world.writers), {}
+        for offset, entry in enumerate(world.logs[shard]):
+            upto = state.upto
+            if isinstance(entry, EpochStarted):
+                epochs[entry.replica] = offset
+            if not state.apply(offset, entry).accepted or not state.heirs:
+                continue
+            if isinstance(entry, BoundaryRecord) and entry.epoch != epochs[entry.replica]:
+                yield f"{shard} is ended by a process that was replaced"
+            if state.upto < upto:
+                yield f"{shard} ends after {state.upto}, and {upto} could be read"
+            at = world.order.index((shard, offset))
+            if confirmed.get(shard, at + 1) > at:
+                yield f"{shard} ends without a confirmation"
+            for half in _halves(shard):
+                _, void = _state(world, half, len(world.logs.get(half, ())))
+                if void is not None and void > upto:
+                    yield f"{half} voids buckets up to {void}, and {shard} ends after {upto}"
+            break
+
+
+def _could_be_proven(world: SplitWorld, decision: Decision) -> bool:
+    """Return whether both halves began, are fast enough, and left enough buckets to compare."""
+    if world.options.half_pace > PACE_MAX:
+        return False
+    voids = [_state(world, half, decision.read[half])[1] for half in _halves(decision.record.shard)]
+    return None not in voids and max(void or 0 for void in voids) + MARGIN < world.options.buckets
+
+
+def _outcomes(world: SplitWorld) -> Iterator[str]:
+    """Yield splits that did not come to the end that they must have."""
+    options = world.options
+    ended = {shard for shard in world.logs if world.state_of(shard).heirs}
+    answers = list(_answers(world))
+    if not answers and any(each.step is Step.WANTED for each in world.moves):
+        yield "the split has no answer"
+    for _, _, decision in answers:
+        record = decision.record
+        if record.step is Step.CONFIRMED:
+            if not options.is_keyed:
+                yield f"{record.shard} is confirmed, though the function mixes keys"
+            if record.shard not in ended:
+                yield f"{record.shard} is confirmed and does not end"
+        elif record.bucket >= 0 and options.is_keyed:
+            yield f"{record.shard} is withdrawn for a bucket, though the function is key by key"
+        elif (
+            record.bucket < 0 and not decision.is_by_odd_clock and _could_be_proven(world, decision)
+        ):
+            yield f"{record.shard} is withdrawn, though its halves run: {record.reason}"
+    if options.never_starts and STAGE in ended:
+        yield "a shard ended without halves"
