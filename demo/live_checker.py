@@ -183,6 +183,7 @@ def check(
     *,
     is_complete: bool,
     end_ms: int | None = None,
+    sheds: bool = False,
 ) -> Verdict:
     """Follow the topic.
 
@@ -192,10 +193,12 @@ def check(
         answer: The stable rows of every bucket, in canonical order.
         is_complete: The work is done: the answer of the topic must be the whole answer.
         end_ms: Of the traffic; None: all transactions count.
+        sheds: Whether branches leave out rows while a stage is overloaded: a bucket that was shown
+            may be without rows where another branch's is shown again.
     """
     verdict = Verdict()
     runs, verdict.wrong = transactions(records, partitions)
-    follower = _Follower(verdict, answer, partitions)
+    follower = _Follower(verdict, answer, partitions, sheds=sheds)
     for run in until(runs, end_ms):
         follower.take(run)
     if is_complete:
@@ -217,8 +220,14 @@ class _Follower:
     """The state of the topic between two transactions."""
 
     def __init__(
-        self, verdict: Verdict, answer: Mapping[int, Sequence[Row]], partitions: int
+        self,
+        verdict: Verdict,
+        answer: Mapping[int, Sequence[Row]],
+        partitions: int,
+        *,
+        sheds: bool,
     ) -> None:
+        self._sheds = sheds
         self._verdict = verdict
         self._answer = answer
         self._partitions = partitions
@@ -247,7 +256,9 @@ class _Follower:
         self._show(tentative, run)
         for bucket in [b for b in self._verdict.tentative if b <= run.stable]:
             del self._verdict.tentative[bucket]
-        lost = [b for b in before if b > run.stable and b not in self._verdict.tentative]
+        # What is shown, and has no rows, has no records.
+        upto = max(run.stable, run.shown) if self._sheds else run.stable
+        lost = [b for b in before if b > upto and b not in self._verdict.tentative]
         if lost and REC_DONE not in by_kind:
             self._wrong(f"tentative buckets {lost} fall out of the answer", run)
         if tentative or run.shown > self.shown:

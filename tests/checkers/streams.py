@@ -73,6 +73,8 @@ class Tentative:
     """Up to here the output was closed where the branch begins."""
     parts: Mapping[int, tuple[Part, ...]]
     missing: tuple[str, ...]
+    shed: int
+    """Per mille of its input's rows that it says to lack."""
 
 
 @dataclass
@@ -196,7 +198,15 @@ def _take_tentative(writer: Writer, record: BoundaryRecord) -> str:
                 parts[part.bucket] = (*parts.get(part.bucket, ()), part)
         base = writer.begun[-1][1]
         writer.tentative.append(
-            Tentative(writer.branch_closed + 1, record.closed, number, base, parts, record.missing)
+            Tentative(
+                writer.branch_closed + 1,
+                record.closed,
+                number,
+                base,
+                parts,
+                record.missing,
+                record.shed,
+            )
         )
     writer.branch_pending = [part for part in writer.branch_pending if part.bucket > record.closed]
     writer.branch_closed = max(writer.branch_closed, record.closed)

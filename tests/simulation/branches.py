@@ -5,12 +5,88 @@ they named and the bucket from which on these may be missing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 
+import pyarrow as pa
+
+from anabranch.codec.blocks import row_hashes
+from anabranch.pipeline.source_columns import source_schema
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, is_kept, salt_of
 from checkers import tentative
 from checkers.streams import Reading, ReadPart, Row
 from simulation import workload
 from simulation.options import Options
+from simulation.world import Run
+
+Keeps = tuple[tuple[int, int, int], ...]
+"""(first bucket, last bucket, per mille of the rows of these that a plan keeps), by bucket, of one
+branch of a stage; empty if it keeps all.
+"""
+
+
+class Shedding:
+    """What the plans of branches kept, as the processes noted when their batches began."""
+
+    def __init__(self, run: Run) -> None:
+        """Take the notes of ``run``."""
+        self._run = run
+        self.keeps: dict[tuple[str, tuple[int, int]], Keeps] = {}
+        """By stage and branch."""
+        for event in run.history.events:
+            if event.what == "keeps":
+                stage, *numbers = event.facts
+                epoch, counter, first, last, kept, _ = (int(each or 0) for each in numbers)
+                place = str(stage), (epoch, counter)
+                self.keeps[place] = (*self.keeps.get(place, ()), (first, last, kept))
+        for place, keeps in self.keeps.items():
+            if all(kept == KEPT_ALL for _, _, kept in keeps):
+                self.keeps[place] = ()
+
+    def left(
+        self, keeps: Keeps, sources: Mapping[str, workload.Buckets]
+    ) -> dict[str, workload.Buckets]:
+        """Return the rows of ``sources`` that are kept; the stage is the only one."""
+        (stage,) = self._run.options.stages
+        is_kept_at = partial(is_kept, salt=salt_of(stage.name))
+        found: dict[str, workload.Buckets] = {}
+        for name, buckets in sources.items():
+            schema = source_schema(self._run.pipeline, name.partition(".")[0])
+            found[name] = dict(buckets)
+            for first, last, kept in keeps:
+                for bucket in {*buckets} & {*range(first, last + 1)}:
+                    rows = buckets[bucket]
+                    columns = {"time": 0, "id": 1, "key": 2, "v": 3, "event_time": 0}
+                    table = pa.Table.from_arrays(
+                        [
+                            pa.array([row[columns[field.name]] for row in rows], field.type)
+                            for field in schema
+                        ],
+                        schema=schema,
+                    )
+                    found[name][bucket] = [
+                        row
+                        for row, identity in zip(rows, row_hashes(table).tolist(), strict=True)
+                        if is_kept_at(identity, kept=kept)
+                    ]
+        return found
+
+    def wrong_claims(self, stage: str, reading: Reading) -> Iterator[str]:
+        """Check that records say what share their plans left out, or more: state lacks rows, too;
+        and nothing where no plan of the branch left out any.
+        """
+        for replica, writer in reading.writers.items():
+            for made in writer.tentative:
+                keeps = self.keeps.get((stage, made.branch), ())
+                before = [kept for first, _, kept in keeps if first <= made.last]
+                own = [kept for _, last, kept in keeps if made.first <= last <= made.last]
+                least = KEPT_ALL - min(own, default=KEPT_ALL)
+                most = KEPT_ALL - min(before, default=KEPT_ALL)
+                if not least <= made.shed <= most:
+                    yield (
+                        f"{stage}.{replica}: buckets {made.first}..{made.last} of branch"
+                        f" {made.branch} say that {made.shed} per mille of the rows are left out,"
+                        f" their plans left out {least} to {most}"
+                    )
 
 
 def check(
@@ -20,6 +96,7 @@ def check(
     blocks: Mapping[str, ReadPart],
     silent: Iterable[str] | None,
     gaps: Mapping[str, Collection[int]],
+    shedding: Shedding,
 ) -> list[str]:
     """Check the tentative buckets of all stages. Return what is wrong.
 
@@ -31,11 +108,15 @@ def check(
         silent: Where nothing else can be missing: the sources that fell silent. None: anything may
             be.
         gaps: What was given up, by stream: before that it may have been shown.
+        shedding: What the plans of branches left out.
     """
 
     @cache
-    def without(missing: frozenset[str], since: int) -> dict[str, workload.Buckets]:
-        return workload.answers(options, sources, missing, since, gaps=gaps if missing else None)
+    def without(
+        missing: frozenset[str], since: int, keeps: Keeps = ()
+    ) -> dict[str, workload.Buckets]:
+        left = shedding.left(keeps, sources) if keeps else sources
+        return workload.answers(options, left, missing, since, gaps=gaps if missing else None)
 
     wrong: list[str] = []
     since_of: dict[str, dict[int, int]] = {}
@@ -49,13 +130,27 @@ def check(
         if silent is not None:  # a stage before may be behind for a moment
             can_be = {*silent} | (can_be - set(options.sources))
         wrong += _shown_though_given_up(stage.name, readings[stage.name])
-        wrong += tentative.check(
-            mine,
-            lambda missing, since, name=stage.name: without(missing, since)[name],  # type: ignore[misc]
-            can_be,
-            split,
-        )
+        wrong += shedding.wrong_claims(stage.name, readings[stage.name])
+        for keeps, shown in _by_what_they_keep(mine, shedding, stage.name).items():
+            wrong += tentative.check(
+                shown,
+                lambda missing, since, keeps=keeps, name=stage.name: without(  # type: ignore[misc]
+                    missing, since, keeps
+                )[name],
+                can_be,
+                split,
+            )
     return wrong
+
+
+def _by_what_they_keep(
+    shown: Iterable[tuple[tuple[int, int], tentative.Shown]], shedding: Shedding, stage: str
+) -> dict[Keeps, list[tentative.Shown]]:
+    """Sort what branches showed by the rows that their plans kept."""
+    found: dict[Keeps, list[tentative.Shown]] = {}
+    for branch, each in shown:
+        found.setdefault(shedding.keeps.get((stage, branch), ()), []).append(each)
+    return found
 
 
 def _shown_though_given_up(name: str, reading: Reading) -> Iterator[str]:
@@ -82,9 +177,9 @@ def _shown(
     reading: Reading,
     rows_of: ReadPart,
     since_of: dict[str, dict[int, int]],
-) -> Iterator[tentative.Shown]:
-    """Every bucket that a branch of stage ``name`` closed. ``since_of``: of streams and
-    buckets that branches made, the least ``since``; added to.
+) -> Iterator[tuple[tuple[int, int], tentative.Shown]]:
+    """Yield each bucket that a branch of stage ``name`` closed, with the branch. ``since_of``: of
+    streams and buckets that branches made, the least ``since``; added to.
     """
     first, last = workload.first_bucket(options), 2 * workload.last_bucket(options)
     mine = since_of.setdefault(name, {})
@@ -106,12 +201,15 @@ def _shown(
                     for part in made.parts.get(bucket, ())
                     for row in rows_of(replica, part) or ()
                 ]
-                yield tentative.Shown(
-                    f"{name}.{replica}: tentative bucket {bucket} of branch {made.branch}",
-                    bucket,
-                    options.with_later(made.missing),
-                    rows,
-                    since,
+                yield (
+                    made.branch,
+                    tentative.Shown(
+                        f"{name}.{replica}: tentative bucket {bucket} of branch {made.branch}",
+                        bucket,
+                        options.with_later(made.missing),
+                        rows,
+                        since,
+                    ),
                 )
 
 

@@ -534,6 +534,32 @@ def _other_output_numbers(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _overloaded(options: Options, rng: random.Random) -> Options:
+    """One stage whose rows cost time, and a rush of several times what it can process; in some
+    seeds there is no rush, and the stage is busy half of the time.
+    """
+    options = replace(options, sources=options.sources[:1])
+    (stage,) = _chain(options, rng, 1, (1, 1, 2), ("process",))
+    stage = replace(stage, is_batch_safe=True, row_ms=rng.choice((20, 25)), sheds=True)
+    begin, times = rng.randint(16, 24), rng.choice((1, 4, 6))
+    end = begin + rng.randint(16, 32)
+    return replace(
+        options,
+        stages=(stage,),
+        source_partitions=2,
+        rows_max=4,
+        rush=(begin, end, times),
+        buckets=end + rng.randint(8, 16),
+        max_delay_ms=rng.choice((3_000, 4_000)),
+        out_of_orderness_ms=rng.choice((0, 50)),
+        late="dead_letter",
+        hostile_percent=0,
+        idle_ms=None,
+        is_live=True,
+        grown_ms=None,
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -559,6 +585,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "output resharded": _other_output_numbers,
     "input gone": _input_is_deleted,
     "made anew": _made_anew,
+    "overload": _overloaded,
     "input recreated": _input_is_deleted,
     "arrival": _dated_by_leaders,
     "outlived": _made_anew,

@@ -25,14 +25,14 @@ from anabranch.codec.plan_offsets import (
     position_of,
     taken_by_stream,
 )
-from anabranch.ports import BatchDone, QueryDriver, QueryOutput
+from anabranch.ports import BatchDone, Clock, QueryDriver, QueryOutput
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.replica import BatchStart, ReplicaRunner
 from anabranch.protocol.errors import DataMissing, StageFunctionError
 from anabranch.protocol.limits import BATCH_ROWS_MAX
 from anabranch.protocol.log.records import BoundaryKind, Part
 from anabranch.protocol.log.stateful_plan import StatefulOperator, StatefulPlan
-from anabranch.protocol.stage.kept_rows import salt_of
+from anabranch.protocol.stage.kept_rows import KEPT_ALL, salt_of
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
@@ -57,6 +57,8 @@ WIDE_SCHEMA: Final = pa.schema([*SCHEMA, *more_columns.FIELDS])
 _COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
+_SHARE_MS: Final = 20
+"""Time for which a query has the processor at a time, in ms."""
 _LEAVES_OUT: Final = 5
 """Number of rows of which all but one are left out where the engine leaves rows out."""
 
@@ -124,6 +126,24 @@ def branch_failure(text: str, choice: int) -> Exception:
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
 
+class Core:
+    """Processor of one process, in equal shares for the queries that work at the time."""
+
+    def __init__(self) -> None:
+        self._working = 0
+
+    def work(self, clock: Clock, left_ms: int) -> None:
+        """Return when a query has had the processor for ``left_ms``."""
+        self._working += 1
+        try:
+            while left_ms > 0:
+                step_ms = min(left_ms, _SHARE_MS)
+                clock.sleep_ms(step_ms * self._working)
+                left_ms -= step_ms
+        finally:
+            self._working -= 1
+
+
 class WatchedDriver:
     """Driver of a replica's queries that notes when the stable one moves, and complains of a batch
     without rows that leaves complete buckets behind.
@@ -136,7 +156,9 @@ class WatchedDriver:
         port: Port,
         context: ServiceContext,
         moved: Callable[[], None],
+        stage: str,
     ) -> None:
+        self._stage = stage
         self._runner = runner
         self._traits = traits
         self._port = port
@@ -176,6 +198,21 @@ class WatchedDriver:
             )
         if start.kind is BoundaryKind.STABLE and start.after.bucket > start.before.bucket:
             self._moved()
+        number = self._runner.branch_number
+        if start.kind is BoundaryKind.TENTATIVE and query == self._runner.branch and number:
+            kept = min(map(kept_of, offsets))
+            if kept < KEPT_ALL:
+                self._port.network.history.reached("sheds rows")
+            self._port.note(
+                "keeps",
+                self._stage,
+                self._runner.epoch,
+                number,
+                start.before.bucket + 1,
+                start.after.bucket,
+                kept,
+                start.shed,
+            )
         return start
 
     def finish(self, query: str, batch: int, parts: tuple[Part, ...]) -> bool:
@@ -200,6 +237,7 @@ class SimulatedEngine:
         self.moved_ms = 0
         """When a replica's stable query began its last batch that went on."""
         self.waiting_for: str | None = None
+        self.core = Core()
         self._context = context
         self._port = port
         self._disk = disk
@@ -210,7 +248,13 @@ class SimulatedEngine:
         """See the port."""
         del label, schemas
         return SimulatedStage(
-            self._context, self._port, self._disk, self._options[stage], self._rng, self._moved
+            self._context,
+            self._port,
+            self._disk,
+            self._options[stage],
+            self._rng,
+            self._moved,
+            self.core,
         )
 
     def _moved(self) -> None:
@@ -234,10 +278,12 @@ class SimulatedStage:
         options: StageOptions,
         rng: random.Random,
         moved: Callable[[], None],
+        core: Core,
     ) -> None:
         """Prepare the stage. ``moved``: called when a replica's stable query begins a batch that
-        advances.
+        advances. ``core``: shared by the queries of the process.
         """
+        self._core = core
         self._context = context
         self._port = port
         self._disk = disk
@@ -267,7 +313,9 @@ class SimulatedStage:
     ) -> SimulatedQuery:
         """See the port."""
         if isinstance(driver, ReplicaRunner):
-            driver = WatchedDriver(driver, self.traits, self._port, self._context, self._moved)
+            driver = WatchedDriver(
+                driver, self.traits, self._port, self._context, self._moved, self._stage.name
+            )
         own = Directory(query)
         find = (lambda: own) if place is None else (lambda: self._disk.opened(place))
         running = SimulatedQuery(
@@ -276,6 +324,7 @@ class SimulatedStage:
             self._stage,
             self._rng,
             _Task(query, driver, output, find, done),
+            self._core,
         )
         running.begin()
         return running
@@ -306,7 +355,9 @@ class SimulatedQuery:
         stage: StageOptions,
         rng: random.Random,
         task: _Task,
+        core: Core,
     ) -> None:
+        self._core = core
         self._context = context
         self._port = port
         self._stage = stage
@@ -450,6 +501,7 @@ class SimulatedQuery:
         ]
         begun_ms = clock.monotonic_ms()
         clock.sleep_ms(self._rng.randint(1, 20) + stage.batch_ms)
+        self._core.work(clock, len(rows) * stage.row_ms)
         start = task.driver.begin(
             task.query,
             [logged.offsets[source] for source, _ in stage.sources],

@@ -144,7 +144,10 @@ def judge(run: Run) -> list[str]:
         silent = {
             source for source in options.sources if source.partition(".")[0] in targets
         } | silent_by_themselves(run, later_ms - sources_ms)
-    wrong += labelled("tentative", branches.check(options, sources, readings, blocks, silent, gaps))
+    wrong += labelled(
+        "tentative",
+        branches.check(options, sources, readings, blocks, silent, gaps, branches.Shedding(run)),
+    )
     wrong += labelled("gaps", state_gaps.check(run, complete))
     wrong += labelled("forks", check_forks(run, readings))
     wrong += labelled("conservation", check_conservation(run, sources, replays))

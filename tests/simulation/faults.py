@@ -374,11 +374,33 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     if options.scenario in ("resharded", "output resharded"):
         found += _numbers_change(options, targets, rng)
     found += _topics_change(options, targets, rng)
+    if options.scenario == "overload":
+        found += _overload_is_worse(options, replicas, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
-    alone = ("outvoted", "upgraded", "input recreated", "arrival")
+    alone = ("overload", "outvoted", "upgraded", "input recreated", "arrival")
     if rng.random() < 0.3 and options.scenario not in alone:
         found += _any(options, targets)[:2]
+    return found
+
+
+def _overload_is_worse(
+    options: Options, replicas: Sequence[str], rng: random.Random
+) -> list[Fault]:
+    """In some seeds an input falls silent within a rush, or so that it comes back when the rush
+    begins; in some a replica is struck in the overload, or in the corrections after it.
+    """
+    begin_ms, end_ms = (each * options.bucket_ms for each in options.rush[:2])
+    found = []
+    if rng.random() < 0.4:
+        silent_ms = options.max_delay_ms + rng.randint(300, 3_000)
+        at_ms = max(500, begin_ms + rng.randint(-silent_ms - 500, 4_000))
+        partition = rng.randrange(options.source_partitions)
+        found.append(Fault(at_ms, "silent", options.sources[0], partition, silent_ms))
+    if rng.random() < 0.4:
+        kind = rng.choice(("crash", "crash", "zombie", "pause"))
+        at_ms = rng.randint(begin_ms + 1_000, end_ms + 5_000)
+        found.append(Fault(at_ms, kind, rng.choice(replicas), rng.randrange(24), 500))
     return found
 
 

@@ -185,6 +185,7 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "output resharded": _reached("log a shard has ended"),
     "input gone": _reached("missing input given up"),
     "made anew": _reached("made anew after results"),
+    "overload": _reached("sheds rows"),
     "input recreated": _reached("missing input given up"),
     "arrival": _arrives_before_it,
     "outlived": _reached("the first life writes on"),

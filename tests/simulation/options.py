@@ -50,6 +50,10 @@ class StageOptions:
     """Mode of the stage. If it is passive, ``replicas`` are processes of one replica."""
     pace_ms: int = 0
     """See ``BatchRules``."""
+    row_ms: int = 0
+    """Processor time that each row of a batch takes, in ms. The queries of a process share it."""
+    sheds: bool = False
+    """Whether it may leave out rows while it is overloaded."""
     version_is_in_state: bool = False
     """Whether another version adds to the rows of windows within its state, and not behind it: it
     cannot continue from the state of the previous version.

@@ -14,6 +14,7 @@ from anabranch.pipeline.model import (
     LiveSink,
     Output,
     Pipeline,
+    Shed,
     Sink,
     Source,
     Stage,
@@ -67,6 +68,7 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
             replicas=stage.replicas,
             on_missing_input=stage.policy,
             ha=stage.ha,
+            shed=Shed(kind="rows", by=dict.fromkeys(stage.reads, ())) if stage.sheds else Shed(),
             state_horizon_ms=stage.horizon_buckets * options.bucket_ms
             if stage.ha in ("upstream_backup", "amnesia")
             or options.scenario == "added late"

@@ -45,6 +45,7 @@ CHANCES: Final[dict[str, int]] = {
     "arrival": 10,
     SCALED: 15,
     "outlived": 10,
+    "overload": 20,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -92,7 +93,9 @@ pipeline runs, and in the end an operator gives up what is missing of it; arriva
 arrival, by the clocks of leaders, which are wrong, and jump forth and back with every new leader;
 scaled: the manager moves a replica to a node of the pool because its node is busy or lost, perhaps
 for good, and back, while the nodes and the manager are struck; outlived: as made anew, but some
-processes of the first life go on for a while.
+processes of the first life go on for a while;
+overload: for a while more rows come than a stage can process in time, and an input falls silent or
+a replica dies meanwhile, or before.
 """
 
 

@@ -153,7 +153,10 @@ class SimulatedReplica(StageReplica):
         runner = self._runner
         if name == "processing.fork_decided" and runner is not None:
             position = runner._started().position(runner.stable_query)
-            self._port.note("forks", None if position is None else position.bucket)
+            is_late = runner._started()._is_late
+            self._port.note("forks", None if position is None else position.bucket, is_late)
+            if is_late:
+                self._reached("forks because it is late")
             if runner.branch is not None:
                 self._port.note(
                     "forks again",

@@ -57,6 +57,7 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.log.writer import RecordChain, pieces
 from anabranch.protocol.stage.availability import OWN, Look, Round
 from anabranch.protocol.stage.busy_time import BusyRead, BusyTime
+from anabranch.protocol.stage.load_control import LoadFigures
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.recovery import CleanPoints, begins_anew
 from anabranch.protocol.stage.replica import (
@@ -300,7 +301,7 @@ class ReplicaRunner:
 
     def _choose_look(self, name: str, now_ms: int) -> Look:
         """Decide how far the log of input ``name`` is read now."""
-        parts = sum(reader.log_state.stable_parts for reader in self._inputs.values())
+        parts = self._stable_parts()
         look = (
             Look.READ_ON
             if self._replica is None
@@ -598,6 +599,11 @@ class ReplicaRunner:
             )
             return max(0, self._complete_upto() - done)
 
+    def load_figures(self) -> LoadFigures | None:
+        """Return the load of the replica while its branch sheds rows; else None."""
+        with self.lock:
+            return self._started().load_figures(self._clock.monotonic_ms(), self._stable_parts())
+
     def is_capped(self) -> bool:
         """Return whether the rate limit keeps the stage from taking the input that is available
         (RE11).
@@ -609,6 +615,12 @@ class ReplicaRunner:
         """Return the input that delays the stage: the one whose complete buckets end first."""
         with self.lock:
             return min(self._inputs, key=lambda name: self._inputs[name].log_state.upto)
+
+    def _stable_parts(self) -> int:
+        """Return the number of stable parts of all inputs that are held. Call it with ``lock``
+        held.
+        """
+        return sum(reader.log_state.stable_parts for reader in self._inputs.values())
 
     def _complete_upto(self) -> int:
         """Return the last bucket that is complete on all inputs. Call it with ``lock`` held."""

@@ -46,6 +46,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.log.stateful_plan import StageState
+from anabranch.protocol.stage.load_control import LoadFigures
 from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
@@ -443,6 +444,7 @@ class StageReplica:
             stage.ha,
             StageState(name, prepared.stateful_plan),
             self._restated_after(prepared),
+            sheds=stage.shed.kind != "off",
         )
 
     def _restated_after(self, prepared: PreparedStage) -> int | None:
@@ -783,6 +785,7 @@ class StageReplica:
             "unread": sorted(runner.unread),
         }
         self._state_metrics.show(runner.state, runner.missing, runner.shed)
+        self._report_load(runner.load_figures())
         for name, follower in self._followers.items():
             self._context.metrics.rejected(name, follower.reader.counts)
         if self._standing_by is not None:
@@ -796,6 +799,21 @@ class StageReplica:
             self._epoch_checked_ms = monotonic_ms
             runner.check_epoch()
             self._check_move(monotonic_ms)
+
+    def _report_load(self, figures: LoadFigures | None) -> None:
+        """Report the load of an overloaded stage in status and metrics; None: it is not
+        overloaded.
+        """
+        self._state_metrics.show_load(figures)
+        if figures is None:
+            self.status.detail.pop("overload", None)
+            return
+        self.status.detail["overload"] = {
+            "kept_permille": figures.kept,
+            "use_permille": figures.use,
+            "backlog_rows": figures.backlog,
+            "room_left_ms": figures.room_left_ms,
+        }
 
     def _check_move(self, now_ms: int) -> None:
         """Withdraw the move of this replica to another node if it makes no progress (TR5)."""

@@ -5,11 +5,13 @@ durations.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import inf
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from anabranch.protocol.control.records import ReplicaState
+from anabranch.protocol.stage.load_control import LoadFigures
 
 _LABELS: Final = ("pipeline", "stage", "replica")
 _SECONDS: Final = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -43,6 +45,18 @@ class StateMetrics:
             _LABELS,
             registry=registry,
         )
+        self._backlog = Gauge(
+            "anabranch_stage_overload_backlog_rows",
+            "Rows that the stable query of an overloaded stage has yet to process",
+            _LABELS,
+            registry=registry,
+        )
+        self._room = Gauge(
+            "anabranch_stage_overload_room_seconds",
+            "Seconds until an overloaded stage cannot hold more of its input, at the rate so far",
+            _LABELS,
+            registry=registry,
+        )
         self._batches = Histogram(
             "anabranch_stage_batch_seconds",
             "From the plan of a stable batch in Spark's log to its record in the boundary log",
@@ -58,6 +72,14 @@ class StateMetrics:
         )
         self._partner_wrong.labels(*self._own)
         self._were_missing: set[str] = set()
+
+    def show_load(self, figures: LoadFigures | None) -> None:
+        """Set the backlog of an overloaded stage, and for how long it has room; None: it is not
+        overloaded.
+        """
+        left_ms = None if figures is None else figures.room_left_ms
+        self._backlog.labels(*self._own).set(0 if figures is None else figures.backlog)
+        self._room.labels(*self._own).set(inf if left_ms is None else left_ms / 1_000)
 
     def batch(self, seconds: float) -> None:
         """Observe the duration of a stable batch."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from prometheus_client import CollectorRegistry
 
 from anabranch.processing.state_metrics import StateMetrics
 from anabranch.protocol.control.records import ReplicaState
+from anabranch.protocol.stage.load_control import LoadFigures
 
 _OWN = {"pipeline": "p", "stage": "s", "replica": "0"}
 
@@ -46,3 +49,21 @@ def test_buckets_that_a_partner_made_otherwise_are_counted() -> None:
     assert registry.get_sample_value(name, _OWN) == 0
     metrics.partner_wrong()
     assert registry.get_sample_value(name, _OWN) == 1
+
+
+def test_an_overload_says_its_backlog_and_for_how_long_there_is_room() -> None:
+    registry = CollectorRegistry()
+    metrics = StateMetrics(registry, "p", "s", "0")
+
+    def shown() -> list[float | None]:
+        return [
+            registry.get_sample_value(f"anabranch_stage_overload_{name}", _OWN)
+            for name in ("backlog_rows", "room_seconds")
+        ]
+
+    metrics.show_load(None)
+    assert shown() == [0, inf]
+    metrics.show_load(LoadFigures(400, 2_000, 90_000, None))
+    assert shown() == [90_000, inf]
+    metrics.show_load(LoadFigures(400, 2_000, 90_000, 3_600_000))
+    assert shown() == [90_000, 3_600]

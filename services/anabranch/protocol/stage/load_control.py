@@ -47,6 +47,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -355,6 +356,53 @@ def target_of(first_ms: int, next_ms: int) -> int:
     batch before its own, and both together take no longer than the long wait exceeds the short one.
     """
     return max(WORK_LEAST_MS // 2, (first_ms - next_ms) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFigures:
+    """Load of a replica whose branch sheds, for people."""
+
+    kept: int
+    """Per mille of the rows that its last batch kept."""
+    use: int | None
+    """Use, in per mille of the capacity; None while it is unknown."""
+    backlog: int
+    """Number of rows that the stable query has yet to process."""
+    room_left_ms: int | None
+    """Time until the replica cannot hold more of its input and stops, at the rate since the
+    overload began, in ms; None if the backlog does not grow, or not yet known.
+    """
+
+
+FORECAST_AFTER_MS: Final = 10_000
+"""Time over which a backlog is observed before its growth is extrapolated, in ms: some buckets and
+batches, whose parts come and go together.
+"""
+
+
+class BacklogForecast:
+    """Growth of the backlog during one overload. ``now_ms`` is monotonic."""
+
+    def __init__(self, limit: int) -> None:
+        """Start without observations. ``limit``: size that the backlog cannot exceed."""
+        self._limit = limit
+        self._first: tuple[int, int] | None = None
+        """Time and size at the first observation."""
+
+    def observe(self, now_ms: int, held: int) -> int | None:
+        """Return how long the backlog, which is ``held`` now, has room, in ms; None if it does not
+        grow, or not yet known.
+        """
+        if self._first is None:
+            self._first = now_ms, held
+        began_ms, before = self._first
+        if now_ms - began_ms < FORECAST_AFTER_MS:
+            return None
+        return time_left_ms(held, self._limit, held - before, now_ms - began_ms)
+
+    def ended(self) -> None:
+        """Record that the overload is over."""
+        self._first = None
 
 
 def time_left_ms(held: int, limit: int, grown: int, during_ms: int) -> int | None:

@@ -51,25 +51,30 @@ class LoadWatch:
         self._running: dict[str, _Batch] = {}
         self._begun: dict[str, int] = {}
         """Number of batches with rows that each query has begun."""
-        self._counted: tuple[int, int] | None = None
+        self._counted: tuple[int | None, int] | None = None
         """Time since which the state of the inputs has been known, and the last bucket whose rows
-        were counted since.
+        were counted.
         """
 
     def looks(
-        self, now_ms: int, sighted_ms: int, log_states: Mapping[str, LogState], position: int
+        self,
+        now_ms: int,
+        sighted_ms: int | None,
+        log_states: Mapping[str, LogState],
+        position: int,
     ) -> None:
-        """Count the rows that arrived.
+        """Count the rows that arrived. Called at every request of a query, before it gets a plan:
+        later the buckets may be forgotten.
 
         Args:
             now_ms: Now.
             sighted_ms: Time since which the process has known the state of its inputs
-                (``Availability.sighted_ms``), which it knows now.
+                (``Availability.sighted_ms``); None if it does not know it now.
             log_states: The inputs.
             position: Last bucket that the stable query has run.
         """
         complete = min(log_state.upto for log_state in log_states.values())
-        before_ms, counted = self._counted or (-1, position)
+        before_ms, counted = self._counted or (None, position)
         self._counted = sighted_ms, max(counted, complete)
         rows = 0
         if complete > counted:
@@ -80,7 +85,7 @@ class LoadWatch:
                 for part in parts
             )
         self.backlog += rows
-        if before_ms != sighted_ms:
+        if sighted_ms is None or before_ms != sighted_ms:
             self._control.arrivals.begin(now_ms)
         else:
             self._control.arrivals.arrived(now_ms, rows)

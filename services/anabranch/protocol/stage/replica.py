@@ -108,7 +108,12 @@ from anabranch.protocol.log.timeline import timeline_name
 from anabranch.protocol.stage.availability import Availability, Look, Policy
 from anabranch.protocol.stage.batch_size import BatchSize
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
-from anabranch.protocol.stage.load_control import LoadControl, target_of
+from anabranch.protocol.stage.load_control import (
+    BacklogForecast,
+    LoadControl,
+    LoadFigures,
+    target_of,
+)
 from anabranch.protocol.stage.load_watch import LoadWatch
 from anabranch.protocol.stage.planner import (
     Plan,
@@ -332,6 +337,7 @@ class Replica:
         self.load = LoadControl(target_of(waits.first_ms, waits.next_ms)) if rules.sheds else None
         """Load of the replica; None for a stage that sheds nothing."""
         self._load_watch = None if self.load is None else LoadWatch(self.load)
+        self._forecast = BacklogForecast(INPUT_PARTS_MAX)
         self._is_late = False
         """Whether the fork that is due, or being made, is due to overload (OV1)."""
         self._catch_up: tuple[int, int] | None = None
@@ -433,9 +439,13 @@ class Replica:
             self._catch_up is None or self._catch_up[0] != sighted_ms
         ) and not self._availability.blind(situation.now_ms):
             self._catch_up = sighted_ms, _complete(situation)
-        if self._load_watch is not None and not self._availability.blind(situation.now_ms):
-            stable_at = self._queries.get(self.stable_query, asks).position.bucket
-            self._load_watch.looks(situation.now_ms, sighted_ms, situation.log_states, stable_at)
+        if self._load_watch is not None:
+            self._load_watch.looks(
+                situation.now_ms,
+                None if self._availability.blind(situation.now_ms) else sighted_ms,
+                situation.log_states,
+                self._queries.get(self.stable_query, asks).position.bucket,
+            )
         is_awaited = (
             self._branch is None
             and not asks.is_capped
@@ -462,6 +472,17 @@ class Replica:
             if branch is not None and is_branch:
                 branch.end = decision.plan.after.bucket
         return decision
+
+    def load_figures(self, now_ms: int, parts: int) -> LoadFigures | None:
+        """Return the load of the replica while its branch sheds rows; else None. ``parts``: number
+        of parts of its inputs that it holds (RE8).
+        """
+        branch, load, watch = self._branch, self.load, self._load_watch
+        if branch is None or load is None or watch is None or not branch.sheds:
+            self._forecast.ended()
+            return None
+        left_ms = self._forecast.observe(now_ms, parts)
+        return LoadFigures(load.kept, load.use(now_ms), watch.backlog, left_ms)
 
     def is_capped(self, now_ms: int) -> bool:
         """Return whether its cap keeps the stable query from taking anything now (RE11)."""

@@ -10,6 +10,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import (
     COST_BATCHES,
     EXTRAPOLATED_TIMES,
+    FORECAST_AFTER_MS,
     HOLD_MS,
     KEPT_LEAST,
     KEPT_RISE,
@@ -20,6 +21,7 @@ from anabranch.protocol.stage.load_control import (
     ROWS_FIRST,
     WORK_LEAST_MS,
     ArrivalRate,
+    BacklogForecast,
     BatchCost,
     LoadControl,
     target_of,
@@ -305,3 +307,12 @@ def test_how_long_a_growing_backlog_has_room(
     held: int, grown: int, during_ms: int, left_ms: int | None
 ) -> None:
     assert time_left_ms(held, 1_000, grown, during_ms) == left_ms
+
+
+def test_a_backlog_is_observed_for_a_while_before_its_growth_counts() -> None:
+    forecast = BacklogForecast(10_000)
+    assert forecast.observe(1_000, 500) is None
+    assert forecast.observe(1_000 + FORECAST_AFTER_MS - 1, 1_500) is None
+    assert forecast.observe(1_000 + FORECAST_AFTER_MS, 1_500) == 85_000
+    forecast.ended()
+    assert forecast.observe(50_000, 1_500) is None

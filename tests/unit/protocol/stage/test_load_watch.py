@@ -102,6 +102,19 @@ class TestArrivals:
         watch.looks(9_000, 8_000, {"a": stream.log_state}, 0)
         assert (control.arrivals.rows_per_ms(9_100), watch.backlog) == (0.0, 70)
 
+    def test_lw2_nor_what_comes_while_the_process_does_not_know_its_inputs(self) -> None:
+        """It is counted all the same: the stable query may run it, and it is forgotten."""
+        control = LoadControl(1_000)
+        watch = LoadWatch(control)
+        stream = Stream()
+        watch.looks(1_000, 0, {"a": stream.log_state}, 0)
+        stream.record(5, [part(5, 70)])
+        watch.looks(2_000, None, {"a": stream.log_state}, 0)
+        stream.log_state.forget(5)
+        stream.record(6, [part(6, 30)])
+        watch.looks(2_500, 2_400, {"a": stream.log_state}, 5)
+        assert (control.arrivals.rows_per_ms(2_600), watch.backlog) == (0.0, 100)
+
     def test_the_stable_query_alone_works_off_the_backlog(self) -> None:
         watch = LoadWatch(LoadControl(1_000))
         stream = Stream()

@@ -13,6 +13,7 @@ from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import Policy
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import KEPT_LEAST
+from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from harness.load_bench import WAITS, WIDTH_MS, Cost, Load, LoadBench
 from harness.replica_bench import Settings
 
@@ -214,3 +215,18 @@ def test_ov1_a_process_that_was_paused_looks_before_it_judges() -> None:
     stable = bench.bench.stable_query
     bench.bench.pause(30_000)
     assert not bench.bench.decide(stable).fork
+
+
+def test_the_figures_say_how_long_there_is_room_while_the_backlog_grows() -> None:
+    bench = run(step(2, from_s=10, until_s=1_000), 30)
+    replica = bench.bench.replica
+    figures = replica.load_figures(30_000, INPUT_PARTS_MAX // 2)
+    assert figures is not None
+    assert figures.use is not None
+    assert figures.use > 1_000
+    figures = replica.load_figures(45_000, INPUT_PARTS_MAX // 2 + 1_000)
+    assert figures is not None
+    assert figures.room_left_ms == (INPUT_PARTS_MAX // 2 - 1_000) * 15
+    assert figures.backlog > 10_000
+    assert figures.kept < 600
+    assert run(lambda _: 300, 20).bench.replica.load_figures(20_000, 5) is None
