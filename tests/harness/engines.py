@@ -68,7 +68,7 @@ REPLICA: Final = "0"
 SHED: Final = {
     "doubled": "shed: rows",
     "paired": "shed: rows",
-    "sums": "shard_by: key",
+    "sums": "shed: keys\n    shard_by: key",
     "weighed": "shed: {transform: FUNCTIONS:matters}",
 }
 """What each stage leaves out of plans that keep a part of the rows."""

@@ -35,10 +35,8 @@ def read_shed(
     at: Place = ("stages", stage.name, "shed")
     function = ""
     has_branches = stage.on_missing_input != "suspend"
-    given = raw.get("shed", MISSING)
-    if given is MISSING:
-        kind = "keys" if by and has_branches else "off"
-    elif given is False:  # YAML 1.1 reads off as false, and so does a reader's eye
+    given = raw.get("shed", "off")
+    if given is False:  # YAML 1.1 reads off as false, and so does a reader's eye
         kind = "off"
     elif isinstance(given, dict):
         kind, function = "transform", _function(document, given, at, checks_code=checks_code)

@@ -44,17 +44,21 @@ def test_a_stage_can_be_told_to_leave_out_nothing(tmp_path: Path, word: str) -> 
     assert shed(tmp_path, f"shard_by: n\n    shed: {word}") == Shed()
 
 
-def test_keys_are_left_out_where_a_key_is_known_and_else_nothing(tmp_path: Path) -> None:
+def test_nothing_is_left_out_unless_the_file_says_so(tmp_path: Path) -> None:
     assert shed(tmp_path, "version: 1") == Shed()
-    assert shed(tmp_path, "shard_by: n") == Shed(kind="keys", by={"cars": ("n",)})
-    assert shed(tmp_path, "shard_by: n\n    shed: keys") == shed(tmp_path, "shard_by: n")
+    assert shed(tmp_path, "shard_by: n") == Shed()
     assert shed(tmp_path, "shard_by: n\n    on_missing_input: suspend") == Shed()
+
+
+def test_keys_are_those_that_rows_are_dealt_out_by(tmp_path: Path) -> None:
+    found = shed(tmp_path, "shard_by: n\n    shed: keys")
+    assert found == Shed(kind="keys", by={"cars": ("n",)})
 
 
 def test_an_input_that_each_shard_reads_whole_is_not_cut(tmp_path: Path) -> None:
     by = "shard_by: {cars: [n, event_time], jams: []}"
     both = "[cars, jams]"
-    assert shed(tmp_path, by, both).by == {"cars": ("n", "event_time")}
+    assert shed(tmp_path, f"{by}\n    shed: keys", both).by == {"cars": ("n", "event_time")}
     assert shed(tmp_path, f"{by}\n    shed: rows", both) == Shed(kind="rows", by={"cars": ()})
 
 
@@ -97,7 +101,7 @@ def test_people_are_told_what_an_overloaded_stage_keeps(
 
 
 def test_each_shard_leaves_out_rows_and_their_union_none(tmp_path: Path) -> None:
-    stages = pipeline_in(tmp_path, "shards: 2\n    shard_by: n").stages
+    stages = pipeline_in(tmp_path, "shards: 2\n    shard_by: n\n    shed: keys").stages
     assert {name: stage.shed.kind for name, stage in stages.items()} == {
         "first.0": "keys",
         "first.1": "keys",
