@@ -19,9 +19,10 @@ from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.replica import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS
 from checkers import streams, trimming
-from simulation import hurrying
+from simulation import hurrying, workload
 from simulation.faults import EVERYTHING
 from simulation.options import Options
 from simulation.raw_logs import appended_ms, with_trimmed
@@ -75,6 +76,42 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
             if int(still_ms or 0) < int(wait_ms or 0) - _FORK_MARGIN_MS
         ]
     return wrong
+
+
+_SETTLED_MS = 4_000
+"""Time from the beginning of a rush until the share that a branch keeps is judged, in ms."""
+_SHARE_BUCKETS_MIN = 4
+"""Number of buckets within a rush from which on their share is judged."""
+
+
+def check_shares(run: Run) -> list[str]:
+    """Check that the branch of an overloaded stage keeps at least half of the rows that its process
+    could process, if it had the processor for itself (OV3). Only where nothing fails.
+    """
+    options = run.options
+    (begin, end, times), width_ms = options.rush, options.bucket_ms
+    if run.faults or options.scenario != "overload" or times == 1:
+        return []
+    first = workload.first_bucket(options) + begin
+    last = workload.first_bucket(options) + end - 1
+    rows = sum(
+        each.row is not None and first <= workload.bucket_of(each.row[0], width_ms) <= last
+        for each in run.sent
+    )
+    busy_ms = rows * options.stages[0].row_ms
+    least = min(KEPT_ALL, KEPT_ALL * (end - begin) * width_ms // busy_ms) // 2
+    settled = first + _SETTLED_MS // width_ms
+    kept: dict[str, list[int]] = {}
+    for event in run.history.events:
+        if event.what == "keeps":
+            begun, ended, share = (int(each or 0) for each in event.facts[3:6])
+            buckets = range(max(settled, begun), min(last, ended) + 1)
+            kept.setdefault(event.who, []).extend([share] * len(buckets))
+    return [
+        f"{who}: keeps {sum(shares) // len(shares)} per mille of a rush, at least {least} fit"
+        for who, shares in kept.items()
+        if len(shares) >= _SHARE_BUCKETS_MIN and sum(shares) // len(shares) < least
+    ]
 
 
 _TRIMS_WITHIN_MS: Final = 1_000

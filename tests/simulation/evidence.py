@@ -23,6 +23,7 @@ from simulation import (
 from simulation.conduct import (
     check_forks,
     check_requests,
+    check_shares,
     check_trimmed,
     in_time_ms,
     stable_claims,
@@ -150,6 +151,7 @@ def judge(run: Run) -> list[str]:
     )
     wrong += labelled("gaps", state_gaps.check(run, complete))
     wrong += labelled("forks", check_forks(run, readings))
+    wrong += labelled("shares", check_shares(run))
     wrong += labelled("conservation", check_conservation(run, sources, replays))
     source_log = (entry for source in options.sources for _, entry in boundary_log(run, source))
     results = (

@@ -615,12 +615,12 @@ STAGES: Final = (
     ),
     Mutant(
         "successor_keeps_its_share",
-        _REPLICA + "._leaves_cores",
-        "return load.is_overloaded",
-        "return False",
+        "protocol.stage.load_control:LoadControl.watch",
+        "self.is_overloaded = self.is_overloaded or use is not None",
+        "self.is_overloaded = False",
         "OV3",
         scenario="overload",
-        by=("delays",),
+        by=("shares",),
     ),
     Mutant(
         "overload_never_ends",

@@ -299,9 +299,11 @@ class LoadControl:
                 it leaves the correction half of the spare capacity, and of the rest one half again
                 for each of so many steps in which the correction did not come nearer.
         """
-        if self.kept == KEPT_ALL and not (
-            (beside and yields is not None) or self.is_late(waiting, left_ms, beside=beside)
-        ):
+        is_yielding = beside and yields is not None
+        # A branch for a missing input begins when the wait is over: what it takes must not be late
+        # by much more. (Before a fork that is no reason, since the fork itself takes time.)
+        is_late = self.is_late(waiting, max(1, left_ms), beside=beside)
+        if self.kept == KEPT_ALL and not is_yielding and not is_late:
             return KEPT_ALL
         kept = self._fitting(waiting, left_ms, beside=beside)
         if beside and yields is not None:

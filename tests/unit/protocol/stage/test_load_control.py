@@ -248,6 +248,13 @@ class TestKept:
         assert made.keep(1_000, 3_000, 0, beside=False, yields=None) == KEPT_ALL
         assert made.keep(1_000, 3_000, 0, beside=True, yields=None) == KEPT_ALL
 
+    def test_a_branch_that_begins_when_the_wait_is_over_sheds_sooner_than_a_stage_forks(
+        self,
+    ) -> None:
+        made = control(100, 1_000, 1_000)
+        assert not made.is_late(1_500, 0)
+        assert made.keep(1_500, 0, 0, beside=False, yields=None) == 166
+
     def test_beside_a_correction_it_leaves_half_of_what_the_load_leaves(self) -> None:
         made = arriving(control(100, 1_000, 1_000), 450)
         assert made.keep(100, 10_000, 10_000, beside=True, yields=0) == pytest.approx(500, abs=30)
