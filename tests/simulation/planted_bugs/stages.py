@@ -632,15 +632,6 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
-        "branch_of_an_overload_ends_at_once",
-        _REPLICA + "._caught_up",
-        "(near if branch.sheds else min(branch.end - 1, near))",
-        "min(branch.end - 1, near)",
-        "OV4",
-        scenario="overload",
-        by=("forks",),
-    ),
-    Mutant(
         "rows_of_another_stage_are_kept",
         "codec.kept_rows:kept_mask",
         "mix(identities ^ np.uint64(salt))",
