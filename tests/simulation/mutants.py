@@ -45,7 +45,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "a_little_work_is_late": 159,
     "branch_keeps_all": 159,
     "successor_keeps_its_share": 159,
-    "overload_never_ends": 157,
+    "overload_never_ends": 159,
     "rows_of_another_stage_are_kept": 159,
     "what_is_left_out_is_not_said": 159,
     "numbers_with_a_fraction_are_compared": 7,

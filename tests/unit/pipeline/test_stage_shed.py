@@ -80,7 +80,7 @@ def test_a_function_may_say_which_rows_matter(tmp_path: Path) -> None:
         ("version: 1", []),
         ("shed: rows", ["a part of the rows of cars, jams, by chance"]),
         (
-            "shards: 2\n    shard_by: {cars: [n, event_time], jams: []}",
+            "shards: 2\n    shard_by: {cars: [n, event_time], jams: []}\n    shed: keys",
             ["all rows of some keys, cars by n, event_time"],
         ),
         (
