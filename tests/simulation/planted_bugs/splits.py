@@ -159,8 +159,8 @@ SPLITS: Final = (
     _bug(
         "old_epoch_ends_the_shard",
         "protocol.log.boundary_log:LogState.apply",
-        "if entry.epoch != writer.epoch:",
-        "if entry.epoch != writer.epoch and not getattr(entry, 'heirs', 0):",
+        "if not writer.is_of_epoch(entry):",
+        "if not writer.is_of_epoch(entry) and not getattr(entry, 'heirs', 0):",
         "BL1",
         "ends",
         "results",
