@@ -236,7 +236,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "void_buckets_are_compared": 0,
     "half_is_left_behind": 1,
     "no_deadline": 2,
-    "split_goes_on_for_ever": 89,
+    "split_goes_on_for_ever": 45,
     "open_results_are_not_void": 1,
     "beginning_voids_nothing": 0,
     "end_takes_back_what_was_read": 46,

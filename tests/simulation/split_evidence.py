@@ -10,7 +10,13 @@ from collections.abc import Iterator
 
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
-from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, REACH_BUCKETS, Step
+from anabranch.protocol.stage.splitting import (
+    PROVEN_BUCKETS,
+    REACH_BUCKETS,
+    SPLIT_MS_MAX,
+    STALLED_MS,
+    Step,
+)
 from simulation.split_world import (
     STAGE,
     Decision,
@@ -171,8 +177,11 @@ def _outcomes(world: SplitWorld) -> Iterator[str]:
     answers = list(_answers(world))
     if not answers and any(each.step is Step.WANTED for each in world.moves):
         yield "the split has no answer"
-    for _, _, decision in answers:
+    for attempt, _, decision in answers:
         record = decision.record
+        took_ms = record.written_ms - world.moves[attempt].written_ms
+        if took_ms > SPLIT_MS_MAX + STALLED_MS:
+            yield f"{record.shard} is answered after {took_ms // 1_000} s"
         if record.step is Step.CONFIRMED:
             if not options.is_keyed:
                 yield f"{record.shard} is confirmed, though the function mixes keys"
