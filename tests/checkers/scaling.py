@@ -23,6 +23,8 @@ _NEARLY: Final = 0.7
 """Share of a time that counts as all of it: clocks may be fast, and records be read late."""
 _UNREAD_MS: Final = 600
 """Age of a report that the scaler has read at last, in ms, where nothing is slow."""
+_GROWN_MS: Final = 900
+"""Growth of a lag that counts as falling behind, in ms; the scaler wants a little more."""
 FOR_LOAD: Final = ("overload", "back")
 
 
@@ -122,8 +124,12 @@ def _was_overloaded(known: Scaled, source: str, at_ms: int) -> bool:
     window_ms = int(known.for_ms * _NEARLY)
     first = bisect_left(times, at_ms - window_ms)
     last = bisect_right(times, at_ms - _UNREAD_MS)
-    window = reports[first:last]
-    is_full = all(each.busy is not None and each.busy >= known.above for each in window)
-    lags = [each.behind_ms for each in reports[bisect_left(times, at_ms - 2 * known.for_ms) : last]]
-    falls_behind = bool(lags) and max(lags) - min(lags) >= 1_000
+    # The scaler has one report that is older than the window, too.
+    window = reports[max(0, first - 1) : last] if first else ()
+    is_full = bool(window) and all(
+        each.busy is not None and each.busy >= known.above for each in window
+    )
+    first, last = bisect_left(times, at_ms - 2 * known.for_ms), bisect_right(times, at_ms)
+    lags = [each.behind_ms for each in reports[first:last]]
+    falls_behind = bool(lags) and max(lags) - min(lags) >= _GROWN_MS
     return is_full or falls_behind

@@ -69,7 +69,7 @@ def test_what_is_wrong_is_found(known: Scaled, rule: str) -> None:
 
 @pytest.mark.parametrize(
     "reports",
-    [[], BUSY[:2], [Reported(each.at_ms, 10, each.at_ms) for each in BUSY]],
+    [[], BUSY[:1], [Reported(each.at_ms, 10, each.at_ms) for each in BUSY]],
     ids=["none", "long ago", "it falls behind"],
 )
 def test_a_node_that_was_silent_is_lost_and_one_that_falls_behind_is_overloaded(

@@ -13,7 +13,7 @@ from simulation.options import NEW_NODE, ON_NEW, Options
 from simulation.scenarios import SCALED
 
 ABOVE_PERMILLE: Final = 250
-FOR_MS: Final = 2_000
+FOR_MS: Final = 4_000
 REST_MS: Final = 1_500
 NODE_LOST_MS: Final = 2_500
 """In place of the real one: a run is short."""

@@ -589,15 +589,14 @@ class ReplicaRunner:
 
     def behind(self) -> int:
         """Return the number of buckets that are complete on all inputs and that the stable query
-        has not run.
+        has not run; 0 before its first bucket, which may be any.
         """
         with self.lock:
             replica = self._started()
             position = replica.position(replica.stable_query)
-            done = (
-                self._boundary.log_state.closed(self._name) if position is None else position.bucket
-            )
-            return max(0, self._complete_upto() - done)
+            if position is None or position.bucket == 0:
+                return 0
+            return max(0, self._complete_upto() - position.bucket)
 
     def load_figures(self) -> LoadFigures | None:
         """Return the load of the replica while its branch sheds rows; else None."""

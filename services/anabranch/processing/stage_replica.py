@@ -872,7 +872,8 @@ class StageReplica:
         ``state``: that of its slot, which knows whether it has ended.
         """
         runner = self._runner
-        leads = runner is not None and not self._ended
+        # Not before its first batch, which takes long in a Spark that has just started.
+        leads = runner is not None and not self._ended and state in ("running", "waiting")
         busy = None if runner is None else runner.read_busy()
         return ReplicaLoad(
             self._stage_name,

@@ -37,15 +37,6 @@ SCALING: Final = (
         by=("scaling",),
     ),
     Mutant(
-        "next_move_before_the_end_of_this_one",
-        "protocol.control.scaling:Scaler._duty",
-        "return DUTIES[state, self._runs(label, place, state, now_ms)]",
-        "return Duty.JUDGE if state is NodeState.ALIVE else Duty.WAIT",
-        "SG2",
-        scenario=SCALED,
-        by=("scaling",),
-    ),
-    Mutant(
         "goes_back_before_it_has_begun",
         "protocol.control.scaling:Scaler._not_begun",
         "now_ms - since_ms >= BEGIN_MS_MAX",

@@ -659,3 +659,20 @@ class TestFencing:
         world.close("a", 12, 10)
         second.settle()
         assert world.stable_rows() == world.expected(12)
+
+
+def test_it_is_behind_by_what_is_complete_and_not_run() -> None:
+    """Not before its first bucket, which may be any."""
+    world, process = running(STATEFUL)
+    process.settle()
+    runner = process.runner
+    assert runner.behind() == 0
+    for name in ("a", "b"):
+        world.close(name, 14, 9)
+    runner.tick()
+    assert runner.behind() == runner.complete_upto() - world.position(runner.stable_query).bucket
+    assert runner.behind() > 0
+    replica = runner._started()
+    replica._queries.clear()
+    assert runner.behind() == 0
+    assert runner.read_busy().busy_permille == 0

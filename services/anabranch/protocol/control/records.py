@@ -283,7 +283,7 @@ class ReplicaLoad:
     state: str
     """State of the replica on this node, as ``status`` shows it."""
     leads: bool
-    """Whether it has begun an epoch and runs its query here."""
+    """Whether it has begun an epoch here and its query has run its first batch."""
     stands_by: bool
     """Whether it is a process of a passive stage that is ready to become the primary here."""
     busy_permille: int
