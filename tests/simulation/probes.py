@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+from unittest import mock
 
 from anabranch.processing.recomputing import Recomputing
 from anabranch.protocol.control.records import ReplicaState
@@ -46,6 +47,9 @@ REPLICA_ROWS: Final = {
     10: "the branch waits for the stable query",
     11: "catches up",
     12: "falls behind",
+    13: "forks because it is overloaded",
+    14: "the successor waits for the cores",
+    15: "the successor makes way for the branch",
 }
 """The table of ``protocol.stage.replica``, row by row."""
 
@@ -265,6 +269,7 @@ def _replicas_counted(history: History) -> Iterator[None]:
     decide = Replica.decide
     forked = Replica.forked
     abandon = Replica.abandon
+    leaves_cores = Replica._leaves_cores
     latest: dict[Replica, ReplicaState] = {}
 
     def reached(row: int) -> None:
@@ -286,9 +291,17 @@ def _replicas_counted(history: History) -> Iterator[None]:
         return decision
 
     def counted_forked(self: Replica, position: QueryPosition, now_ms: int) -> str | None:
+        is_late = self._is_late
         old = forked(self, position, now_ms)
-        reached(2 if old is None else 7)
+        reached(13 if is_late else 2 if old is None else 7)
         return old
+
+    def counted_leaves_cores(self: Replica, position: QueryPosition, situation: Situation) -> bool:
+        leaves = leaves_cores(self, position, situation)
+        if leaves:
+            is_correcting = self.state_at(situation.now_ms) is ReplicaState.STABILIZATION
+            reached(15 if is_correcting else 14)
+        return leaves
 
     def counted_abandon(self: Replica, now_ms: int, cause: Exception | None = None) -> str | None:
         old = abandon(self, now_ms, cause)
@@ -298,11 +311,11 @@ def _replicas_counted(history: History) -> Iterator[None]:
             reached(8)
         return old
 
-    methods = {"decide": counted_decide, "forked": counted_forked, "abandon": counted_abandon}
-    for name, method in methods.items():
-        setattr(Replica, name, method)
-    try:
+    with mock.patch.multiple(
+        Replica,
+        decide=counted_decide,
+        forked=counted_forked,
+        abandon=counted_abandon,
+        _leaves_cores=counted_leaves_cores,
+    ):
         yield
-    finally:
-        for name, method in (("decide", decide), ("forked", forked), ("abandon", abandon)):
-            setattr(Replica, name, method)

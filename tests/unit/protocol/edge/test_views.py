@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.edge.origins import ORIGINS_MAX
 from anabranch.protocol.edge.views import LiveRecord, LiveView
@@ -35,6 +37,15 @@ def feed(view: LiveView, partition: int, *records: LiveRecord) -> list[bool]:
 
 def values(view: LiveView) -> list[bytes | None]:
     return [record.value for record in view.records()]
+
+
+def test_the_largest_share_that_a_tentative_record_lacks_is_said() -> None:
+    view = LiveView(1)
+    feed(view, 0, stable(1), boundary(1, 1))
+    assert view.shed == 0
+    less, more = (replace(tentative(n), shed=shed) for n, shed in ((2, 250), (3, 600)))
+    feed(view, 0, more, less, boundary(2, 1, 3))
+    assert view.shed == 600
 
 
 def test_records_count_from_their_boundary_on() -> None:
