@@ -52,6 +52,8 @@ REPLICA_ROWS: Final = {
     15: "the successor makes way for the branch",
 }
 """The table of ``protocol.stage.replica``, row by row."""
+_OVERLOAD_ROWS: Final = {13, 14, 15}
+"""Rows about overload, which few seeds have."""
 
 _STABLE_ROWS: Final = {
     ReplicaState.STABLE: 1,
@@ -69,7 +71,11 @@ ROWS: Final[tuple[str, ...]] = (
     *(f"live row {row.number}" for row in live_delivery.TABLE),
     *(f"gate {why.name}" for why in Why),
     *(f"log state {reason}" for reason in LOG_STATE_REASONS),
-    *(f"replica row {number}: {what}" for number, what in REPLICA_ROWS.items() if number != 10),
+    *(
+        f"replica row {number}: {what}"
+        for number, what in REPLICA_ROWS.items()
+        if number not in {10, *_OVERLOAD_ROWS}
+    ),
 )
 """Rows of transition tables: a few hundred seeds reach each of them."""
 
@@ -140,6 +146,7 @@ EXPECTED: Final[tuple[str, ...]] = (
     *(f"write {kind}" for kind in ("lost", "late", "applied", "part", "rejected")),
     *(f"commit {kind}" for kind in ("lost", "applied", "torn")),
     *ROWS,
+    *(f"replica row {number}: {REPLICA_ROWS[number]}" for number in sorted(_OVERLOAD_ROWS)),
     *(f"scenario {name}" for name in scenarios.CHANCES),
     *(f"replica {state}" for state in ("stable", "up_failure", "stabilization", "failure")),
     *(
