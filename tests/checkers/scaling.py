@@ -39,7 +39,7 @@ class Moved(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What a node reported of the replica; ``busy`` is None where it does not run there."""
+    """Report of a node about the replica; ``busy`` is None where it does not run there."""
 
     at_ms: int
     busy: int | None
@@ -48,13 +48,13 @@ class Reported(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaled:
-    """What is known of the replica that may be moved."""
+    """Known facts of the replica that may be moved."""
 
     home: str
     pool: Collection[str]
     moves: Sequence[Moved]
     reports: Mapping[str, Sequence[Reported]]
-    """Of each node, ascending."""
+    """Reports of each node, ascending."""
     begun: Sequence[tuple[int, str]]
     """(time, node) of each epoch of the replica."""
     above: int

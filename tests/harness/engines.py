@@ -71,7 +71,7 @@ SHED: Final = {
     "sums": "shed: keys\n    shard_by: key",
     "weighed": "shed: {transform: FUNCTIONS:matters}",
 }
-"""What each stage leaves out of plans that keep a part of the rows."""
+"""Choice of rows of each stage, for plans that keep a part of them."""
 SOURCE: Final = "a"
 _REST_MS: Final = 20
 _DEADLINE_MS: Final = 60_000

@@ -25,13 +25,13 @@ branch of a stage; empty if it keeps all.
 
 
 class Shedding:
-    """What the plans of branches kept, as the processes noted when their batches began."""
+    """Rows that the plans of branches kept, as the processes noted when their batches began."""
 
     def __init__(self, run: Run) -> None:
         """Take the notes of ``run``."""
         self._run = run
         self.keeps: dict[tuple[str, tuple[int, int]], Keeps] = {}
-        """By stage and branch."""
+        """Shares kept, by stage and branch."""
         for event in run.history.events:
             if event.what == "keeps":
                 stage, *numbers = event.facts

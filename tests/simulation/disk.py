@@ -287,7 +287,7 @@ class SimulatedDisk:
 
     @property
     def _machine(self) -> Machine:
-        """What the life in which the process was opened has on its machine."""
+        """Files on its machine of the life in which the process was opened."""
         return self._whole.of(self._life)
 
     def _within_reach(self) -> dict[str, Machine]:

@@ -20,7 +20,7 @@ further apart than a stage waits, its results stay tentative.
 """
 _FAR_MS: Final = 3_600_000
 _FAR_BEHIND_MS: Final = -900_000
-"""So far behind that a timestamp is still one."""
+"""Largest error behind with which a timestamp is still one."""
 _NEAR_MS: Final = (-2_000, -300, 0, 0, 300, 2_000)
 
 

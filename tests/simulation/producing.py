@@ -46,9 +46,9 @@ class Producers:
         self.unread = Counter((workload.topic_of(each.source), each.partition) for each in sent)
         """Input partitions that are not read to the end, and how many records each gets."""
         self.displaced_ms: dict[tuple[str, int], int] = {}
-        """By how much the clock of each partition's leader is wrong, in ms."""
+        """Error of the clock of each partition's leader, in ms."""
         self.displaced_by: dict[tuple[str, int, int], int] = {}
-        """By how much the timestamp of a record is wrong, by (topic, partition, offset)."""
+        """Error of the timestamp of a record, by (topic, partition, offset)."""
         self.read_upto = Counter[tuple[str, int]]()
         """Offset of each input partition up to which its source says that it has read."""
         self._queues: dict[tuple[str, int], list[workload.Sent]] = {}

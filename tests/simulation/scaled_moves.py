@@ -1,4 +1,4 @@
-"""What must never be seen of the moves that the manager decides (``scaled``), and what was seen."""
+"""Judgement of the moves that the manager decides (``scaled``), and a count of what was seen."""
 
 from __future__ import annotations
 

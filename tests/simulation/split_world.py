@@ -242,7 +242,7 @@ class Follower:
 
 @dataclass
 class Decision:
-    """What a process of a shard had read when it answered an attempt."""
+    """Log that a process of a shard had read when it answered an attempt."""
 
     record: SplitStep
     read: dict[str, int]
@@ -263,7 +263,7 @@ class Actor:
 
 @dataclass
 class Taken:
-    """What a reader has taken."""
+    """Buckets that a reader has taken."""
 
     upto: int = 0
     rows: dict[int, list[Result]] = field(default_factory=dict)

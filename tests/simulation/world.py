@@ -132,7 +132,7 @@ class Run:
     trimmed: dict[tuple[str, int, int], Record]
     """Blocks that were deleted, by (topic, partition, offset): the checkers read them still."""
     displaced_by: dict[tuple[str, int, int], int]
-    """By how much the timestamp of a record of an input is wrong, by (topic, partition, offset)."""
+    """Error of the timestamp of a record of an input, by (topic, partition, offset)."""
     former: FormerTopics
     """Inputs that were deleted and created again."""
     unexpected: list[str]
@@ -261,7 +261,7 @@ class World:
             fault_plans.OUTLIVES: self._outlive,
             "reshard": lambda _: self._resharding.change(),
         }
-        """What faults of single scenarios do."""
+        """Effects of faults of single scenarios."""
         self._tampering = Tampering(self.pipeline, self.log, self.network, self._epochs)
 
     # ---------------------------------------------------------------- the run

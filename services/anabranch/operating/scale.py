@@ -35,7 +35,7 @@ class Look:
     """View of a pipeline's load."""
 
     shown: dict[str, Any]
-    """What the scaler sees and has decided, as in the status of the consistency manager."""
+    """Findings and decisions of the scaler, as in the status of the consistency manager."""
     would: tuple[Action, ...]
     """Moves that a scaler would decide now, if it has rested."""
 

@@ -1,4 +1,4 @@
-"""What ``anabranch scale`` prints."""
+"""Output of ``anabranch scale``."""
 
 from __future__ import annotations
 

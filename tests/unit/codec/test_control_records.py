@@ -148,7 +148,7 @@ def test_a_reason_that_is_too_long_is_cut() -> None:
 
 
 def test_reasons_of_moves_are_texts_for_people() -> None:
-    """What is wrong with a store can take more words than a name has."""
+    """The fault of a store can take more words than a name has."""
     long = dataclasses.replace(MOVE, withdrawn="w" * 1_000, because="b" * 1_000)
     assert control_records.decode(control_records.encode(long)) == long
 

@@ -1,4 +1,4 @@
-"""What a participant writes into its contracts' logs, and when it writes it again."""
+"""Entries that a participant writes into its contracts' logs, and when it writes them again."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class Runs(Enum):
 
 
 class Duty(Enum):
-    """What is to be done about one replica."""
+    """Duty of a scaler about one replica."""
 
     JUDGE = auto()
     """Compare its load with the thresholds."""
@@ -230,7 +230,7 @@ class Action:
 
 @dataclass(slots=True)
 class _Node:
-    """What is known of one node."""
+    """Newest report of one node, and its silence."""
 
     report: NodeReport | None = None
     heard_ms: int = 0
@@ -278,7 +278,7 @@ class Scaler:
         self.history = ScalingHistory()
         """Newest decisions of scalers, and what came of them."""
         self.notes: dict[str, str] = {}
-        """What a replica would need that no move can give it, for people."""
+        """Needs of replicas that no move can meet, for people, by replica."""
 
     # -- what is heard
     # ----------------------------------------------------------------------------------------------

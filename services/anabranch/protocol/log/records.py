@@ -219,7 +219,7 @@ class BranchEnded:
     counter: int
     """Counter of the newest branch of this epoch that has ended, with all earlier ones."""
     token: str = ""
-    """As in a ``BoundaryRecord``."""
+    """Token of the writer's epoch, as in a ``BoundaryRecord``."""
 
     @property
     def branch(self) -> BranchNumber:
@@ -395,7 +395,7 @@ class Recomputed:
     epoch: int
     parts: tuple[Part, ...]
     token: str = ""
-    """As in a ``BoundaryRecord``."""
+    """Token of the writer's epoch, as in a ``BoundaryRecord``."""
 
 
 LogEntry = EpochStarted | BoundaryRecord | BranchEnded | LogSnapshot | Recomputed

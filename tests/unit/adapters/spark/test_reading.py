@@ -117,7 +117,7 @@ class TestRows:
 
 
 class TestKept:
-    """What a plan leaves out never reaches Spark."""
+    """Rows that a plan leaves out never reach Spark."""
 
     def numbers(self, log: Log, kept: int, *parts: Part, **changes: Any) -> list[int]:
         del log

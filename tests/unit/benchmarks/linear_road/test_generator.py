@@ -11,7 +11,7 @@ from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
 from benchmarks.linear_road.stream import INPUT, in_order, read_input
 
 DIGEST = "b1b4d9c423a2b1d5acc019e4437fea438342b28af7e42248cbb1446b34967f5a"
-"""Of version 1, seed 1: a change of the bytes needs another version."""
+"""Hash of version 1, seed 1: a change of the bytes needs another version."""
 
 
 def test_a_seed_gives_the_bytes_of_its_version() -> None:

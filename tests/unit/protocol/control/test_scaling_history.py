@@ -1,4 +1,4 @@
-"""What came of a decision is what was observed after its record."""
+"""The outcome of a decision is what was observed after its record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What batches cost, when a stage is late, how much its branch keeps, and who has the cores."""
+"""Cost of batches, lateness of a stage, share that its branch keeps, and use of the cores."""
 
 from __future__ import annotations
 
