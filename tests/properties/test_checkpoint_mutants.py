@@ -25,15 +25,15 @@ MUTANTS = [
     Mutant(
         "former_life_stays_on_the_disk",
         "adapters.disk.checkpoints:ReplicaDisk.clean",
-        "if self._life:",
-        "if False:",
+        "while self._former_lives:",
+        "while False:",
         "TI2",
     ),
     Mutant(
         "former_life_stays_in_the_store",
         f"{_STORE}:StoredReplica._clean_former_lives",
-        "if not self._life:",
-        "if True:",
+        "while self._former_lives:",
+        "while False:",
         "TI2",
     ),
     Mutant(
