@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import pytest
@@ -280,7 +281,7 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
         tables((ROOT / "docs" / "pipeline.md").read_text(), "| key |"), values, strict=True
     ):
         for key, (_, default, _) in rows.items():
-            actual = getattr(value, key, getattr(value, f"{key}_ms", None))
+            actual: Any = getattr(value, key, getattr(value, f"{key}_ms", None))
             if isinstance(value, model.Stage) and key == "shards":
                 actual = len(pipeline.input_streams(value.name))
             if isinstance(actual, model.Shed):
