@@ -84,7 +84,7 @@ class RunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave."""
+    """Verdict of a run, and the figures of its feeder and of the processors."""
 
     verdict: Verdict
     fed: Fed

@@ -38,9 +38,9 @@ class Case:
     rows: list[dict[str, int]] = field(default_factory=list)
     history: list[tuple[int, int, int, int]] = field(default_factory=list)
     tolls: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Of the probing cars: car, time, average, toll."""
+    """Tolls that the probing cars are told, as (car, time, average, toll)."""
     accidents: list[tuple[int, int, int]] = field(default_factory=list)
-    """Of the probing cars: car, time, segment of the accident."""
+    """Accidents that the probing cars are told of, as (car, time, segment of the accident)."""
     balances: list[tuple[int, int]] = field(default_factory=list)
     """Query, balance."""
     expenditures: list[tuple[int, int]] = field(default_factory=list)

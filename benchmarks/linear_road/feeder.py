@@ -42,7 +42,7 @@ def event_time_ms(start_ms: int) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What the feeder did."""
+    """Size of the input that was fed, and its lateness."""
 
     lines: int
     behind_max_ms: int

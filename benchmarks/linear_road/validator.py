@@ -53,7 +53,7 @@ class OraclesDifferError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What is judged besides the answers themselves."""
+    """Strictness of a judgement: deadlines, and the moment of balances."""
 
     deadlines_from_s: int | None = 0
     """Second of the run from which answers must be in time; None: never, as the input was not
