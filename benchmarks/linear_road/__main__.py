@@ -120,8 +120,10 @@ class Run:
         deployment = Deployment(pipeline, self._folder / "state", self._folder / "up.log")
         meter = TreeMeter(deployment.pid, sees_memory=False)
         try:
-            deployment.wait_ready(_READY_S)
+            # Samples must exist when the first line is fed: without one, all that the start took
+            # would count as the run's.
             meter.start()
+            deployment.wait_ready(_READY_S)
             kafka = deployment.kafka()
             receiver = Receiver(kafka)
             receiver.start()
