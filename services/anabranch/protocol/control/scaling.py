@@ -44,7 +44,7 @@ action of its own beside the slide, under the same SG2 to SG4.
 Invariants:
     SG1 a replica is moved for its load only after the window ``for`` of consecutive reports all of
         which say that a replica of its node is overloaded; reports further apart than
-        ``REPORT_GAP_MS`` begin a new window.
+        ``REPORT_GAP_MS``, and one between them without the replica, begin a new window.
     SG2 while a move of any replica is under way - the node of its place does not report that it
         runs there - nothing is moved for load; nor within ``rest`` after that, or after the start
         of this process.
@@ -295,6 +295,13 @@ class Scaler:
             return
         node.report, node.heard_ms = report, now_ms
         node.silence.broken(now_ms)
+        here = {load.label for load in report.replicas if load.is_here}
+        # A replica that stopped and began again has a backlog: its earlier load says nothing of it.
+        self._tracks = {
+            label: track
+            for label, track in self._tracks.items()
+            if track.node != report.node or label in here
+        }
         for load in report.replicas:
             if load.is_here and load.label in self._home:
                 self._observe(report.node, load, now_ms)

@@ -171,6 +171,19 @@ class TestOverload:
             assert world.run(REPORT_GAP_MS / 1_000 + 0.5) == []
             world.dead = set()
 
+    def test_sg1_a_replica_that_stopped_meanwhile_begins_a_new_window(self) -> None:
+        world = World()
+        world.run(12)
+        world.busy |= {"slow.0": 900, "light.0": 900}
+        assert world.run(4) == []
+        for label in ("slow.0", "light.0"):
+            world.restoring.add(label)
+            del world.runs[label]
+        assert world.run(1) == [], "the node reports that it runs neither"
+        world.restoring.clear()
+        assert world.run(4) == []
+        assert [action.cause for action in world.run(3)] == [Cause.OVERLOAD]
+
     def test_one_that_falls_behind_is_overloaded_whatever_its_share(self) -> None:
         world = World()
         world.run(12)
