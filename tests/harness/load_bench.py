@@ -13,6 +13,9 @@ from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.stage.availability import Waits
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.planner import Plan
+from anabranch.protocol.stage.shared_cores import SharedCores
+from anabranch.protocol.stage.shed_choice import Limits, ShedChoice, StageDemand
+from anabranch.protocol.stage.utility import Curve, StageLoad
 from harness.replica_bench import Bench, Settings, part
 
 WIDTH_MS = 500
@@ -70,6 +73,12 @@ class LoadBench:
         """Time from which each successor asks."""
         self._batches = 0
         self._carried = 0.0
+        self.neighbours: list[LoadBench] = [self]
+        """Replicas that share the core, this one included."""
+        self.cores = SharedCores(1)
+        """Measurement of the core, one for all neighbours."""
+        self.stage = "a"
+        """Name of the stage on its node."""
         self.is_silent = False
         """Whether the input is missing; its buckets come when it is back."""
         self._owed: list[int] = []
@@ -96,9 +105,13 @@ class LoadBench:
         branch = self.bench.replica.abandon(self.now_ms, cause)
         assert branch is not None
         self.bench.positions.pop(branch)
-        self._jobs.pop(branch, None)
+        self._drop_job(branch)
         for successor in self._starts:
             self._starts[successor] = self.now_ms
+
+    def _drop_job(self, query: str) -> None:
+        self._jobs.pop(query, None)
+        self.cores.ended(self.stage, query, self.now_ms)
 
     def position_at(self, at_ms: int) -> int:
         """Return the last bucket that the stable query had closed at ``at_ms``."""
@@ -126,11 +139,14 @@ class LoadBench:
         bench.now_ms += TICK_MS
         self._arrive()
         bench.look()
-        share_ms = TICK_MS / max(1, len(self._jobs))
+        share_ms = TICK_MS / max(1, sum(len(each._jobs) for each in self.neighbours))
         for query, job in list(self._jobs.items()):
             job.left_ms -= share_ms
             if job.left_ms <= 0:
                 del self._jobs[query]
+                used_ms = self.cores.ended(self.stage, query, self.now_ms)
+                rows = job.plan.rows * job.plan.kept // KEPT_ALL
+                bench.replica.used(query, rows, used_ms)
                 self._ended(query, job.plan)
         for query in list(bench.positions):
             if query in bench.positions and query not in self._jobs and self._has_started(query):
@@ -151,7 +167,7 @@ class LoadBench:
         dropped = len(bench.dropped)
         decision = bench.decide(query)
         for name in bench.dropped[dropped:]:
-            self._jobs.pop(name, None)
+            self._drop_job(name)
             self.events.append((bench.now_ms, "ends"))
         if decision.fork:
             successor = bench.replica.forks()
@@ -161,7 +177,7 @@ class LoadBench:
             self.events.append((bench.now_ms, "forks"))
             if old is not None:
                 bench.positions.pop(old)
-                self._jobs.pop(old, None)
+                self._drop_job(old)
             decision = bench.decide(query)
         if decision.plan is not None:
             self._begins(query, decision.plan)
@@ -173,6 +189,7 @@ class LoadBench:
             self._batches += 1
             work_ms += self.cost.slow.get(self._batches, 0.0)
         self._jobs[query] = Job(plan, work_ms)
+        self.cores.began(self.stage, query, self.now_ms)
         if plan.kind is BoundaryKind.TENTATIVE:
             self.kept.append((self.now_ms, plan.kept))
 
@@ -218,3 +235,41 @@ class LoadBench:
             if at_ms > due_ms:
                 found[bucket] = at_ms - due_ms
         return found
+
+
+class NodeBench:
+    """Replicas of several stages that share one core, and the node's choice of those that leave out
+    rows.
+    """
+
+    def __init__(self, stages: dict[str, tuple[LoadBench, Curve]], *, chooses: bool = True) -> None:
+        self.stages = {name: bench for name, (bench, _) in stages.items()}
+        self._curves = {name: curve for name, (_, curve) in stages.items()}
+        self._choice = ShedChoice(1) if chooses else None
+        self.limits: list[tuple[int, Limits]] = []
+        """Time and content of each decision."""
+        cores = SharedCores(1)
+        for name, bench in self.stages.items():
+            bench.stage, bench.cores = name, cores
+            bench.neighbours = list(self.stages.values())
+
+    def run(self, until_ms: int) -> None:
+        """Let time pass."""
+        benches = list(self.stages.values())
+        while benches[0].now_ms < until_ms:
+            for bench in benches:
+                bench.tick()
+            if benches[0].now_ms % 1_000 == 0 and self._choice is not None:
+                self._decide(self._choice, benches[0].now_ms)
+
+    def _decide(self, choice: ShedChoice, now_ms: int) -> None:
+        demands = []
+        for name, bench in self.stages.items():
+            demand = bench.bench.replica.demand(now_ms)
+            if demand is not None:
+                load = StageLoad(name, demand.cpu_us, ((self._curves[name], 0),))
+                demands.append(StageDemand(load, demand.is_late))
+        limits = choice.decide(now_ms, demands, 0)
+        self.limits.append((now_ms, limits))
+        for name, bench in self.stages.items():
+            bench.bench.replica.limit(limits.kept.get(name, KEPT_ALL) if limits.are_set else None)

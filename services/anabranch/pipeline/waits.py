@@ -29,7 +29,7 @@ from anabranch.protocol.stage.availability import (
     waits_of,
 )
 from anabranch.protocol.stage.scheduling import quiet_every_ms
-from anabranch.protocol.stage.utility import Curve, Qos
+from anabranch.protocol.stage.utility import IN_PROPORTION, Curve, Qos
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Binding, Pipeline, Source
@@ -169,14 +169,21 @@ def describe(pipeline: Pipeline) -> list[str]:
 
 def loss_curves(pipeline: Pipeline, stage: str) -> list[Curve]:
     """Return the utility by lost rows of each output with a live topic that shows results made from
-    those of ``stage``.
+    those of ``stage``, and of each published stage on the way: its readers state none here.
     """
     seen = _reached(pipeline, stage)
-    return [
+    shown = [
         qos_of(pipeline, name).loss
         for name, output in pipeline.outputs.items()
         if output.live is not None and output.stage in seen
     ]
+    return shown + [IN_PROPORTION] * len(seen & pipeline.publish_ms.keys())
+
+
+def may_shed(pipeline: Pipeline, stage: str) -> bool:
+    """Return whether ``stage`` may leave out rows of its tentative results."""
+    is_seen = policy(pipeline, stage) is not Policy.SUSPEND
+    return is_seen and pipeline.stages[stage].shed.kind != "off"
 
 
 def describe_shedding(pipeline: Pipeline) -> list[str]:
@@ -186,8 +193,7 @@ def describe_shedding(pipeline: Pipeline) -> list[str]:
     found = []
     for name in pipeline.order():
         stage = pipeline.stages[name]
-        is_seen = policy(pipeline, name) is not Policy.SUSPEND
-        if stage.shed.kind == "off" or not is_seen or not stage.is_whole_or_first_shard:
+        if not may_shed(pipeline, name) or not stage.is_whole_or_first_shard:
             continue
         inputs = ", ".join(stage.shed.by)
         kept = {

@@ -26,9 +26,9 @@ from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
+from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
-from anabranch.processing.shed_prices import ShedPrices
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
 from anabranch.protocol.control.records import Move, NodeReport
@@ -158,7 +158,7 @@ class Node:
         """Replica -> what people have to do about its move, which this node cannot withdraw."""
         self._leaving: set[str] = set()
         """Labels of replicas that were asked to stop because their place is elsewhere."""
-        self._prices = ShedPrices(context.pipeline)
+        self._load: NodeLoad | None = None
         self.status = ServiceStatus(detail={"stages": [], "shedding": []})
 
     def start(self) -> None:
@@ -203,6 +203,7 @@ class Node:
                 starting,
             )
             self._engine = starting.wait()
+            self._load = NodeLoad(pipeline, context.clock, self._engine.cores)
             if self._node in pipeline.reporting_nodes():
                 self._reports = NodeReports(
                     context.log,
@@ -450,6 +451,8 @@ class Node:
             may_run_elsewhere=restarts > 0 or placement.places.was_moved(label),
             has_place=placement.places.node_of(label) == self._node,
         )
+        if self._load is not None:
+            made.node_load = self._load
         made.move = OwnMove(partial(self._goes_to, label), partial(self._withdraw, label))
         self._made[label] = made
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
@@ -528,13 +531,10 @@ class Node:
         hosted = list(self._hosted.values())
         shown = [each.shown() | self._move_shown(each.label) for each in hosted]
         self.status.detail["stages"] = shown
-        busy_ms = {
-            label.rpartition(".")[0]: total_ms
-            for label, made in list(self._made.items())
-            if (total_ms := made.busy_total_ms) is not None
-        }
-        self._prices.update(busy_ms, self._context.clock.monotonic_ms())
-        self.status.detail["shedding"] = self._prices.table
+        if self._load is not None:
+            made = {label.rpartition(".")[0]: each for label, each in self._made.items()}
+            self._load.decide(made)
+            self.status.detail["shedding"] = self._load.table
         self.status.state = state_of(each.state for each in hosted)
         statuses = [each.status for each in hosted]
         buckets = [

@@ -37,6 +37,12 @@ class HostProcess:
     """Whether the pipeline's own cluster answers. Called from several threads."""
     may_wait: bool = True
     """Whether a request for a plan may block briefly."""
+    batch_began: Callable[[str], None] = lambda _query: None
+    """Function called when a batch of a query begins."""
+    batch_ended: Callable[[str], float] = lambda _query: 0.0
+    """Function called when it has ended, or was dropped. It returns the time, in ms, that the batch
+    took of the node's cores.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from typing import Final
 
 from anabranch.codec.plan_offsets import (
     Offset,
+    kept_of,
     kind_of,
     missing_of,
     offset_of,
@@ -57,7 +58,8 @@ from anabranch.protocol.log.timeline import (
 from anabranch.protocol.log.writer import RecordChain, pieces
 from anabranch.protocol.stage.availability import OWN, Look, Round
 from anabranch.protocol.stage.busy_time import BusyRead, BusyTime
-from anabranch.protocol.stage.load_control import LoadFigures
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import LoadDemand, LoadFigures
 from anabranch.protocol.stage.planner import Plan, QueryPosition, check_joint, check_watermark
 from anabranch.protocol.stage.recovery import CleanPoints, begins_anew
 from anabranch.protocol.stage.replica import (
@@ -108,6 +110,13 @@ class BatchStart:
     missing: tuple[str, ...]
     shed: int = 0
     """Per mille of the input's rows that the results lack, because rows were left out."""
+    kept: int = KEPT_ALL
+    """Per mille of ``rows`` that the batch itself keeps."""
+
+    @property
+    def rows_kept(self) -> int:
+        """Number of rows that the function gets."""
+        return self.rows * self.kept // KEPT_ALL
 
 
 @dataclass(slots=True)
@@ -144,6 +153,7 @@ class ReplicaRunner:
         self._crash_point = process.crash_point
         self._may_wait = process.may_wait
         self._own_answers = process.own_answers
+        self._batch_began, self._batch_ended = process.batch_began, process.batch_ended
         self._may_begin, self._epoch_begun = process.may_begin, process.epoch_begun
         self._upstream = upstream if upstream is not None else Upstream()
         self.lock, self.log_lock = process.lock, process.log_lock
@@ -429,6 +439,7 @@ class ReplicaRunner:
             {name for offset in offsets for name in missing_of(offset)},
         )
         shed = max(map(shed_of, offsets), default=0)
+        kept = min(map(kept_of, offsets), default=KEPT_ALL)
         with self.lock:
             entry = self._queries.get(query)
             if entry is None:
@@ -436,9 +447,10 @@ class ReplicaRunner:
             after = check_joint({str(i): position_of(offset) for i, offset in enumerate(offsets)})
             check_watermark(after, watermark_ms, self._rules.batches.width_ms)
             entry.running = start = BatchStart(
-                kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed
+                kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed, kept
             )
             self._busy.began(query, self._clock.monotonic_ms())
+            self._batch_began(query)
             if before.sequence == 0:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
         return start
@@ -491,6 +503,7 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             self._busy.ended(query, start.rows, self._clock.monotonic_ms())
+            replica.used(query, start.rows_kept, self._batch_ended(query))
             self._started().gave(record)
             if entry.chain.has_shown:
                 self._started().shown(query, record, self._clock.monotonic_ms())
@@ -602,6 +615,18 @@ class ReplicaRunner:
         """Return the load of the replica while its branch sheds rows; else None."""
         with self.lock:
             return self._started().load_figures(self._clock.monotonic_ms(), self._stable_parts())
+
+    def demand(self) -> LoadDemand | None:
+        """Return what the replica tells its node of its load; None: nothing yet."""
+        with self.lock:
+            return self._started().demand(self._clock.monotonic_ms())
+
+    def limit(self, kept: int | None) -> None:
+        """Let the branch keep ``kept`` per mille of its rows at most; None: there are no limits on
+        the node. The next request takes it into account.
+        """
+        with self.lock:
+            self._started().limit(kept)
 
     def is_capped(self) -> bool:
         """Return whether the rate limit keeps the stage from taking the input that is available
@@ -731,4 +756,5 @@ class ReplicaRunner:
         """Remove ``query`` and order its stop."""
         self._queries.pop(query, None)
         self._busy.ended(query, 0, self._clock.monotonic_ms())
+        self._batch_ended(query)
         self._orders.append(StopQuery(query))

@@ -26,6 +26,7 @@ from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.checkpoint_sync import CheckpointSync
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.inputs import StageInputs
+from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.peers import HostProcess, Recovery, Upstream
 from anabranch.processing.recomputing import Recomputing, RecomputingReplica
@@ -46,7 +47,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS, RECOMPUTE_MS_MAX
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.log.stateful_plan import StageState
-from anabranch.protocol.stage.load_control import LoadFigures
+from anabranch.protocol.stage.load_control import LoadDemand, LoadFigures
 from anabranch.protocol.stage.recovery import Comparison, PartnerWrong, unneeded_upto
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules, CorrectionGate
@@ -131,8 +132,13 @@ class StageReplica:
                 run before.
             has_place: Whether the replica's place is this node.
         """
-        self.move = NO_MOVE
-        """Move of the replica to another node. The node sets it before ``start``."""
+        self.move, self.node_load = (
+            NO_MOVE,
+            NodeLoad(context.pipeline, context.clock, engine.cores),
+        )
+        """Move of the replica to another node, and load of its own, with whose stages it shares the
+        cores. The node sets both before ``start``.
+        """
         self._move_deadline = MoveDeadline()
         self._node = node
         self._may_run_elsewhere = may_run_elsewhere
@@ -359,6 +365,8 @@ class StageReplica:
                 may_begin=may_begin,
                 epoch_begun=epoch_begun,
                 own_answers=self._contact.answers,
+                batch_began=partial(self.node_load.began, self._stage_name),
+                batch_ended=partial(self.node_load.ended, self._stage_name),
             ),
             Upstream(
                 neighbours.choose,
@@ -810,6 +818,7 @@ class StageReplica:
             return
         self.status.detail["overload"] = {
             "kept_permille": figures.kept,
+            "limit_permille": figures.limit,
             "use_permille": figures.use,
             "backlog_rows": figures.backlog,
             "room_left_ms": figures.room_left_ms,
@@ -862,10 +871,16 @@ class StageReplica:
             corrects=gate.corrects,
         )
 
-    @property
-    def busy_total_ms(self) -> int | None:
-        """Time in which batches of this replica have run so far, in ms; None: none can have."""
-        return None if self._runner is None or self._ended else self._runner.busy_total_ms()
+    def demand(self) -> LoadDemand | None:
+        """Return what this replica tells its node of its load; None: nothing yet."""
+        return None if self._runner is None or self._ended else self._runner.demand()
+
+    def limit(self, kept: int | None) -> None:
+        """Let the replica keep ``kept`` per mille of its rows at most in tentative results; None:
+        there are no limits on the node.
+        """
+        if self._runner is not None and not self._ended:
+            self._runner.limit(kept)
 
     def load(self, state: str) -> ReplicaLoad:
         """Return the load of this replica since the previous call. Called on a thread of the node.
@@ -901,6 +916,7 @@ class StageReplica:
         # take over at once.
         for running in list(self._running.values()):
             running.stop()
+        self.node_load.dropped(self._stage_name)
         if self._standing_by is not None:
             self._standing_by.cool_down()
         self._heartbeats.end()

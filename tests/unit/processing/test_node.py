@@ -27,8 +27,8 @@ from anabranch.process.settings import ServiceSettings
 from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
+from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
-from anabranch.processing.shed_prices import PRICES_EVERY_MS
 from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, Speaker
 from anabranch.protocol.errors import (
     ConfigurationError,
@@ -38,6 +38,8 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.log.records import EpochStarted
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import LoadDemand
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
@@ -61,7 +63,8 @@ class Waiting:
         has_place: bool,
     ) -> None:
         self._context, self._node = context, node
-        self.move = NO_MOVE
+        self.move, self.limits = NO_MOVE, list[int | None]()
+        self.node_load: NodeLoad | None = None
         self.name = context.settings.name
         self.may_run_elsewhere = may_run_elsewhere
         self.has_place = has_place
@@ -97,10 +100,13 @@ class Waiting:
             raise self.dies_of
         self.stopping.wait(0.005)
 
-    @property
-    def busy_total_ms(self) -> int:
-        """Return half of the time."""
-        return self._context.clock.monotonic_ms() // 2
+    def demand(self) -> LoadDemand:
+        """Return a third of a core."""
+        return LoadDemand(333_000, is_late=False)
+
+    def limit(self, kept: int | None) -> None:
+        """Note the limit."""
+        self.limits.append(kept)
 
     def load(self, state: str) -> ReplicaLoad:
         """Return a load by which the replica can be told."""
@@ -534,22 +540,22 @@ def test_one_that_is_started_again_makes_way_for_a_standby_before_spark(
 
 def test_a_node_says_what_leaving_out_rows_would_cost(world: World) -> None:
     shed = {"s": world.pipeline.stages["s"].model_copy(update={"shed": Shed(kind="rows")})}
-    world.pipeline = world.pipeline.model_copy(update={"stages": shed})
+    world.pipeline = world.pipeline.model_copy(update={"stages": shed, "publish_ms": {"s": 1_000}})
     node = world.node(OLD)
     becomes(node, {"s.0": "running"})
-    assert node.status.detail["shedding"] == []
-    world.clock.advance(PRICES_EVERY_MS)
-    node.step()
-    world.clock.advance(PRICES_EVERY_MS)
+    world.clock.advance(CHOOSE_EVERY_MS)
     node.step()
     assert node.status.detail["shedding"] == [
         {
             "stage": "s",
-            "kept_permille": 950,
-            "utility_lost_permille": 0,
-            "busy_saved_us_per_s": 25_000,
+            "limit_permille": KEPT_ALL,
+            "processor_us_per_s": 333_000,
+            "step_utility_lost_permille": 50,
+            "step_processor_saved_us_per_s": 16_650,
         }
     ]
+    assert MADE[-1].limits[-1] is None
+    assert MADE[-1].node_load is node._load
 
 
 def test_a_node_of_a_scaled_pipeline_reports_the_load_of_what_it_runs(world: World) -> None:

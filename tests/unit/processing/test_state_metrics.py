@@ -63,7 +63,7 @@ def test_an_overload_says_its_backlog_and_for_how_long_there_is_room() -> None:
 
     metrics.show_load(None)
     assert shown() == [0, inf]
-    metrics.show_load(LoadFigures(400, 2_000, 90_000, None))
+    metrics.show_load(LoadFigures(400, 2_000, 90_000, 1_000, None))
     assert shown() == [90_000, inf]
-    metrics.show_load(LoadFigures(400, 2_000, 90_000, 3_600_000))
+    metrics.show_load(LoadFigures(400, 2_000, 90_000, 1_000, 3_600_000))
     assert shown() == [90_000, 3_600]

@@ -35,6 +35,13 @@ capacity. Between the two thresholds nothing changes. A use that is measured wro
 correction that does not come nearer over a step (``protocol.stage.scheduling``): the branch then
 keeps half as much, and after some such steps the successor waits until the use was measured anew.
 
+*Limits.* Where the stages of a node together need more than its cores, the node may limit the per
+mille that a stage keeps, although the stage itself is not late (``protocol.stage.shed_choice``). A
+stage with a limit is overloaded like one that is late, and no stage of the node corrects meanwhile.
+For this decision each stage measures what its rows cost in processor time
+(``protocol.stage.shared_cores``). Unlike the duration of its batches that does not depend on what
+the other stages do.
+
 Invariants:
     OL1 without two measured batches that predict it no stage is late.
     OL2 one batch, whatever it took, makes no stage late.
@@ -42,6 +49,7 @@ Invariants:
     OL4 the per mille is between KEPT_LEAST and KEPT_ALL, and rises by at most KEPT_RISE a batch.
     OL5 corrections begin only after the use was below RESUMED for HOLD_MS.
     OL6 the fewer rows wait, or the more time is left, the more is kept.
+    OL7 no more is kept than the limit.
 """
 
 from __future__ import annotations
@@ -110,7 +118,7 @@ class BatchCost:
         self._sizes: dict[int, tuple[float, float]] = {}
         """Mean rows and duration, in ms, of the newest batches of each number of binary digits."""
 
-    def took(self, rows: int, duration_ms: int) -> None:
+    def took(self, rows: int, duration_ms: float) -> None:
         """Add a batch of ``rows`` that took ``duration_ms``."""
         if rows <= 0:
             return
@@ -204,10 +212,14 @@ class LoadControl:
         self.target_ms = target_ms
         self.kept = KEPT_ALL
         """Per mille that the last batch of the branch kept."""
-        self.is_overloaded = False
-        """Whether the branch needs all cores."""
+        self.limit: int | None = None
+        """Per mille that the branch keeps at most, because other stages need the cores. KEPT_ALL:
+        others leave out rows for this one. None: the node has no limits.
+        """
+        self.is_late_itself = False
+        """Whether the branch needs all cores so that its results are in time."""
         self.arrivals = ArrivalRate()
-        self._alone, self._beside = BatchCost(), BatchCost()
+        self._alone, self._beside, self._processor = BatchCost(), BatchCost(), BatchCost()
         self._measured_anew = COST_BATCHES
         """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
         self._mean_waiting = 0.0
@@ -222,6 +234,31 @@ class LoadControl:
         (self._beside if beside else self._alone).took(rows, duration_ms)
         if not beside and rows > 0:
             self._measured_anew = min(COST_BATCHES, self._measured_anew + 1)
+
+    def used(self, rows: int, processor_ms: float) -> None:
+        """Record that a batch of any query took ``processor_ms`` of the cores for ``rows``."""
+        self._processor.took(rows, processor_ms)
+
+    def demand_us(self, now_ms: int) -> int | None:
+        """Return the processor time that all arriving rows need, in us per second; None while the
+        cost of a row is unknown.
+        """
+        cost, rate = self._processor, self.arrivals.rows_per_ms(now_ms)
+        if not cost.is_known:
+            return None
+        return int(1_000_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost))
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the stage must leave out rows for other stages."""
+        return self.limit is not None and self.limit < KEPT_ALL
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the successor leaves the cores to the branch, or to other stages. While others
+        leave out rows there is no room for corrections.
+        """
+        return self.is_late_itself or self.limit is not None
 
     @property
     def rows_max(self) -> int:
@@ -262,33 +299,33 @@ class LoadControl:
 
     def forked(self) -> None:
         """Record that the stage forked because it was late. The use is not asked: it may have risen
-        a moment ago.
+        a moment ago. A stage that forked because of its limit is not late itself.
         """
-        self.is_overloaded, self._below_ms = True, None
+        self.is_late_itself, self._below_ms = not self.is_limited, None
 
     def watch(self, now_ms: int) -> None:
         """Compare the use with its thresholds (OL5)."""
         use = self.use(now_ms)
-        if use is None or use >= (RESUMED if self.is_overloaded else OVERLOADED):
+        if use is None or use >= (RESUMED if self.is_late_itself else OVERLOADED):
             self._below_ms = None
-            self.is_overloaded = self.is_overloaded or use is not None
+            self.is_late_itself = self.is_late_itself or use is not None
         elif self._below_ms is None:
             self._below_ms = now_ms
         elif now_ms - self._below_ms >= HOLD_MS:
-            self.is_overloaded = False
+            self.is_late_itself = False
 
     def stuck(self) -> None:
         """Record that a correction does not come nearer: its successor waits until the cost of a
         row was measured anew.
         """
         self._measured_anew = 0
-        self.is_overloaded, self._below_ms = True, None
+        self.is_late_itself, self._below_ms = True, None
 
     def keep(
         self, waiting: int, left_ms: int, now_ms: int, *, beside: bool, yields: int | None
     ) -> int:
         """Return the per mille of ``waiting`` rows that the next batch of the branch keeps (OL4,
-        OL6).
+        OL6, OL7).
 
         Args:
             waiting: Number of rows.
@@ -303,12 +340,12 @@ class LoadControl:
         # A branch for a missing input begins when the wait is over: what it takes must not be late
         # by much more. (Before a fork that is no reason, since the fork itself takes time.)
         is_late = self.is_late(waiting, max(1, left_ms), beside=beside)
-        if self.kept == KEPT_ALL and not is_yielding and not is_late:
+        if self.kept == KEPT_ALL and not self.is_limited and not is_yielding and not is_late:
             return KEPT_ALL
         kept = self._fitting(waiting, left_ms, beside=beside)
         if beside and yields is not None:
             kept = min(kept, self._spare(now_ms)) >> yields
-        kept = max(KEPT_LEAST, kept)
+        kept = max(KEPT_LEAST, min(kept, KEPT_ALL if self.limit is None else self.limit))
         if kept >= min(KEPT_ALL, self.kept + KEPT_STEP):
             self.kept = min(kept, self.kept + KEPT_RISE)
         elif kept < self.kept:
@@ -317,7 +354,7 @@ class LoadControl:
 
     def ended(self) -> None:
         """Record that the branch has ended: everything is kept again."""
-        self.kept, self.is_overloaded, self._below_ms = KEPT_ALL, False, None
+        self.kept, self.is_late_itself, self._below_ms = KEPT_ALL, False, None
         self._beside, self._mean_waiting = BatchCost(), 0.0
 
     def _room_ms(self, cost: BatchCost, left_ms: int | None = None) -> float:
@@ -370,10 +407,24 @@ class LoadFigures:
     """Use, in per mille of the capacity; None while it is unknown."""
     backlog: int
     """Number of rows that the stable query has yet to process."""
+    limit: int | None
+    """Per mille that it keeps at most, because other stages of its node need the cores; None: the
+    node has no limits.
+    """
     room_left_ms: int | None
     """Time until the replica cannot hold more of its input and stops, at the rate since the
     overload began, in ms; None if the backlog does not grow, or not yet known.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDemand:
+    """Demand of a replica, for the decision of its node."""
+
+    cpu_us: int
+    """Processor time that all arriving rows need, in us per second."""
+    is_late: bool
+    """Whether its branch leaves out rows so that its own results are in time."""
 
 
 FORECAST_AFTER_MS: Final = 10_000

@@ -115,6 +115,13 @@ class LoadWatch:
         beside = batch.beside is None or batch.beside != self._by_others(query)
         self._control.took(batch.rows, now_ms - batch.began_ms, beside=beside)
 
+    def used(self, query: str, rows: int, processor_ms: float) -> None:
+        """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``
+        (LW3).
+        """
+        if self._begun.get(query, 0) > COLD_BATCHES:
+            self._control.used(rows, processor_ms)
+
     def dropped(self, query: str) -> None:
         """Forget ``query``."""
         self._running.pop(query, None)

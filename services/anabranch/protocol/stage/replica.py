@@ -90,6 +90,8 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         successor has passed the branch is not enough (RE5): it began with complete buckets.
     OV5 a branch that sheds and fails is not tried again until the stable query has passed what it
         had run (RE7).
+    OV6 it forks, too, where its node limits the rows that it keeps, and such a branch does not end
+        before the limit (``protocol.stage.shed_choice``).
 """
 
 from __future__ import annotations
@@ -111,6 +113,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import (
     BacklogForecast,
     LoadControl,
+    LoadDemand,
     LoadFigures,
     target_of,
 )
@@ -482,7 +485,31 @@ class Replica:
             self._forecast.ended()
             return None
         left_ms = self._forecast.observe(now_ms, parts)
-        return LoadFigures(load.kept, load.use(now_ms), watch.backlog, left_ms)
+        return LoadFigures(load.kept, load.use(now_ms), watch.backlog, load.limit, left_ms)
+
+    def demand(self, now_ms: int) -> LoadDemand | None:
+        """Return what the replica tells its node; None while the cost of its rows is unknown, and
+        of a stage that sheds nothing.
+        """
+        needs_us = None if self.load is None else self.load.demand_us(now_ms)
+        if self.load is None or needs_us is None:
+            return None
+        sheds = self._branch is not None and self._branch.sheds
+        return LoadDemand(needs_us, sheds and self.load.is_late_itself)
+
+    def limit(self, kept: int | None) -> None:
+        """Let the branch keep ``kept`` per mille of its rows at most (OV6); None: there are no
+        limits on the node.
+        """
+        if self.load is not None:
+            self.load.limit = kept
+
+    def used(self, query: str, rows: int, processor_ms: float) -> None:
+        """Record that a batch of ``query`` took ``processor_ms`` of the node's cores for ``rows``.
+        Called before the query asks for its next plan.
+        """
+        if self._load_watch is not None:
+            self._load_watch.used(query, rows, processor_ms)
 
     def is_capped(self, now_ms: int) -> bool:
         """Return whether its cap keeps the stable query from taking anything now (RE11)."""
@@ -648,7 +675,7 @@ class Replica:
 
     def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
         """Return whether the stable query, whose next batch is ``plan``, must fork because the
-        stage is overloaded (OV1).
+        stage is overloaded (OV1), or must leave out rows for other stages (OV6).
         """
         availability, now_ms = self._availability, situation.now_ms
         if self.load is None or availability.policy is Policy.SUSPEND:
@@ -659,7 +686,7 @@ class Replica:
             return False
         if self._abandoned is not None and self._abandoned.forbids(position, now_ms):
             return False
-        return self._is_late_with(plan, situation)
+        return self.load.is_limited or self._is_late_with(plan, situation)
 
     def _is_late_with(self, plan: Plan, situation: Situation) -> bool:
         """Return whether the rows that wait when the stable query's next batch is ``plan`` would be
@@ -704,6 +731,8 @@ class Replica:
             return None
         near = there - self._bounds.caught_up_buckets
         if position.bucket < (near if branch.sheds else min(branch.end - 1, near)):
+            return None
+        if branch.sheds and self.load is not None and self.load.is_limited:
             return None
         if branch.sheds and plan is not None and self._is_late_with(plan, situation):
             return None

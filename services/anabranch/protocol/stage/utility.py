@@ -7,12 +7,6 @@ utility, from 0 to 1, by the delay of its results and by the share of rows that 
 line through points that the pipeline file names (``Curve``), in per mille, so that every replica
 computes the same number. The utility of a result is the product of both.
 
-*Inference.* A user states utility at outputs, and a decision is made at a stage in the middle. With
-T the measured time of a stage, a result that reaches the stage at delay t leaves it at delay t + T,
-so ``Q_in(t) = Q_out(t + T)`` (Medusa). Applied from the outputs backwards, each stage has the curve
-of each output that it reaches, moved by the time of the stages between. Of several the strictest
-counts (``Need``).
-
 *Choice.* Where stages share a node that cannot process all rows, ``choose`` decides which stage
 leaves out rows, and how many. It takes steps of STEP per mille, each from the stage where it costs
 least utility per second of processor time that it saves, until enough is saved. A curve over lost
@@ -23,16 +17,14 @@ best choice, up to the size of a step.
 Invariants:
     UT1 the utility of a curve is within 0..1000, and does not rise with delay or loss.
     UT2 a curve over lost rows is concave, up to the loss of all rows.
-    UT3 the need of a stage at delay t is the least, over all outputs that show its results, of the
-        output's utility at t and the time of the stages between.
-    UT4 each step that is taken costs at most as much utility per processor time as any other step
+    UT3 each step that is taken costs at most as much utility per processor time as any other step
         that could have been taken instead.
-    UT5 no step is taken beyond what is needed; less is saved than needed only if no row is left.
+    UT4 no step is taken beyond what is needed; less is saved than needed only if no row is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -112,6 +104,10 @@ class Curve:
         return max(at for at, utility in self.points if utility == highest)
 
 
+IN_PROPORTION: Final = Curve(((0, FULL), (KEPT_ALL, 0)), is_concave=True)
+"""Utility by lost rows where nothing is stated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Qos:
     """Quality-of-service functions of an output."""
@@ -127,8 +123,7 @@ class Qos:
         ``bound_ms``, the delay that is promised, none from twice that delay; and in proportion to
         the rows.
         """
-        latency = Curve(((0, FULL), (bound_ms, FULL), (2 * bound_ms, 0)))
-        return cls(latency, Curve(((0, FULL), (KEPT_ALL, 0)), is_concave=True))
+        return cls(Curve(((0, FULL), (bound_ms, FULL), (2 * bound_ms, 0))), IN_PROPORTION)
 
     def utility(self, delay_ms: int, shed: int) -> int:
         """Return the utility of results, in per mille.
@@ -141,58 +136,12 @@ class Qos:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """Utility of a stage's results by their delay, from the outputs that show them (UT3)."""
-
-    curves: tuple[tuple[Curve, int], ...] = ()
-    """Latency curve of each output, and the time of the stages between, in ms; without any the
-    stage's results are not shown.
-    """
-
-    def value(self, delay_ms: int) -> int:
-        """Return the utility of results that leave the stage ``delay_ms`` late, in per mille."""
-        return min((curve.value(delay_ms + after_ms) for curve, after_ms in self.curves), default=0)
-
-    @property
-    def knee_ms(self) -> int | None:
-        """Delay up to which the results of no output lose utility, in ms; negative if the stages
-        between take longer than that. None: they are not shown.
-        """
-        return min((curve.knee - after_ms for curve, after_ms in self.curves), default=None)
-
-
-def needs(
-    order: Sequence[str],
-    readers: Mapping[str, Iterable[str]],
-    outputs: Mapping[str, Sequence[Curve]],
-    time_ms: Mapping[str, int],
-) -> dict[str, Need]:
-    """Return the need of each stage (UT3).
-
-    Args:
-        order: The stages, each before its readers.
-        readers: Stages that read each stage.
-        outputs: Latency curves of the outputs of each stage.
-        time_ms: Measured time of each stage, in ms.
-    """
-    found: dict[str, Need] = {}
-    for stage in reversed(order):
-        curves = [(curve, 0) for curve in outputs.get(stage, ())]
-        for reader in readers.get(stage, ()):
-            curves += [(curve, ms + time_ms[reader]) for curve, ms in found[reader].curves]
-        found[stage] = Need(tuple(dict.fromkeys(curves)))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
 class StageLoad:
     """Stage of a node that is to save processor time."""
 
     stage: str
     cpu_us: int
-    """Processor time that all of its rows take on the node, in us per second; with that of the
-    stages after it there, since they do not get what it leaves out.
-    """
+    """Processor time that all of its rows take on the node, in us per second."""
     outputs: tuple[tuple[Curve, int], ...]
     """Loss curve of each output that shows its results, and the per mille of the rows that other
     stages on the way leave out.
@@ -234,7 +183,7 @@ class Choice:
 
 def choose(loads: Sequence[StageLoad], needed_us: int) -> Choice:
     """Return which stages leave out how many rows, so that the node saves ``needed_us`` of
-    processor time per second (UT4, UT5). Of equal steps the first by name is taken.
+    processor time per second (UT3, UT4). Of equal steps the first by name is taken.
     """
     by_name = {load.stage: load for load in loads}
     kept = dict.fromkeys(by_name, KEPT_ALL)

@@ -188,7 +188,7 @@ class TestCores:
         self, was: bool, use: int, overloaded: bool
     ) -> None:
         made = arriving(control(100, 1_000, 1_000), use * 900 // 1_000)
-        made.is_overloaded = was
+        made.is_late_itself = was
         for now_ms in (10_000, 10_000 + HOLD_MS // 2):
             made.watch(now_ms)
         assert made.is_overloaded == overloaded

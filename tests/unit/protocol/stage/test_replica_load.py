@@ -75,6 +75,15 @@ def test_ov1_a_stage_that_may_not_go_on_without_input_sheds_nothing() -> None:
     assert run(step(2), 60, policy=Policy.SUSPEND).forks == []
 
 
+def test_a_stage_that_sheds_nothing_has_no_part_in_the_choice_of_its_node() -> None:
+    bench = run(lambda _: 300, 3, sheds=False)
+    replica = bench.bench.replica
+    replica.limit(KEPT_LEAST)
+    bench.run(6_000)
+    assert replica.demand(bench.now_ms) is None
+    assert bench.forks == []
+
+
 def test_ov3_while_it_is_overloaded_the_successor_waits() -> None:
     bench = run(step(2), 49)
     hole = max(bench.stable)

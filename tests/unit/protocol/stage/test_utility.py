@@ -14,12 +14,10 @@ from anabranch.protocol.stage.utility import (
     FULL,
     STEP,
     Curve,
-    Need,
     Point,
     Qos,
     StageLoad,
     choose,
-    needs,
     wrong_point,
 )
 
@@ -101,25 +99,6 @@ def test_the_utility_of_a_result_is_that_of_its_delay_and_of_its_loss() -> None:
     assert usual.utility(0, 700) == 300
 
 
-def test_ut3_each_stage_has_the_strictest_need_of_the_outputs_that_it_reaches() -> None:
-    early = Curve(((0, 1_000), (1_000, 1_000), (2_000, 0)))
-    found = needs(
-        ["a", "b", "c", "unseen"],
-        {"a": ["b", "c"], "b": ["c"]},
-        {"b": [early], "c": [LATE]},
-        {"a": 7, "b": 300, "c": 500, "unseen": 1},
-    )
-    assert found["c"] == Need(((LATE, 0),))
-    assert found["b"].knee_ms == min(1_000, 3_000 - 500)
-    assert found["a"].knee_ms == 1_000 - 300
-    for delay_ms in (0, 699, 700, 701, 1_200, 5_000):
-        assert found["b"].value(delay_ms) == min(early.value(delay_ms), LATE.value(delay_ms + 500))
-        assert found["a"].value(delay_ms) == min(
-            early.value(delay_ms + 300), LATE.value(delay_ms + 800), LATE.value(delay_ms + 500)
-        )
-    assert (found["unseen"].value(0), found["unseen"].knee_ms) == (0, None)
-
-
 def test_the_stage_that_costs_less_utility_is_shed() -> None:
     """The decision table: the flat part of one curve, then the line of the other."""
     loads = [StageLoad("flat", 1_000_000, ((LOSS, 0),)), StageLoad("line", 1_000_000, ((LINE, 0),))]
@@ -151,7 +130,7 @@ def test_what_others_leave_out_already_and_all_outputs_count() -> None:
     assert both.utility(500) == 1_600
 
 
-def test_ut5_no_more_than_needed_and_all_if_it_must_be() -> None:
+def test_ut4_no_more_than_needed_and_all_if_it_must_be() -> None:
     load = StageLoad("a", 1_000, ((LINE, 0),))
     assert dict(choose([load], 0).kept) == {"a": 1_000}
     assert dict(choose([load], 1).kept) == {"a": 950}
@@ -170,7 +149,7 @@ loads = st.builds(
 
 
 @given(st.lists(loads, min_size=1, max_size=2), st.integers(0, 600_000))
-def test_ut4_no_other_choice_costs_less_for_what_it_saves(
+def test_ut3_no_other_choice_costs_less_for_what_it_saves(
     given_loads: list[StageLoad], needed_us: int
 ) -> None:
     named = [StageLoad(str(i), each.cpu_us, each.outputs) for i, each in enumerate(given_loads)]

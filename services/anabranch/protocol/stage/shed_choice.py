@@ -1,0 +1,121 @@
+"""Choice of the stages of one node that leave out rows while the node cannot process all of them.
+
+Theory of operation. Stages that share a node are late together, whichever of them got more rows:
+each takes cores from the others. A stage that only observes its own delay
+(``protocol.stage.load_control``) then leaves out its own rows, however much they are worth. So the
+node adds up what the rows of all its stages need (``StageDemand``), and where that is more than its
+cores give, ``protocol.stage.utility.choose`` distributes the difference: the stages whose rows are
+worth least for the processor time that they take leave out theirs. The result is a *limit* for each
+stage, the per mille that its branch keeps at most. The others get the cores, and their own control
+lets them keep more from batch to batch.
+
+A limit is set only when a stage is late by its own measurement. Estimates of processor time alone
+begin no branch: a node whose cores are full and whose results come in time needs no help. Once
+limits are set, nobody is late any more, so they stay until everything would fit. No stage of the
+node corrects while there are limits, since the corrections of one would cost new results of
+another.
+
+A limit falls at once and rises slowly, like the share that a stage keeps by itself. A limit that
+was estimated too high does no harm: the stage that is still late leaves out more by itself.
+
+Invariants:
+    NL1 limits begin only while a stage is late, several stages may leave out rows, and all of them
+        need more than the cores give.
+    NL2 with the limits the stages need at most FILLED of the cores, or every stage keeps no more
+        than a step of ``choose``, or KEPT_LEAST.
+    NL3 limits end once everything has needed less than FILLED of the cores for HOLD_MS.
+    NL4 a limit rises by at most KEPT_RISE per decision, and only by RISE_LEAST or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE
+from anabranch.protocol.stage.utility import STEP, StageLoad, Step, choose
+
+FILLED: Final = 900
+"""Use of a node's cores, in per mille, that the limits aim at. What is left is for the corrections
+of stages that need no limit, and for errors of measurement.
+"""
+RISE_LEAST: Final = 2 * STEP
+"""Minimum rise of a limit: one step is within the noise of measured costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageDemand:
+    """Stage of a node that may leave out rows."""
+
+    load: StageLoad
+    is_late: bool
+    """Whether its own delay makes its branch leave out rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Decision of a node."""
+
+    kept: Mapping[str, int]
+    """Per mille that each stage keeps at most."""
+    are_set: bool
+    """Whether there are limits, though perhaps not for each stage."""
+    next_steps: Mapping[str, Step]
+    """What the next step of each stage would cost and save, for people."""
+
+
+class ShedChoice:
+    """Limits of the stages of one node. ``now_ms`` is monotonic."""
+
+    def __init__(self, cores: int) -> None:
+        """Start without limits. ``cores``: number of the node's cores."""
+        self._cores_us = cores * 1_000_000
+        self._kept: dict[str, int] = {}
+        self.is_limiting = False
+        """Whether stages have limits."""
+        self._fits_ms: int | None = None
+        """Time since which everything has fitted."""
+
+    def decide(self, now_ms: int, demands: Sequence[StageDemand], others_us: int) -> Limits:
+        """Return the limits of the stages.
+
+        Args:
+            now_ms: Now.
+            demands: Stages that may leave out rows, and whose cost is known.
+            others_us: Processor time that all other stages of the node take, in us per second.
+        """
+        loads = [demand.load for demand in demands]
+        room_us = self._cores_us * FILLED // 1_000
+        needed_us = sum(load.cpu_us for load in loads) + others_us - room_us
+        self._follow(now_ms, demands, needed_us)
+        chosen = choose(loads, needed_us if self.is_limiting else 0)
+        wanted = chosen.kept
+        self._kept = {
+            load.stage: self._limit(self._kept.get(load.stage, KEPT_ALL), wanted[load.stage])
+            for load in loads
+        }
+        steps = {step.stage: step for step in reversed(chosen.table) if not step.is_taken}
+        return Limits(dict(self._kept), self.is_limiting, steps)
+
+    def _follow(self, now_ms: int, demands: Sequence[StageDemand], needed_us: int) -> None:
+        """Begin or end to limit stages (NL1, NL3)."""
+        if needed_us > 0:
+            self._fits_ms = None
+            over_us = needed_us - self._cores_us * (1_000 - FILLED) // 1_000
+            is_late = any(demand.is_late for demand in demands)
+            self.is_limiting = self.is_limiting or (over_us > 0 and is_late and len(demands) > 1)
+        elif self._fits_ms is None:
+            self._fits_ms = now_ms
+        elif now_ms - self._fits_ms >= HOLD_MS:
+            self.is_limiting = False
+
+    def _limit(self, before: int, wanted: int) -> int:
+        """Return the limit of a stage after ``before`` (NL4)."""
+        if not self.is_limiting:
+            return KEPT_ALL
+        wanted = max(KEPT_LEAST, wanted)
+        if wanted >= min(KEPT_ALL, before + RISE_LEAST):
+            return min(wanted, before + KEPT_RISE)
+        return min(before, wanted)
