@@ -56,15 +56,20 @@ def separated(table: pa.Table) -> tuple[pa.Table, pa.Table | None]:
     """
     if not _may_be_too_large(table):
         return table, None
-    kept, rejected = [table.slice(0, 0)], []
+    rejected = []
+    # Slices between rejected rows, not single pieces: a block has one record batch for each.
+    kept, kept_to, at = [], 0, 0
     for piece in pieces(table):
         if piece.num_rows == 1 and _may_be_too_large(piece):
             size_bytes = len(encode_block(piece))
             if size_bytes > blocks.ROW_BYTES_MAX:
                 rejected.append(_notice(piece, size_bytes))
-                continue
-        kept.append(piece)
-    return (pa.concat_tables(kept), pa.concat_tables(rejected)) if rejected else (table, None)
+                kept.append(table.slice(kept_to, at - kept_to))
+                kept_to = at + 1
+        at += piece.num_rows
+    if not rejected:
+        return table, None
+    return pa.concat_tables([*kept, table.slice(kept_to)]), pa.concat_tables(rejected)
 
 
 def _may_be_too_large(table: pa.Table) -> bool:

@@ -87,8 +87,7 @@ class KindSequence:
             self._control(writer, Kind.UNDO, run.before)
         for piece in pieces:
             if are_notices(piece.table.schema):
-                self.left_out += piece.table.num_rows
-                continue
+                continue  # the stage that made the row has counted it
             records = self._renderer.render(
                 piece.slices,
                 piece.table,
@@ -164,10 +163,8 @@ class CompactedView:
         """Send one record for every key whose newest or last stable value ``run`` changes."""
         insertions: dict[bytes, Version] = {}
         tentative: dict[bytes, Version] = {}
-        notices = 0
         for piece in pieces:
             if are_notices(piece.table.schema):
-                notices += piece.table.num_rows
                 continue
             for key, version in self._rows(piece):
                 (insertions if piece.branch is None else tentative)[key] = version
@@ -178,9 +175,7 @@ class CompactedView:
             tentative=tentative.items(),
         )
         kept = [self._fitting(write) for write in wanted]
-        self.left_out = notices + sum(
-            write != instead for write, instead in zip(wanted, kept, strict=True)
-        )
+        self.left_out = sum(write != instead for write, instead in zip(wanted, kept, strict=True))
         self._written = [write for write in kept if write.state != self._view.state(write.key)]
         for write in self._written:
             value, headers = live_records.upsert(write, self._renderer.origin)

@@ -22,6 +22,7 @@ from anabranch.delivery import output_topics, read_back, rejected, shard_checks
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.live import LiveTopic
+from anabranch.delivery.notices import rejected_bytes
 from anabranch.delivery.origins import own_origin, refuse_shared
 from anabranch.delivery.output_handover import EarlierShards, transactional_id
 from anabranch.delivery.rendering import Ordered, Records, Renderer, only_rows
@@ -688,8 +689,9 @@ class DeliveryService:
                 raise
             return
         if delivery.form is not Form.RECORDS:
-            for ident in records.ids:
-                self._report_rejected(ident)
+            for ident, headers in zip(records.ids, records.headers, strict=True):
+                if rejected_bytes(headers) is None:  # the stage has counted a row that is too large
+                    self._report_rejected(ident)
         delivery.advance(run, ends)
         self._counters.transactions.inc()
         self._context.metrics.count_out(len(records.values), records.size_bytes)

@@ -63,6 +63,13 @@ def test_what_fits_stays_as_it_is() -> None:
     assert not are_notices(SCHEMA)
 
 
+def test_the_rows_between_two_that_are_too_large_are_one_record_batch() -> None:
+    """A block has a record batch for each chunk, whose description takes more than a short row."""
+    some = table(*[5] * 40, 2 * ROW_BYTES, *[5] * 40)
+    kept, _ = separated(some)
+    assert [len(chunk) for chunk in kept.column("key").chunks if len(chunk)] == [40, 40]
+
+
 def test_rows_that_are_too_large_become_notices_and_the_others_go_on() -> None:
     some = table(5, 2 * ROW_BYTES, None, 3 * ROW_BYTES, 7)
     kept, notices = separated(some)

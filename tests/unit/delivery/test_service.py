@@ -637,6 +637,7 @@ def test_rows_that_no_stream_holds_are_rejected_under_their_ids(
                 topic="p.out.rejected" if fault[0] is Operation.FLUSH else None,
             )
     drain(service, 4)
+    assert not service.status.detail.get("rejected"), "the stage counts them, and says why"
     drain(world.service(), 4)
     found = {ident: (value, headers) for ident, value, headers in rejected(world)}
     assert len(found) == len(rejected(world)) == 7
