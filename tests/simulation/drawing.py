@@ -40,13 +40,16 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
         drawn = replace(drawn, has_store=random.Random(f"{seed}/store").random() < chance)
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
-    is_wide = random.Random(f"{seed}/columns").random() < 0.12
+    is_wide = random.Random(f"{seed}/columns").random() < 0.12 and not drawn.has_notes
     stages = tuple(
         replace(stage, pace_ms=pace_ms, twice=twice, has_more_columns=is_wide)
         for stage in drawn.stages
     )
     drawn = replace(drawn, stages=stages)
     room = random.Random(f"{seed}/output")
+    if drawn.has_notes:
+        is_bounded = room.random() < 0.4
+        return replace(drawn, output_bytes_max=room.randint(84, 92)) if is_bounded else drawn
     if drawn.has_two_lives or is_wide:
         return drawn  # in another life an origin may be longer, and wide records are too large
     return replace(drawn, output_bytes_max=room.randint(71, 78)) if room.random() < 0.12 else drawn
@@ -560,6 +563,57 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _delta(options: Options, rng: random.Random) -> Options:
+    """Five stages over four sources. Each source is read by at least one stage, each stage by
+    another, and some join a source with a stream that has gone through several stages.
+    """
+    sources = ("a", "b", "c", "d")
+    policies: tuple[Policy, ...] = ("process", "process", "process", "delay")
+    chain = _chain(replace(options, sources=sources), rng, 5, (1, 1, 1, 2), policies)
+    near, far = rng.choice(sources[:2]), rng.choice(sources[2:])
+    reads = (
+        ("a", "b"),
+        ("c", "d"),
+        (rng.choice(("s0", "s1")), near),
+        ("s0", "s1", "s2"),
+        ("s3", far),
+    )
+    return replace(
+        options,
+        sources=sources,
+        source_partitions=1,
+        stages=tuple(replace(stage, reads=each) for stage, each in zip(chain, reads, strict=True)),
+        is_live=True,
+        max_delay_ms=rng.choice((4_000, 5_000)),
+        rows_max=2,
+        buckets=rng.randint(8, 12),
+    )
+
+
+def _too_large(options: Options, rng: random.Random) -> Options:
+    """One or two stages, of which one makes rows that are too large: the last one mostly, whose
+    notices are delivered. Windows of windows could have one time, id and key, and then nothing but
+    their hashes would order their notices.
+    """
+    policies: tuple[Policy, ...] = ("process", "process", "process", "delay", "suspend")
+    stages = list(_chain(options, rng, rng.choice((1, 1, 2)), (1, 2, 3), policies))
+    if len(stages) > 1:
+        stages[0] = replace(stages[0], operator="map")
+    number = len(stages) - 1 if rng.random() < 0.75 else 0
+    stages[number] = replace(stages[number], has_notes=True)
+    return replace(
+        options,
+        stages=tuple(stages),
+        is_live=rng.random() < 0.8,
+        max_delay_ms=rng.choice((2_500, 3_000)),
+        run_bytes_max=rng.choice((None, 100, 300)),
+        output_shards=rng.choice((1, 1, 2)),
+        output_partitions=rng.choice((2, 3)),
+        rows_max=4,
+        buckets=rng.randint(10, 18),
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -589,6 +643,8 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "input recreated": _input_is_deleted,
     "arrival": _dated_by_leaders,
     "outlived": _made_anew,
+    "too large": _too_large,
+    "delta": _delta,
 }
 
 

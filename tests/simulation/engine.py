@@ -36,7 +36,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL, salt_of
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
-from simulation import more_columns
+from simulation import more_columns, notes
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
 from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
@@ -54,6 +54,7 @@ from simulation.workload import (
 
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 WIDE_SCHEMA: Final = pa.schema([*SCHEMA, *more_columns.FIELDS])
+NOTED_SCHEMA: Final = pa.schema([*SCHEMA, notes.FIELD])
 _COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
@@ -124,6 +125,13 @@ def branch_failure(text: str, choice: int) -> Exception:
     function, or a temporary cause.
     """
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
+
+
+def _schema(options: StageOptions) -> pa.Schema:
+    """Return the columns of a stage's results."""
+    if options.has_notes:
+        return NOTED_SCHEMA
+    return WIDE_SCHEMA if options.has_more_columns else SCHEMA
 
 
 class Core:
@@ -294,7 +302,7 @@ class SimulatedStage:
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
         )
-        self.schema = WIDE_SCHEMA if options.has_more_columns else SCHEMA
+        self.schema = _schema(options)
         self.fingerprint = f"{options.name} {options.operator} {port.link.version}"
         begins_with = version_adds(port.link.version) if options.version_is_in_state else 0
         computes = ("computes", (f"sum from {begins_with}",))
@@ -537,8 +545,9 @@ class SimulatedQuery:
             BatchDone(
                 batch,
                 start,
-                sum(part.rows for part in parts),
+                sum(part.rows for part in parts if not part.is_rejected),
                 (clock.monotonic_ms() - begun_ms) / 1_000,
+                sum(part.rows for part in parts if part.is_rejected),
             )
         )
         yield True
@@ -588,6 +597,8 @@ class SimulatedQuery:
             if self._stage.has_more_columns:
                 replica, schema = int(self._task.output.replica), WIDE_SCHEMA
                 columns += more_columns.arrays(by_bucket[bucket], replica)
+            if self._stage.has_notes:
+                columns, schema = [*columns, notes.array(by_bucket[bucket])], NOTED_SCHEMA
             slices.append(
                 (
                     bucket % self._pipeline.partitions,

@@ -12,6 +12,7 @@ from simulation import (
     branches,
     failovers,
     live_topic,
+    notes,
     operating,
     outvoting,
     pushing_back,
@@ -202,14 +203,28 @@ def _judge_output(
         closed = max(writer.closed for writer in reading.writers.values())
         answer = {bucket: each for bucket, each in answer.items() if bucket <= closed}
     wrong = labelled("corrected", corrected.check(delivered(run, output), answer))
+    shown = {
+        bucket: results
+        for bucket, each in rows.items()
+        if bucket in answer
+        and (results := user_rows({0: notes.readable(each)}, output.partitions)[0])
+    }
     wrong += labelled("corrected", check_rejected(run, output))
     wrong += labelled("corrected", check_ended(run, output))
     wrong += labelled("corrected", check_more_columns(run, output))
     if output.is_live and output.is_upsert:
-        wrong += labelled("upsert", check_upsert(run, output, answer))
+        wrong += labelled("upsert", check_upsert(run, output, shown))
     elif output.is_live:
         offered = streams.offered(reading, blocks)
-        found = live_topic.live_records(run, output)
-        wrong += labelled("live", live_topic.check(run, output, found, answer, offered, reading))
+        found = notes.without_notices(
+            live_topic.live_records(run, output),
+            rows,
+            {place: made for place, (_, made) in offered.items()},
+        )
+        offered = {
+            place: (missing, [row for row in made if not notes.is_notice(row)])
+            for place, (missing, made) in offered.items()
+        }
+        wrong += labelled("live", live_topic.check(run, output, found, shown, offered, reading))
         wrong += labelled("delays", live_topic.check_delays(run, output, found))
     return wrong if output.name == OUTPUT else [f"{line} (output {output.name})" for line in wrong]

@@ -90,6 +90,8 @@ NO_LEADER = "no leader"
 """A partition has no leader for a while: services neither read nor write it."""
 CLEANED = "topics cleaned"
 """Retention or compaction strikes topics, as their settings let it (``cleaning``)."""
+_OF_CHANCE = ("", "chain", "two outputs", "too large", "delta")
+"""Scenarios with the usual faults."""
 _CLEANED_IN = ("moved", "passive", "outvoted", "upgraded", "output resharded", "added late")
 """Scenarios in which it may, too."""
 STORE_AWAY = "store away"
@@ -116,7 +118,7 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
     kinds, and in half of the seeds aimed ones, too.
     """
     found = _stores_fail(options, targets)
-    if options.scenario not in ("", "chain", "two outputs"):
+    if options.scenario not in _OF_CHANCE:
         found += _scenario(options, targets)
         if options.scenario == "moved" and _is_quiet_move(options):
             return sorted(fault for fault in found if fault.kind == "move")

@@ -189,5 +189,7 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "input recreated": _reached("missing input given up"),
     "arrival": _arrives_before_it,
     "outlived": _reached("the first life writes on"),
+    "too large": _reached("notice delivered"),
+    "delta": _reached("tentative batch"),
 }
 """Test of whether each of ``scenarios.CHANCES`` came about."""

@@ -22,7 +22,7 @@ from anabranch.protocol.log import writer, writer_state
 from anabranch.protocol.stage import recomputation, standby, transfer
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
-from simulation import scaled
+from simulation import notes, scaled
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
 from simulation.scenarios import SCALED
@@ -91,6 +91,8 @@ def hurried(options: Options) -> Iterator[None]:
         (scaling, "NODE_LOST_MS", scaled.NODE_LOST_MS if is_scaled else None),
         (scaling, "NODE_START_MS", scaled.NODE_START_MS if is_scaled else None),
         (scaling, "BEGIN_MS_MAX", scaled.BEGIN_MS_MAX if is_scaled else None),
+        (blocks, "ROW_BYTES_MAX", notes.ROW_BYTES_MAX if options.has_notes else None),
+        (blocks, "BLOCK_BYTES_MAX", notes.BLOCK_BYTES_MAX if options.has_notes else None),
         (blocks, "_SEGMENT_BYTES_MAX", _segment_bytes_max(options)),
         (recomputation, "_PATIENCE_MS", ASK_PATIENCE_MS if is_recomputing else None),
         (writer, "SEEN_WAIT_MS", options.seen_wait_ms),

@@ -41,6 +41,10 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "notice_among_the_results": 46,
+    "notices_again_after_a_failover": 3224,
+    "notice_counts_as_a_live_result": 46,
+    "neighbours_of_a_large_row_are_rejected": 46,
     "late_stage_does_not_fork": 899,
     "a_little_work_is_late": 899,
     "branch_keeps_all": 899,

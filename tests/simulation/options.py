@@ -65,6 +65,8 @@ class StageOptions:
 
     has_more_columns: bool = False
     """Its results have further columns (``more_columns``)."""
+    has_notes: bool = False
+    """Some of its results are too large for its stream (``notes``)."""
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
@@ -256,6 +258,11 @@ class Options:
             if self.scenario in ("moved", SCALED)
             else ""
         )
+
+    @property
+    def has_notes(self) -> bool:
+        """Some results are too large for their stream."""
+        return any(stage.has_notes for stage in self.stages)
 
     @property
     def has_two_lives(self) -> bool:

@@ -15,6 +15,7 @@ from anabranch.codec import boundary_records
 from anabranch.codec.blocks import BlockHeaders
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import LogEntry, Part
+from simulation import notes
 from simulation.earlier_lives import is_earlier
 from simulation.world import Run
 
@@ -90,7 +91,9 @@ class Blocks:
 
 
 def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
-    """Return a table's rows as the workload has them."""
+    """Return a table's rows as the workload has them; notices of rows as ``notes`` has them."""
+    if (found := notes.rows_of(table)) is not None:
+        return [*found]
     columns = [table.column(name).to_pylist() for name in ("event_time", "id", "key", "v")]
     return list(zip(*columns, strict=True))
 

@@ -11,7 +11,7 @@ from anabranch.protocol.control.records import DeliveryProgress
 from checkers import upsert
 from checkers.corrected import Delivered
 from demo.oracle import murmur2
-from simulation import more_columns
+from simulation import more_columns, notes
 from simulation.options import OutputOptions
 from simulation.raw_logs import headers_of, records, with_trimmed
 from simulation.world import Run
@@ -20,6 +20,9 @@ _REJECTED = -1
 """The number of the first partition of rejected results, beside those of the output topic; the
 others have the numbers before it.
 """
+
+_OF_NOTICES = 0
+"""The partition of notices, which have no keys: of no importance."""
 
 
 def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
@@ -33,7 +36,11 @@ def delivered(run: Run, output: OutputOptions) -> list[Delivered]:
     there += [
         (place - 100 * partition * (len(output.numbers) > 1), offset, record, partition)
         for place, offset, record in _rejected(run, output)
-        for partition in [_partition_of(record.key or b"", output.partitions)]
+        for partition in [
+            _OF_NOTICES
+            if _is_notice(record)
+            else _partition_of(record.key or b"", output.partitions)
+        ]
     ]
     return [
         Delivered(
@@ -109,6 +116,11 @@ def check_rejected(run: Run, output: OutputOptions) -> list[str]:
             + len(record.key or b"")
             + sum(len(name) + len(value) for name, value in headers.items())
         )
+        if _is_notice(record):
+            run.history.reached("notice delivered")
+            found = notes.wrong(headers_of(record), json.loads(record.value or b""))
+            wrong += [f"rejected: {headers['anabranch-id'].decode()}: {found}"] if found else []
+            continue
         run.history.reached("result rejected")
         if run.options.output_bytes_max is None or size <= run.options.output_bytes_max:
             wrong.append(
@@ -124,7 +136,7 @@ def read_row(partition: int, record: Record) -> tuple[object, ...]:
     return (
         row["id"],
         row["key"],
-        row["v"],
+        row["v"] + notes.NOTICE_ADDS * _is_notice(record),
         int(headers_of(record)["anabranch-event-time"]),
         record.key,
         partition,
@@ -134,8 +146,14 @@ def read_row(partition: int, record: Record) -> tuple[object, ...]:
 def result(row: Sequence[object], partitions: int) -> tuple[object, ...]:
     """Return a result as it must be."""
     event_time, ident, key, v = row
+    if notes.is_notice(row):
+        return ident, key, v, event_time, None, _OF_NOTICES
     text = f'{{"key":{key}}}'.encode()
     return ident, key, v, event_time, text, _partition_of(text, partitions)
+
+
+def _is_notice(record: Record) -> bool:
+    return any(name == "anabranch-row-digest" for name, _ in record.headers)
 
 
 def _partition_of(key: bytes, partitions: int) -> int:

@@ -46,6 +46,8 @@ CHANCES: Final[dict[str, int]] = {
     SCALED: 15,
     "outlived": 10,
     "overload": 20,
+    "too large": 12,
+    "delta": 6,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -95,7 +97,9 @@ scaled: the manager moves a replica to a node of the pool because its node is bu
 for good, and back, while the nodes and the manager are struck; outlived: as made anew, but some
 processes of the first life go on for a while;
 overload: for a while more rows come than a stage can process in time, and an input falls silent or
-a replica dies meanwhile, or before.
+a replica dies meanwhile, or before; too large: some rows of a stage are larger than its stream
+holds, so that notices are in their place, under the usual faults; delta: four sources and five
+stages, which join inputs of different depth, under the usual faults.
 """
 
 

@@ -71,11 +71,18 @@ def grown(samples: Sequence[Mapping[str, int]]) -> list[str]:
     largest in the first two, as sentences.
     """
     cut = len(samples) * 2 // 3
+    return grown_since(samples[:cut], samples[cut:])
+
+
+def grown_since(
+    before: Sequence[Mapping[str, int]], after: Sequence[Mapping[str, int]]
+) -> list[str]:
+    """Return the collections whose largest size in ``after`` exceeds their largest in ``before``,
+    as sentences.
+    """
     wrong = []
-    for name in sorted({name for each in samples for name in each}):
-        before, after = (
-            max(each.get(name, 0) for each in part) for part in (samples[:cut], samples[cut:])
-        )
-        if after > before + _SLACK:
-            wrong.append(f"{name} has {after} items, it had {before} at most")
+    for name in sorted({name for each in after for name in each}):
+        most, found = (max(each.get(name, 0) for each in part) for part in (before, after))
+        if found > most + _SLACK:
+            wrong.append(f"{name} has {found} items, it had {most} at most")
     return wrong

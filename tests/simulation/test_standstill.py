@@ -4,8 +4,10 @@ not grow with time. What grows by one item per bucket or heartbeat would be told
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 import pytest
@@ -17,12 +19,52 @@ from simulation.faults import Fault
 from simulation.hurrying import hurried
 from simulation.options import Options, StageOptions
 from simulation.planting import Mutant, planted
-from simulation.world import World
+from simulation.world import World, keys
 
 _SETTLED_MS: Final = 15_000
 _UNTIL_MS: Final = 51_000
 _SAMPLE_MS: Final = 600
 _CHAIN_MAX: Final = 40
+_BUCKET_MS: Final = 200
+_FAULTS_FROM_MS: Final = 1_000
+_FAULT_EVERY_MS: Final = 250
+_FAULT_MS_MAX: Final = 900
+_SILENT_MS: Final = 4_000
+"""Longer than a stage waits, so that a branch begins."""
+_HEALED_MS: Final = 24_000
+_CALM_MS: Final = 62_000
+"""Time at which all is as if nothing had been, in ms: restarted, corrected, trimmed."""
+_END_MS: Final = 68_000
+_KINDS: Final = (
+    "crash",
+    "zombie",
+    "double",
+    "pause",
+    "cut",
+    "slow",
+    "write lost",
+    "write late",
+    "write applied",
+    "write rejected",
+    "commit lost",
+    "commit torn",
+    "power",
+    "index lost",
+    "index cut",
+)
+_ONLY: Final = {
+    "commit lost": "delivery/",
+    "commit torn": "delivery/",
+    "power": "processing/",
+    "index lost": "consistency_manager",
+    "index cut": "consistency_manager",
+}
+"""Targets of kinds that do not strike every service, by the beginning of their names."""
+
+
+_Samples = dict[str, list[Counter[str]]]
+"""Sizes of the collections of each service, and the number of keys of the index, at several times.
+"""
 
 
 class _Standing(World):
@@ -30,7 +72,17 @@ class _Standing(World):
 
     def stand(self) -> list[str]:
         """Run it; return what grew, each with its service."""
-        samples: dict[str, list[Counter[str]]] = {}
+        return [
+            f"{key}: {line}"
+            for key, of in self.sampled(_SETTLED_MS, _UNTIL_MS).items()
+            for line in sizes.grown(of)
+        ]
+
+    def sampled(self, first_ms: int, until_ms: int) -> _Samples:
+        """Run it with its faults, healed at ``options.heal_ms``. Return the sizes from ``first_ms``
+        on.
+        """
+        samples: _Samples = {}
         try:
             with probes.counted(self.history), hurried(self.options):
                 for key in self.keys:
@@ -38,22 +90,20 @@ class _Standing(World):
                 self.producers.begin(self.sent)
                 for fault in self.faults:
                     self.scheduler.at(fault.at_ms, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
-                for at_ms in range(_SETTLED_MS, _UNTIL_MS, _SAMPLE_MS):
+                if self.options.heal_ms < first_ms:
+                    self.scheduler.run_until(self.options.heal_ms)
+                    self._heal()
+                for at_ms in range(first_ms, until_ms, _SAMPLE_MS):
                     self.scheduler.run_until(at_ms)
                     for key, runs in self.runs.items():
                         assert runs.service is not None, key
                         samples.setdefault(key, []).append(sizes.held(runs.service))
-                    keys = {f"index {key}": 1 for key in self.index.keys("")}
-                    samples.setdefault("index", []).append(Counter(keys))
+                    keys = len(self.index.keys(""))
+                    samples.setdefault("index", []).append(Counter({"keys": keys}))
         finally:
             self.scheduler.close()
-        totals = [Counter({"keys": len(each)}) for each in samples.pop("index")]
         assert all(sum(map(len, of)) for of in samples.values()), "something is counted"
-        return [
-            f"{key}: {line}"
-            for key, of in [*samples.items(), ("index", totals)]
-            for line in sizes.grown(of)
-        ]
+        return samples
 
 
 def _options() -> Options:
@@ -66,7 +116,7 @@ def _options() -> Options:
         sources=("a", "b"),
         source_partitions=2,
         stages=stages,
-        bucket_ms=200,
+        bucket_ms=_BUCKET_MS,
         buckets=12,
         max_delay_ms=2_500,
         is_live=True,
@@ -83,9 +133,46 @@ def _options() -> Options:
 
 
 def _stand(silent: str) -> list[str]:
-    """``silent``: source that falls silent for good; empty: none does."""
+    """Return what grows. ``silent``: source that falls silent for good; empty: none does."""
     faults = [Fault(1_500, "silent for good", silent, number, 0) for number in (0, 1) if silent]
     return _Standing(_options(), faults).stand()
+
+
+def _many_faults() -> list[Fault]:
+    """Return faults that follow each other until the time of healing: far more of each kind than
+    the items by which a collection may differ.
+    """
+    rng = random.Random("faults of a standing pipeline")
+    targets = keys(_options())
+    found = []
+    for at_ms in range(_FAULTS_FROM_MS, _HEALED_MS - _FAULT_MS_MAX, _FAULT_EVERY_MS):
+        kind = rng.choice(_KINDS)
+        some = [each for each in targets if each.startswith(_ONLY.get(kind, ""))]
+        lasts_ms = rng.randint(50, _FAULT_MS_MAX)
+        found.append(Fault(at_ms, kind, rng.choice(some), rng.randrange(24), lasts_ms))
+    silences = [
+        Fault(at_ms, "silent all", "b", 0, _SILENT_MS)
+        for at_ms in range(_FAULTS_FROM_MS, _HEALED_MS - _SILENT_MS, 2 * _SILENT_MS)
+    ]
+    return sorted([*found, *silences])
+
+
+def _sizes_after(faults: list[Fault]) -> _Samples:
+    options = replace(_options(), heal_ms=_HEALED_MS, buckets=_HEALED_MS // _BUCKET_MS)
+    return _Standing(options, faults).sampled(_CALM_MS, _END_MS)
+
+
+@cache
+def _sizes_without_faults() -> _Samples:
+    return _sizes_after([])
+
+
+def _left_by_faults() -> list[str]:
+    """Return what a pipeline holds more after many faults than without them."""
+    plain, struck = _sizes_without_faults(), _sizes_after(_many_faults())
+    return [
+        f"{key}: {line}" for key in struck for line in sizes.grown_since(plain[key], struck[key])
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +200,21 @@ def test_a_collection_that_is_never_cleared_is_found_and_nothing_else_grows() ->
         found = _stand("")
     assert found
     assert all("_Replica.points" in line for line in found)
+
+
+def test_nothing_is_left_of_many_faults() -> None:
+    assert _left_by_faults() == []
+
+
+def test_what_failures_alone_leave_behind_is_found() -> None:
+    bug = Mutant(
+        "tentative_buckets_are_never_dropped",
+        "protocol.log.tentative:Branches._drop",
+        "self._filled_parts -= sum(len(parts) for _, parts in self._filled.pop_upto(upto))",
+        "pass",
+        "TE4",
+    )
+    with planted(bug):
+        found = _left_by_faults()
+    assert found
+    assert all("BucketMap" in line for line in found)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from simulation import notes
 from simulation.options import WINDOW_BUCKETS, Operator, Options
 
 Row = tuple[int, int, int, int]
@@ -340,6 +341,7 @@ def answers(
         joined: defaultdict[int, list[Row]] = defaultdict(list)
         for stream in stage.reads:
             for bucket, rows in streams[stream].items():
-                joined[bucket] += rows
-        streams[stage.name] = cut(stage.name, apply(stage.operator, joined, options.bucket_ms))
+                joined[bucket] += notes.readable(rows)
+        made = apply(stage.operator, joined, options.bucket_ms)
+        streams[stage.name] = cut(stage.name, notes.marked(made) if stage.has_notes else made)
     return streams

@@ -25,7 +25,7 @@ from anabranch.ports import TopicPartition
 from anabranch.process.frame import Service, ServiceContext
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
-from anabranch.protocol.control.consistency import GAP, MISMATCH, REJECTED
+from anabranch.protocol.control.consistency import GAP, MISMATCH, REJECTED, ROWS_REJECTED
 from anabranch.protocol.control.records import INPUT_MISSING
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
@@ -181,6 +181,9 @@ class _Logger:
         ):
             return
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
+            return
+        if facts.get("kind") == ROWS_REJECTED and self._world.options.has_notes:
+            self._world.history.reached("rows rejected alarm")
             return
         self._world.unexpected.append(f"alarms: {self._process.name}: {event} {facts}")
 
