@@ -81,6 +81,8 @@ class LoadBench:
         """Name of the stage on its node."""
         self.is_silent = False
         """Whether the input is missing; its buckets come when it is back."""
+        self.held_at: int | None = None
+        """Last bucket that the input has closed, while it sends rows but closes nothing."""
         self._owed: list[int] = []
 
     @property
@@ -130,7 +132,8 @@ class LoadBench:
         parts = [part(owed, self.rows[owed]) for owed in self._owed if self.rows[owed]]
         self._owed.clear()
         for stream in bench.streams.values():
-            stream.record(bucket, parts)
+            closed = bucket if self.held_at is None else self.held_at
+            stream.record(closed, parts, past=bucket)
         self.first_sign[bucket + 1] = bench.now_ms
 
     def tick(self) -> None:

@@ -50,8 +50,8 @@ class Stream:
     def __post_init__(self) -> None:
         self.log_state.apply(0, EpochStarted("0", "", ""))
 
-    def record(self, closed: int, parts: Iterable[Part] = ()) -> None:
-        """Append a stable record."""
+    def record(self, closed: int, parts: Iterable[Part] = (), *, past: int = 0) -> None:
+        """Append a stable record. ``past``: bucket that parts of the input have passed."""
         self.batch += 1
         self.closed = max(self.closed, closed)
         outcome = self.log_state.apply(
@@ -63,6 +63,7 @@ class Stream:
                 self.log_state.tip("0"),
                 self.closed,
                 tuple(parts),
+                past=past,
             ),
         )
         assert outcome.accepted, outcome

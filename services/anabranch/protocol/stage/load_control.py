@@ -18,7 +18,9 @@ missed, because the batch that would miss it need not run first. The last two ba
 predict it, so one slow batch makes no fork. Nor does it fork for less than WORK_LEAST_MS of work:
 what is left then was used up by the pace of batches, and fewer rows would not help. A cost that was
 measured on few rows predicts nothing for many: until two larger batches were measured, a batch has
-at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST.
+at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST, or those that take WORK_LEAST_MS if
+no part of the duration is fixed. The first batch of a branch is bounded likewise: all that came
+since the input is missing waits for it.
 
 *How much is kept.* A batch of the branch must end in the time that is left, and within a part of
 the bound that leaves the next batch as much: two batches, one of which a row waits for, take at
@@ -74,8 +76,8 @@ EXTRAPOLATED_TIMES: Final = 4
 predicted from it. The fixed part of a small batch is measured too roughly for more.
 """
 ROWS_FIRST: Final = 1_000
-"""Number of rows that a batch may always have, whatever was measured: a second of a function that
-takes a millisecond a row.
+"""Maximum number of rows of a batch before anything was measured: a second of a function that takes
+a millisecond a row.
 """
 WORK_LEAST_MS: Final = 1_000
 """Duration of the waiting rows' processing, in ms, below which a stage is never late: the time that
@@ -146,6 +148,15 @@ class BatchCost:
     def rows_measured(self) -> int:
         """Number of rows that two of the batches had; 0 if there are no two."""
         return sorted((rows for rows, _ in self._batches), reverse=True)[1] if self.is_known else 0
+
+    def rows_surely_in(self, duration_ms: int) -> float:
+        """Return how many rows a batch processes in ``duration_ms`` if no part of its duration is
+        fixed: with a fixed part it processes more. Infinite before two batches were measured.
+        """
+        took_ms = sum(took_ms for _, took_ms in self._batches)
+        if not self.is_known or took_ms == 0:
+            return inf
+        return duration_ms * sum(rows for rows, _ in self._batches) / took_ms
 
     def row_ms(self) -> float:
         """Return the cost of a row, in ms: the median of the batches, weighted by rows."""
@@ -263,7 +274,8 @@ class LoadControl:
     @property
     def rows_max(self) -> int:
         """Maximum number of rows of a batch whose duration can be predicted."""
-        return max(ROWS_FIRST, EXTRAPOLATED_TIMES * self._alone.rows_measured)
+        first = int(min(ROWS_FIRST, self._alone.rows_surely_in(WORK_LEAST_MS)))
+        return max(1, first, EXTRAPOLATED_TIMES * self._alone.rows_measured)
 
     def rows_within(self, duration_ms: int) -> int:
         """Return how many rows a batch alone on the cores processes in ``duration_ms``, as far as

@@ -791,9 +791,11 @@ class Replica:
         due = self._availability.due_upto(
             _complete(situation), min(there.values()), extended=branch.is_extended
         )
-        most = self._batch_size.rows_max
-        plan = next_tentative_plan(position, log_states, chosen, due, self._traits, rows_max=most)
-        load = self.load
+        most, load = self._batch_size.rows_max, self.load
+        whole_max = most if load is None else min(most, load.rows_max)
+        plan = next_tentative_plan(
+            position, log_states, chosen, due, self._traits, rows_max=whole_max
+        )
         if plan is None or load is None or not plan.rows:
             return plan
         branch.sheds = branch.sheds or load.is_overloaded

@@ -9,12 +9,13 @@ from math import sin
 import pytest
 
 from anabranch.protocol.errors import StageFunctionError
+from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import Policy
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
-from anabranch.protocol.stage.load_control import KEPT_LEAST
+from anabranch.protocol.stage.load_control import KEPT_LEAST, target_of
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
-from harness.load_bench import WAITS, WIDTH_MS, Cost, Load, LoadBench
+from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
 from harness.replica_bench import Settings
 
 SHEDS = {"width_ms": WIDTH_MS, "waits": WAITS, "rows_max": 100_000, "sheds": True}
@@ -204,6 +205,18 @@ def test_a_missing_input_of_an_overloaded_stage_is_gone_on_without() -> None:
     assert len(bench.ends) >= 1
     assert bench.bench.replica.branch is None
     assert set(range(1, max(bench.rows) - 2)) <= bench.stable.keys()
+
+
+def test_the_first_batch_without_an_input_is_no_larger_than_can_be_predicted() -> None:
+    """Rows cost 25 ms. A part of the input stops when five times as many rows come: the measured
+    batches have few of them.
+    """
+    bench = run(lambda now_ms: 12 if now_ms <= 10_000 else 60, 10, Cost(fixed_ms=0.0, row_ms=25.0))
+    bench.held_at = 10_000 // WIDTH_MS
+    bench.run(18_000)
+    assert bench.forks
+    target_ms = target_of(WAITS.first_ms, WAITS.next_ms)
+    assert bench.late(HOP_MS + target_ms + TICK_MS) == {}
 
 
 def test_a_correction_after_an_overload_that_comes_to_a_hole_waits_there() -> None:
