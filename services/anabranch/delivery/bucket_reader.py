@@ -16,7 +16,7 @@ from anabranch.protocol.errors import DataMissing
 from anabranch.protocol.log.records import Part
 from anabranch.streams.block_reader import BlockReader, read_from_any
 from anabranch.streams.boundary_reader import BoundaryReader
-from anabranch.streams.gone_blocks import last_gone
+from anabranch.streams.gone_blocks import last_gone_everywhere
 
 Stable = list[tuple[int, str, tuple[Part, ...]]]
 """Non-empty buckets: (bucket, writer to read it from, its parts)."""
@@ -57,11 +57,7 @@ class BucketReader:
         Blocks are deleted once all known readers have passed them, so a new output or live topic
         begins after this bucket.
         """
-        reader = self._log.reader(committed=False, headers=False)
-        try:
-            return last_gone(reader, self._topic_of, self._following.log_state, by_any=True)
-        finally:
-            reader.close()
+        return last_gone_everywhere(self._log, self._topic_of, self._following.log_state)
 
     def stable(self, wanted: Stable) -> list[Ordered]:
         """Return the rows of stable buckets, none of them empty. Where blocks of the named writer

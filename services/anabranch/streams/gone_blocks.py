@@ -5,10 +5,10 @@ that it does not fail in the middle of its first batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Final
 
-from anabranch.ports import LogReader, TopicPartition
+from anabranch.ports import EventLog, LogReader, TopicPartition
 from anabranch.protocol.limits import ASK_BUCKETS_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import Part
@@ -124,6 +124,19 @@ def last_gone(
         if all(gone_blocks.is_gone(other, own) for other, own in alike):
             return bucket
     return forgotten
+
+
+def last_gone_everywhere(log: EventLog, topic_of: Callable[[str], str], log_state: LogState) -> int:
+    """Return the last stable bucket of which no writer has all blocks any more, or that the log no
+    longer describes; 0 if there is none. Opens a reader of ``log`` for it.
+
+    Arguments are as in ``last_gone``.
+
+    Raises:
+        Unavailable: the log does not answer.
+    """
+    with closing(log.reader(committed=False, headers=False)) as reader:
+        return last_gone(reader, topic_of, log_state, by_any=True)
 
 
 def gone_range(

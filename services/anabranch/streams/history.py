@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from anabranch.protocol.errors import ConfigurationError, DataMissing
 from anabranch.streams.block_reader import BlockReader, read_from_any
-from anabranch.streams.gone_blocks import last_gone
+from anabranch.streams.gone_blocks import last_gone_everywhere
 from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
@@ -69,11 +69,12 @@ class History:
                 self._open(opened, pipeline, stream, clock)
                 for stream in pipeline.input_streams(name)
             ]
+            self.last = min(part.boundaries.log_state.upto for part in self._parts)
+            """Last bucket that can be read; 0 while there is none."""
+            self.first = 1 + max(map(self._gone_upto, self._parts))
+            """First bucket of which all blocks exist, in all shards."""
+            # Last: whatever raises before closes the readers, since nobody else could.
             self._opened = opened.pop_all()
-        self.last = min(part.boundaries.log_state.upto for part in self._parts)
-        """Last bucket that can be read; 0 while there is none."""
-        self.first = 1 + max(map(self._gone_upto, self._parts))
-        """First bucket of which all blocks exist, in all shards."""
 
     def _open(self, opened: ExitStack, pipeline: Pipeline, stream: str, clock: Clock) -> _Part:
         boundaries = opened.enter_context(closing(open_stream(self._log, pipeline, stream)))
@@ -83,9 +84,8 @@ class History:
         return _Part(stream, boundaries, blocks)
 
     def _gone_upto(self, part: _Part) -> int:
-        with closing(self._log.reader(committed=False, headers=False)) as reader:
-            topic_of = partial(self._names.blocks, part.stream)
-            return last_gone(reader, topic_of, part.boundaries.log_state, by_any=True)
+        topic_of = partial(self._names.blocks, part.stream)
+        return last_gone_everywhere(self._log, topic_of, part.boundaries.log_state)
 
     def rows(self, first: int, last: int) -> Iterator[tuple[int, pa.Table]]:
         """Yield the rows of the non-empty buckets ``first..last`` as (bucket, table), ascending; a

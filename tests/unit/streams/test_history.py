@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from anabranch.adapters.memory.reader import LocalLogReader
 from anabranch.ports import TopicPartition
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, Unavailable
 from anabranch.streams import history
 from anabranch.streams.history import History
 from harness.output_world import World
@@ -55,6 +56,29 @@ def test_it_begins_after_what_is_deleted() -> None:
         first = found.first
         assert [bucket for bucket, _ in found.rows(1, 3)] == list(range(first, 4))
     assert 1 < first <= 4
+
+
+def test_readers_are_closed_if_it_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=1)
+    world.feed(3, {1: 3})
+    opened: list[LocalLogReader] = []
+    reader_of = world.log.reader
+
+    def reader(**options: Any) -> LocalLogReader:
+        opened.append(reader_of(**options))
+        return opened[-1]
+
+    def fails(*_: object) -> int:
+        raise Unavailable("the broker does not answer")
+
+    monkeypatch.setattr(world.log, "reader", reader)
+    monkeypatch.setattr(history, "last_gone_everywhere", fails)
+    with pytest.raises(Unavailable):
+        History(world.log, world.pipeline, STAGE, world.clock)
+    assert opened
+    for each in opened:
+        with pytest.raises(LocalProtocolError, match="closed"):
+            each.assign({})
 
 
 def test_another_replica_has_what_the_first_one_deleted() -> None:
