@@ -20,6 +20,7 @@ from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
+from anabranch.protocol.stage.load_control import target_of
 from anabranch.protocol.stage.replica import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS
 from checkers import streams, trimming
 from simulation import hurrying, workload
@@ -86,7 +87,8 @@ _SHARE_BUCKETS_MIN = 4
 
 def check_shares(run: Run) -> list[str]:
     """Check that the branch of an overloaded stage keeps at least half of the rows that its process
-    could process, if it had the processor for itself (OV3). Only where nothing fails.
+    could process, if it had the processor for itself (OV3). A batch takes no longer than a target,
+    and where batches keep a pace the processor is idle from then on. Only where nothing fails.
     """
     options = run.options
     (begin, end, times), width_ms = options.rush, options.bucket_ms
@@ -98,8 +100,11 @@ def check_shares(run: Run) -> list[str]:
         each.row is not None and first <= workload.bucket_of(each.row[0], width_ms) <= last
         for each in run.sent
     )
-    busy_ms = rows * options.stages[0].row_ms
-    least = min(KEPT_ALL, KEPT_ALL * (end - begin) * width_ms // busy_ms) // 2
+    stage = options.stages[0]
+    wait = waits(run.pipeline, stage.name)
+    target_ms = target_of(wait.first_ms, wait.next_ms)
+    usable_ms = (end - begin) * width_ms * target_ms // max(target_ms, stage.pace_ms)
+    least = min(KEPT_ALL, KEPT_ALL * usable_ms // (rows * stage.row_ms)) // 2
     settled = first + _SETTLED_MS // width_ms
     kept: dict[str, list[int]] = {}
     for event in run.history.events:

@@ -589,7 +589,7 @@ STAGES: Final = (
     Mutant(
         "late_stage_does_not_fork",
         _REPLICA + "._shed_due",
-        "return self._is_late_with(plan, situation)",
+        "return self.load.is_limited or self._is_late_with(plan, situation)",
         "return False",
         "OV1",
         scenario="overload",
@@ -607,7 +607,7 @@ STAGES: Final = (
     Mutant(
         "branch_keeps_all",
         "protocol.stage.load_control:LoadControl.keep",
-        "kept = max(KEPT_LEAST, kept)",
+        "kept = max(KEPT_LEAST, min(kept, KEPT_ALL if self.limit is None else self.limit))",
         "kept = KEPT_ALL",
         "OL3, OL6",
         scenario="overload",
@@ -616,8 +616,8 @@ STAGES: Final = (
     Mutant(
         "successor_keeps_its_share",
         "protocol.stage.load_control:LoadControl.watch",
-        "self.is_overloaded = self.is_overloaded or use is not None",
-        "self.is_overloaded = False",
+        "self.is_late_itself = self.is_late_itself or use is not None",
+        "self.is_late_itself = False",
         "OV3",
         scenario="overload",
         by=("shares",),
@@ -625,8 +625,8 @@ STAGES: Final = (
     Mutant(
         "overload_never_ends",
         "protocol.stage.load_control:LoadControl.watch",
-        "self.is_overloaded = False",
-        "self.is_overloaded = True",
+        "self.is_late_itself = False",
+        "self.is_late_itself = True",
         "OL5, OV3",
         scenario="overload",
         by=("progress",),
