@@ -15,7 +15,12 @@ from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
-from anabranch.protocol.control.consistency import REJECTED, ROWS_REJECTED
+from anabranch.protocol.control.consistency import (
+    OVERLOAD_LASTS,
+    REJECTED,
+    ROOM_WARNED_MS,
+    ROWS_REJECTED,
+)
 from anabranch.protocol.control.failure_detector import (
     DELIVERY_SERVICE,
     INGESTION_SERVICE,
@@ -83,6 +88,8 @@ class ManagerControl:
         """Alarms that control records gave rise to. The caller removes those that it writes."""
         self._waiting_sources: set[str] = set()
         """Sources that wait for their input and for which an alarm was raised."""
+        self._overloaded: set[tuple[str, str]] = set()
+        """Replicas, by stage and id, for whose overload an alarm was raised."""
         self._records_written = Counter(
             "anabranch_control_records_written",
             "Trim points and fences that the manager wrote",
@@ -172,23 +179,7 @@ class ManagerControl:
         if isinstance(entry, NodeReport):
             return
         if isinstance(entry, Heartbeat):
-            self._trimming.receive(entry, monotonic_ms)
-            if is_news and not self._image.heartbeat(entry, monotonic_ms):
-                self.rejected.inc()
-            if (
-                entry.service == DELIVERY_SERVICE
-                and entry.rejected
-                and (output := self._pipeline.deliveries().get(entry.name)) is not None
-            ):
-                self.alarms.append(self._rejection_alarm(output, wall_ms))
-            if (
-                entry.service == REPLICA_SERVICE
-                and entry.rejected
-                and entry.name in self._pipeline.stages
-            ):
-                self.alarms.append(self._row_alarm(entry.name, wall_ms))
-            if is_news and entry.service == INGESTION_SERVICE:
-                self._check_source_input(entry, wall_ms)
+            self._apply_heartbeat(entry, is_news=is_news)
         elif isinstance(entry, TrimPoint) and entry.stream in self._pipeline.streams():
             self._trimming.seen(entry, monotonic_ms)
             self._points[entry.stream] = max(entry.bucket, self._points.get(entry.stream, 0))
@@ -204,6 +195,47 @@ class ManagerControl:
                 self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, wall_ms))
         else:
             self.rejected.inc()
+
+    def _apply_heartbeat(self, entry: Heartbeat, *, is_news: bool) -> None:
+        monotonic_ms, wall_ms = self._clock.monotonic_ms(), self._clock.now_ms()
+        self._trimming.receive(entry, monotonic_ms)
+        if is_news and not self._image.heartbeat(entry, monotonic_ms):
+            self.rejected.inc()
+        if (
+            entry.service == DELIVERY_SERVICE
+            and entry.rejected
+            and (output := self._pipeline.deliveries().get(entry.name)) is not None
+        ):
+            self.alarms.append(self._rejection_alarm(output, wall_ms))
+        if (
+            entry.service == REPLICA_SERVICE
+            and entry.rejected
+            and entry.name in self._pipeline.stages
+        ):
+            self.alarms.append(self._row_alarm(entry.name, wall_ms))
+        if is_news and entry.service == REPLICA_SERVICE:
+            self._check_overload(entry, wall_ms)
+        if is_news and entry.service == INGESTION_SERVICE:
+            self._check_source_input(entry, wall_ms)
+
+    def _check_overload(self, entry: Heartbeat, wall_ms: int) -> None:
+        """Raise an alarm when an overload would stop a stage within ROOM_WARNED_MS, once per
+        overload: until the replica has no branch.
+        """
+        name = entry.name, entry.replica
+        if entry.branch is None:
+            self._overloaded.discard(name)
+        if entry.room_left_ms is None or entry.room_left_ms >= ROOM_WARNED_MS:
+            return
+        if name not in self._overloaded:
+            self._overloaded.add(name)
+            text = (
+                f"stage {entry.name}: more rows arrive than replica {entry.replica} can process; at"
+                f" this rate it cannot hold more of its input in {entry.room_left_ms // 60_000}"
+                " min, and new results stop. Give its node more cores, divide the stage into"
+                " shards, or move it to a node with room ('anabranch scale')"
+            )
+            self.alarms.append(Alarm(OVERLOAD_LASTS, entry.name, -1, text, wall_ms))
 
     def _check_source_input(self, entry: Heartbeat, wall_ms: int) -> None:
         """Raise an alarm when a source starts to wait for its input, once per wait."""

@@ -168,6 +168,17 @@ _STALLS: Final = {
 }
 
 
+def _overload_in_words(detail: dict[str, Any]) -> list[str]:
+    """Return what the status of a stage says about an overload."""
+    stated = []
+    if shed := detail.get("shed"):
+        stated.append(f"overloaded: {shed / 10:g} % of the rows left out")
+    left_ms = detail.get("overload", {}).get("room_left_ms")
+    if left_ms is not None:
+        stated.append(f"at this rate new results stop in {left_ms // 60_000} min")
+    return stated
+
+
 def detail_in_words(row: Row) -> str:
     """Return the entries of ``detail`` that need attention, in words; empty if none does."""
     detail = row["detail"]
@@ -182,8 +193,7 @@ def detail_in_words(row: Row) -> str:
             stated.append("correcting")
         case ReplicaState.FAILURE:
             stated.append("behind")
-    if shed := detail.get("shed"):
-        stated.append(f"overloaded: {shed / 10:g} % of the rows left out")
+    stated += _overload_in_words(detail)
     if unread := detail.get("unread"):
         stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
     stated += [words.format(detail[name]) for name, words in _STALLS.items() if detail.get(name)]

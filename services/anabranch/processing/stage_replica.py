@@ -861,6 +861,7 @@ class StageReplica:
         )
         if runner is None:
             return beat
+        figures = runner.load_figures()
         return replace(
             beat,
             bucket=(self.status.last_bucket_ms or 0) // self._pipeline.bucket_ms,
@@ -869,6 +870,7 @@ class StageReplica:
             checkpoint=runner.stable_query,
             checkpoint_bucket=self._unneeded_upto(runner),
             corrects=gate.corrects,
+            room_left_ms=None if figures is None else figures.room_left_ms,
         )
 
     def demand(self) -> LoadDemand | None:

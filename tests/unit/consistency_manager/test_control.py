@@ -14,6 +14,7 @@ from anabranch.consistency_manager.control import ManagerControl, readers_of
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control.consistency import OVERLOAD_LASTS, ROOM_WARNED_MS
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import (
     INPUT_MISSING,
@@ -286,6 +287,25 @@ def test_one_alarm_each_time_that_a_source_begins_to_wait_for_its_input() -> Non
     ]
     assert "anabranch status" in room.alarms[0].text
     world.hears(replace(awaits, state="running"), awaits)
+    room.round({}, "running")
+    assert len(room.alarms) == 2
+
+
+def test_one_alarm_for_each_overload_that_lasts() -> None:
+    world = World(live=True)
+    room, stage = world.room(), "totals"
+    sheds = Heartbeat("processing", stage, "0", 0, "running", 1, 0, branch=3)
+    ends = replace(sheds, room_left_ms=ROOM_WARNED_MS - 1)
+    world.hears(sheds, replace(sheds, room_left_ms=ROOM_WARNED_MS))
+    room.round({}, "running")
+    assert room.alarms == []
+    world.hears(ends, sheds, replace(ends, room_left_ms=600_000))
+    room.round({}, "running")
+    assert [(each.kind, each.stream, each.bucket) for each in room.alarms] == [
+        (OVERLOAD_LASTS, stage, -1)
+    ]
+    assert "59 min" in room.alarms[0].text
+    world.hears(replace(sheds, branch=None), ends)
     room.round({}, "running")
     assert len(room.alarms) == 2
 

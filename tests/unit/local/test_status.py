@@ -45,6 +45,11 @@ LOST = (
             "tentative; overloaded: 70.5 % of the rows left out",
         ),
         (
+            {"replica_state": "stable", "shed": 10, "overload": {"room_left_ms": 5_999_000}},
+            "overloaded: 1 % of the rows left out; at this rate new results stop in 99 min",
+        ),
+        ({"replica_state": "stable", "overload": {"room_left_ms": None}}, ""),
+        (
             {"replica_state": "stable", "unread": ["a", "b"]},
             "no room for more of a, b: new results stand still",
         ),

@@ -80,6 +80,11 @@ MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
 REJECTED: Final = "result_rejected"
 ROWS_REJECTED: Final = "rows_rejected"
+OVERLOAD_LASTS: Final = "overload_lasts"
+ROOM_WARNED_MS: Final = 3_600_000
+"""Time until an overloaded stage cannot hold more of its input, in ms, below which the manager
+raises an alarm: long enough for a person to make room.
+"""
 _EMPTY: Final = (0, 0)
 
 

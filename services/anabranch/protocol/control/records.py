@@ -107,6 +107,10 @@ class Heartbeat:
     """
     fetched_bytes: int = 0
     """Bytes that a process that stands by has read from the store of checkpoints since it began."""
+    room_left_ms: int | None = None
+    """Time until a stage's replica that leaves out rows cannot hold more of its input, in ms; None:
+    its backlog does not grow, or it leaves out none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
