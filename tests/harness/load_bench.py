@@ -271,8 +271,8 @@ class NodeBench:
             demand = bench.bench.replica.demand(now_ms)
             if demand is not None:
                 load = StageLoad(name, demand.cpu_us, ((self._curves[name], 0),))
-                demands.append(StageDemand(load, demand.is_late))
+                demands.append(StageDemand(load, demand.is_late, demand.backlog))
         limits = choice.decide(now_ms, demands, 0)
         self.limits.append((now_ms, limits))
         for name, bench in self.stages.items():
-            bench.bench.replica.limit(limits.kept.get(name, KEPT_ALL) if limits.are_set else None)
+            bench.bench.replica.limit(limits.of(name))

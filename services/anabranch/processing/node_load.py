@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import loss_curves, may_shed
 from anabranch.ports import Clock
-from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
 from anabranch.protocol.stage.shared_cores import SharedCores
 from anabranch.protocol.stage.shed_choice import Limits, ShedChoice, StageDemand
@@ -86,6 +85,7 @@ class NodeLoad:
                     tuple((curve, 0) for curve in loss_curves(self._pipeline, name)),
                 ),
                 demand.is_late,
+                demand.backlog,
             )
             for name, stage in stages.items()
             if may_shed(self._pipeline, name) and (demand := stage.demand()) is not None
@@ -94,7 +94,7 @@ class NodeLoad:
         others_us = sum(us for stage, us in used_us.items() if stage not in known)
         limits = self._choice.decide(now_ms, demands, others_us)
         for name, stage in stages.items():
-            stage.limit(limits.kept.get(name, KEPT_ALL) if limits.are_set else None)
+            stage.limit(limits.of(name))
         self.table = _table(demands, limits)
 
 

@@ -97,6 +97,8 @@ than ten times the backlog.
 """
 KEPT_LEAST: Final = 10
 """Minimum per mille of the rows that are kept: with none at all a branch would show nothing."""
+KEPT_MEASURED: Final = 200
+"""Minimum per mille that a branch with a limit keeps so that its batches say what rows cost."""
 KEPT_RISE: Final = 100
 """Maximum rise of the per mille that is kept, per batch."""
 KEPT_STEP: Final = 25
@@ -247,8 +249,11 @@ class LoadControl:
             self._measured_anew = min(COST_BATCHES, self._measured_anew + 1)
 
     def used(self, rows: int, processor_ms: float) -> None:
-        """Record that a batch of any query took ``processor_ms`` of the cores for ``rows``."""
-        self._processor.took(rows, processor_ms)
+        """Record that a batch of any query took ``processor_ms`` of the cores for ``rows``. Not one
+        of a branch that keeps little: what it takes is hardly due to its rows.
+        """
+        if not self.is_limited or self.kept >= KEPT_MEASURED:
+            self._processor.took(rows, processor_ms)
 
     def demand_us(self, now_ms: int) -> int | None:
         """Return the processor time that all arriving rows need, in us per second; None while the
@@ -437,6 +442,8 @@ class LoadDemand:
     """Processor time that all arriving rows need, in us per second."""
     is_late: bool
     """Whether its branch leaves out rows so that its own results are in time."""
+    backlog: int = 0
+    """Number of rows that it has to correct; 0 if it has no branch that left out rows."""
 
 
 FORECAST_AFTER_MS: Final = 10_000

@@ -494,8 +494,10 @@ class Replica:
         needs_us = None if self.load is None else self.load.demand_us(now_ms)
         if self.load is None or needs_us is None:
             return None
-        sheds = self._branch is not None and self._branch.sheds
-        return LoadDemand(needs_us, sheds and self.load.is_late_itself)
+        backlog = 0
+        if self._branch is not None and self._branch.sheds and self._load_watch is not None:
+            backlog = max(1, self._load_watch.backlog)
+        return LoadDemand(needs_us, backlog > 0 and self.load.is_late_itself, backlog)
 
     def limit(self, kept: int | None) -> None:
         """Let the branch keep ``kept`` per mille of its rows at most (OV6); None: there are no
@@ -825,7 +827,10 @@ class Replica:
         begins after half of the long wait: a batch that takes as long is in time.
         """
         if branch.sheds:  # never suspended: the successor waits, or the branch keeps less (OV3)
-            pace = Pace.PACED if self._phase is Phase.CORRECTING else Pace.FREE
+            # With a limit, too: other stages need the cores, and fewer batches cost less.
+            has_limit = self.load is not None and self.load.limit is not None
+            is_paced = has_limit or self._phase is Phase.CORRECTING
+            pace = Pace.PACED if is_paced else Pace.FREE
         else:
             pace = branch.watch.pace(peer_serves=situation.peer_serves)
         if pace is Pace.FREE or not situation.may_correct:

@@ -15,6 +15,10 @@ limits are set, nobody is late any more, so they stay until everything would fit
 node corrects while there are limits, since the corrections of one would cost new results of
 another.
 
+Afterwards stages correct one after the other, as many at once as there are cores. Side by side each
+would take longer, and meanwhile all their branches would keep less. The stage with the smallest
+backlog comes first, so that as many as possible are done soon.
+
 A limit falls at once and rises slowly, like the share that a stage keeps by itself. A limit that
 was estimated too high does no harm: the stage that is still late leaves out more by itself.
 
@@ -25,6 +29,8 @@ Invariants:
         than a step of ``choose``, or KEPT_LEAST.
     NL3 limits end once everything has needed less than FILLED of the cores for HOLD_MS.
     NL4 a limit rises by at most KEPT_RISE per decision, and only by RISE_LEAST or more.
+    NL5 without limits at most one stage for each core corrects, the one with the smallest backlog
+        first, and goes on until it is done or late.
 """
 
 from __future__ import annotations
@@ -52,6 +58,8 @@ class StageDemand:
     load: StageLoad
     is_late: bool
     """Whether its own delay makes its branch leave out rows."""
+    backlog: int = 0
+    """Number of rows that it has to correct; 0 if it has no branch that left out rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +70,16 @@ class Limits:
     """Per mille that each stage keeps at most."""
     are_set: bool
     """Whether there are limits, though perhaps not for each stage."""
+    waiting: frozenset[str]
+    """Stages whose corrections wait for those of others (NL5)."""
     next_steps: Mapping[str, Step]
     """What the next step of each stage would cost and save, for people."""
+
+    def of(self, stage: str) -> int | None:
+        """Return the limit of ``stage``; KEPT_ALL if it only must not correct, None if it may."""
+        if self.are_set:
+            return self.kept.get(stage, KEPT_ALL)
+        return KEPT_ALL if stage in self.waiting else None
 
 
 class ShedChoice:
@@ -77,6 +93,9 @@ class ShedChoice:
         """Whether stages have limits."""
         self._fits_ms: int | None = None
         """Time since which everything has fitted."""
+        self._cores = cores
+        self._correcting: frozenset[str] = frozenset()
+        """Stages that correct."""
 
     def decide(self, now_ms: int, demands: Sequence[StageDemand], others_us: int) -> Limits:
         """Return the limits of the stages.
@@ -97,7 +116,7 @@ class ShedChoice:
             for load in loads
         }
         steps = {step.stage: step for step in reversed(chosen.table) if not step.is_taken}
-        return Limits(dict(self._kept), self.is_limiting, steps)
+        return Limits(dict(self._kept), self.is_limiting, self._take_turns(demands), steps)
 
     def _follow(self, now_ms: int, demands: Sequence[StageDemand], needed_us: int) -> None:
         """Begin or end to limit stages (NL1, NL3)."""
@@ -110,6 +129,21 @@ class ShedChoice:
             self._fits_ms = now_ms
         elif now_ms - self._fits_ms >= HOLD_MS:
             self.is_limiting = False
+
+    def _take_turns(self, demands: Sequence[StageDemand]) -> frozenset[str]:
+        """Decide which stages correct, and return those that wait (NL5)."""
+        if self.is_limiting:
+            self._correcting = frozenset()
+            return frozenset()
+        before = self._correcting
+        behind = [each for each in demands if each.backlog]
+        ready = sorted(
+            (each.load.stage not in before, each.backlog, each.load.stage)
+            for each in behind
+            if not each.is_late
+        )
+        self._correcting = frozenset(stage for _, _, stage in ready[: self._cores])
+        return frozenset(each.load.stage for each in behind) - self._correcting
 
     def _limit(self, before: int, wanted: int) -> int:
         """Return the limit of a stage after ``before`` (NL4)."""

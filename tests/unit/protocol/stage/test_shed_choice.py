@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,6 +71,30 @@ def test_nl4_a_limit_falls_at_once_and_rises_slowly() -> None:
 def test_a_stage_is_never_kept_from_everything() -> None:
     limits = ShedChoice(1).decide(0, demands(5_000_000, 9_000_000), 0)
     assert set(limits.kept.values()) <= {KEPT_LEAST, STEP, 2 * STEP}
+
+
+def test_nl5_stages_correct_one_after_the_other() -> None:
+    def behind(cheap: int, dear: int, *, is_late: bool = False) -> list[StageDemand]:
+        """Return the demands of stages with these backlogs."""
+        both = demands(300_000, 300_000, is_late=is_late)
+        return [replace(both[0], backlog=cheap), replace(both[1], backlog=dear)]
+
+    choice = ShedChoice(1)
+
+    def waiting(*backlogs: int, is_late: bool = False) -> list[str]:
+        """Return the stages that wait."""
+        limits = choice.decide(0, behind(*backlogs, is_late=is_late), 0)
+        assert [limits.of(stage) for stage in limits.waiting] == [KEPT_ALL] * len(limits.waiting)
+        return sorted(limits.waiting)
+
+    assert waiting(0, 0) == []
+    assert waiting(900, 800) == ["cheap"]
+    assert waiting(700, 790) == ["cheap"], "who has begun goes on"
+    assert waiting(700, 790, is_late=True) == ["dear"], "unless it is late"
+    assert waiting(700, 0) == []
+    assert ShedChoice(2).decide(0, behind(900, 800), 0).waiting == frozenset()
+    limits = choice.decide(0, demands(800_000, 700_000), 0)
+    assert (limits.waiting, limits.of("cheap"), limits.of("x")) == (frozenset(), 250, KEPT_ALL)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3_000_000), st.integers(1, 3_000_000)), max_size=20))
