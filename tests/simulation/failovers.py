@@ -8,7 +8,11 @@ from typing import Final
 
 from anabranch.codec import control_records
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
+from anabranch.protocol.control.failure_detector import (
+    OBSERVED_STEP_MS,
+    REPLICA_SERVICE,
+    STANDBY_SERVICE,
+)
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.log.records import EpochStarted
@@ -104,11 +108,13 @@ def _stands(run: Run, stage: str) -> Iterator[Stands]:
 
 
 def _is_just_back(run: Run, at_ms: int) -> bool:
-    """Whether the broker was away so long that nobody could be heard, and a moment ago (SB3)."""
+    """Return whether the broker was away so long that no heartbeat could be received, and a moment
+    ago (SB3). For OBSERVED_STEP_MS after its last own heartbeat a process still judges (SL5).
+    """
     return any(
         fault.kind == "broker away"
         and fault.duration_ms >= _WAITS.silent_ms
-        and fault.at_ms + failovers.ON_THE_WAY_MS
+        and fault.at_ms + OBSERVED_STEP_MS + failovers.ON_THE_WAY_MS
         <= at_ms
         < min(fault.at_ms + fault.duration_ms, run.options.heal_ms) + _WAITS.silent_ms
         for fault in run.faults
