@@ -77,6 +77,16 @@ class InputFollower:
         finally:
             self.reader.close()
 
+    def columns(self) -> str:
+        """Return the columns of the stream, empty while unknown. Call it with ``changed``
+        held.
+
+        They are those at the end that the log had when it was opened. A part of the log would give
+        the columns of a version that has been replaced, and a stage that needs a new column would
+        end as if its function were wrong.
+        """
+        return self.reader.log_state.schema() if self.reader.is_caught_up else ""
+
     def raise_error(self) -> None:
         """Raise the error that ended the thread, if there is one."""
         if self.error is not None:

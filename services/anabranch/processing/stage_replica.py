@@ -649,11 +649,10 @@ class StageReplica:
             return source_schema(self._pipeline, name)
         follower = self._followers[stream]
         with self._changed:
-            while not follower.reader.log_state.schema() and not self._context.stopping.is_set():
+            while not (text := follower.columns()) and not self._context.stopping.is_set():
                 follower.raise_error()
                 self.status.state, self.status.waiting_for = "starting", f"{stream} to start"
                 self._changed.wait(_STEP_MS / 1_000)
-            text = follower.reader.log_state.schema()
         self.status.waiting_for = None
         if not text:
             return None

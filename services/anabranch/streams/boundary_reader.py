@@ -103,6 +103,10 @@ class StreamReader(Protocol):
         """Offset of the next record to read."""
 
     @property
+    def is_caught_up(self) -> bool:
+        """Whether the log was read up to the end that it had when it was opened."""
+
+    @property
     def counts(self) -> Counter[str]:
         """Number of records by outcome."""
 
@@ -175,6 +179,11 @@ class BoundaryReader:
         self.offset_next, self._end_at_first = self._reader.offsets(self._at)
         self._start = LogStart(self.log_state, self.offset_next)
         self._reader.assign({self._at: self.offset_next})
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log was read up to the end that it had when it was opened."""
+        return self.offset_next >= self._end_at_first
 
     def poll(self, wait_ms: int) -> int:
         """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.

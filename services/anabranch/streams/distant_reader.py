@@ -74,6 +74,11 @@ class DistantReader:
         return 0 if self._opened is None else self._opened.offset_next
 
     @property
+    def is_caught_up(self) -> bool:
+        """Whether the log was read up to the end that it had when it was opened."""
+        return self._opened is not None and self._opened.is_caught_up
+
+    @property
     def counts(self) -> Counter[str]:
         """Number of records by outcome."""
         return Counter() if self._opened is None else self._opened.counts

@@ -11,8 +11,10 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
+from anabranch.ports import TopicPartition
 from anabranch.processing.follower import InputFollower
 from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
@@ -25,6 +27,7 @@ from anabranch.protocol.stage.availability import Availability, Policy, Waits
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
+from anabranch.streams import boundary_reader
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness.replica_bench import STATELESS, part
@@ -218,3 +221,24 @@ def test_what_ends_a_follower_is_raised_in_the_stage(stages: list[Stage]) -> Non
     wait_until(lambda: not stage.followers["a"].is_alive(), 10, "the thread's end")
     with pytest.raises(Unavailable):
         stage.followers["a"].raise_error()
+
+
+def test_columns_are_those_at_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few records a fetch brings: what precedes them is of versions that were replaced."""
+    monkeypatch.setattr(boundary_reader, "_FETCH_RECORDS", 1)
+    log, changed = LocalEventLog(SystemClock()), threading.Condition()
+    log.admin().create([TopicSettings("a", 1)])
+    writer = log.writer()
+    for version, columns in enumerate(("key", "key, note"), 1):
+        value, headers = boundary_records.encode(
+            EpochStarted("0", "f", f"t{version}", schema=columns, version=version)
+        )
+        writer.send(TopicPartition("a", 0), value, headers=headers)
+    writer.flush()
+    writer.close()
+    follower = InputFollower("a", BoundaryReader(log, "a", ["0"], lock=changed), changed)
+    found = [follower.columns()]
+    while follower.reader.poll(0):
+        found.append(follower.columns())
+    assert found == ["", "", "key, note"]
+    follower.reader.close()
