@@ -41,6 +41,7 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
     is_wide = random.Random(f"{seed}/columns").random() < 0.12 and not drawn.has_notes
+    is_wide &= drawn.scenario != "new column"
     stages = tuple(
         replace(stage, pace_ms=pace_ms, twice=twice, has_more_columns=is_wide)
         for stage in drawn.stages
@@ -563,6 +564,18 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _gets_a_column(options: Options, rng: random.Random) -> Options:
+    """Two stages, of which nothing is tentative: what a branch shows may be of either version."""
+    first, second = _chain(options, rng, 2, (1, 1, 2), ("suspend",))
+    return replace(
+        options,
+        stages=(replace(first, adds_column=True), replace(second, uses_column=True)),
+        max_delay_ms=3_000,
+        buckets=rng.randint(18, 26),
+        snapshot_every=10_000,  # whoever begins at a log snapshot has not seen who closed what
+    )
+
+
 def _delta(options: Options, rng: random.Random) -> Options:
     """Five stages over four sources. Each source is read by at least one stage, each stage by
     another, and some join a source with a stream that has gone through several stages.
@@ -645,6 +658,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "outlived": _made_anew,
     "too large": _too_large,
     "delta": _delta,
+    "new column": _gets_a_column,
 }
 
 

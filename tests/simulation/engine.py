@@ -36,7 +36,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL, salt_of
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
-from simulation import more_columns, notes
+from simulation import more_columns, new_column, notes
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
 from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
@@ -55,6 +55,7 @@ from simulation.workload import (
 SCHEMA: Final = pa.schema([pa.field(name, pa.int64()) for name in ("id", "key", "v", "event_time")])
 WIDE_SCHEMA: Final = pa.schema([*SCHEMA, *more_columns.FIELDS])
 NOTED_SCHEMA: Final = pa.schema([*SCHEMA, notes.FIELD])
+EXTENDED_SCHEMA: Final = pa.schema([*SCHEMA, new_column.FIELD])
 _COLUMNS: Final = ("event_time", "id", "key", "v")
 _ASK_EVERY_MS: Final = 20
 _LOOK_MS: Final = 100
@@ -127,8 +128,10 @@ def branch_failure(text: str, choice: int) -> Exception:
     return DataMissing(text) if choice % 3 == 0 else StageFunctionError(text)
 
 
-def _schema(options: StageOptions) -> pa.Schema:
-    """Return the columns of a stage's results."""
+def _schema(options: StageOptions, version: int) -> pa.Schema:
+    """Return the columns of a stage's results, as that version of its function makes them."""
+    if new_column.adds(options, version):
+        return EXTENDED_SCHEMA
     if options.has_notes:
         return NOTED_SCHEMA
     return WIDE_SCHEMA if options.has_more_columns else SCHEMA
@@ -254,7 +257,9 @@ class SimulatedEngine:
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SimulatedStage:
         """See the port."""
-        del label, schemas
+        del label
+        if new_column.uses(self._options[stage], self._port.link.version):
+            new_column.check_columns(schemas)
         return SimulatedStage(
             self._context,
             self._port,
@@ -302,7 +307,7 @@ class SimulatedStage:
         self.traits = PlanTraits(
             is_stateful, options.is_batch_safe, has_timers=options.operator == "timed"
         )
-        self.schema = _schema(options)
+        self.schema = _schema(options, port.link.version)
         self.fingerprint = f"{options.name} {options.operator} {port.link.version}"
         begins_with = version_adds(port.link.version) if options.version_is_in_state else 0
         computes = ("computes", (f"sum from {begins_with}",))
@@ -495,7 +500,8 @@ class SimulatedQuery:
             rows = self._spoilt(rows)
         yield True
         state: State = directory.state(batch - 1)
-        version, in_state = self._port.link.version, stage.version_is_in_state
+        version = 1 if stage.adds_column else self._port.link.version
+        in_state = stage.version_is_in_state
         state, results = operate(
             stage.operator,
             state,
@@ -557,10 +563,13 @@ class SimulatedQuery:
         rows: list[Row] = []
         kept, key = kept_of(offset), self._pipeline.stages[self._stage.name].shed.by.get(name)
         for stream, taken in taken_by_stream(offset).items():
-            for _, table in readers[stream].read_buckets(taken):
+            for bucket, table in readers[stream].read_buckets(taken):
                 if key is not None:
                     table = kept_rows(table, key, salt_of(self._stage.name), kept)  # noqa: PLW2901
-                rows += zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)
+                found = [*zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)]
+                if found and new_column.uses(self._stage, self._port.link.version):
+                    found = new_column.read(stream, bucket, table, found)
+                rows += found
         return rows
 
     def _spoilt(self, rows: list[Row]) -> list[Row]:
@@ -599,6 +608,9 @@ class SimulatedQuery:
                 columns += more_columns.arrays(by_bucket[bucket], replica)
             if self._stage.has_notes:
                 columns, schema = [*columns, notes.array(by_bucket[bucket])], NOTED_SCHEMA
+            if new_column.adds(self._stage, self._port.link.version):
+                columns = [*columns, new_column.array(by_bucket[bucket])]
+                schema = EXTENDED_SCHEMA
             slices.append(
                 (
                     bucket % self._pipeline.partitions,

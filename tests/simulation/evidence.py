@@ -88,7 +88,10 @@ class _Logs:
             at_ms = times.get(offset, at_ms)
             complete.append((at_ms, log_state.upto))
         reading = self.readings[stream] = streams.read(entries, writers)
-        if run.options.scenario == "upgraded" and stream not in run.options.sources:
+        versioned = {stage.name for stage in run.options.stages if stage.uses_column}
+        if run.options.scenario == "upgraded":
+            versioned = {stage.name for stage in run.options.stages}
+        if stream in versioned:
             wrong, stands = upgrading.judge(run, stream, answer, blocks)
             answer.clear()
             answer.update(stands)

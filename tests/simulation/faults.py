@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from simulation import cleaning, leaders_clocks, scenarios
+from simulation import cleaning, leaders_clocks, new_column, scenarios
 from simulation.hostile import AGAIN
 from simulation.options import NAME, ON_NEW, OUTPUT, Options
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
@@ -65,6 +65,7 @@ SCENARIO_KINDS = (
     "input recreated",
     leaders_clocks.KIND,
     OUTLIVES,
+    new_column.KIND,
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
@@ -76,7 +77,7 @@ now, or when it ends; a file with another number of shards of the sources, or of
 records of an input partition that retention deletes; topics that are deleted and created again
 under all services; an input's topic, under the running pipeline;
 another leader of an input partition, with a clock of its own; a process that goes on when all
-topics are created again.
+topics are created again; a function that needs a column which its input gets, too.
 """
 WIDE_KINDS = ("broker away", "power of all", "drift", "disk full")
 """In some seeds one or two of these beside the others: the broker answers nobody; all machines lose
@@ -369,6 +370,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _blocks_are_requested(options, replicas, rng)
     if options.scenario == "upgraded":
         found += _function_changes(options, replicas, rng)
+    if options.scenario == "new column":
+        found += _column_is_added(options, replicas, rng)
     if options.scenario == "end trimmed":
         found += _end_is_missed(options, rng)
     if options.scenario == "added late":
@@ -380,7 +383,7 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _overload_is_worse(options, replicas, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
-    alone = ("overload", "outvoted", "upgraded", "input recreated", "arrival")
+    alone = ("overload", "outvoted", "upgraded", "input recreated", "arrival", "new column")
     if rng.random() < 0.3 and options.scenario not in alone:
         found += _any(options, targets)[:2]
     return found
@@ -850,6 +853,27 @@ def _function_changes(options: Options, replicas: Sequence[str], rng: random.Ran
         kind = rng.choice(("crash", "record crash", "zombie", "double", "pause", "power"))
         struck_ms, target = at_ms + rng.randint(-500, 2_500), rng.choice(replicas)
         found.append(Fault(struck_ms, kind, target, rng.randrange(24), 1_000))
+    return found
+
+
+def _column_is_added(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
+    """Give the column to the first stage, replica by replica, and let the second one use it, too
+    early in some seeds where it has one replica; and strike both meanwhile.
+    """
+    at_ms = rng.randint(600, options.heal_ms // 3)
+    found = []
+    first, second = ([each for each in replicas if f"/{s.name}." in each] for s in options.stages)
+    for number, replica in enumerate(first):
+        later_ms = rng.randint(0, 4_000) if number else 0
+        found.append(Fault(at_ms + later_ms, "new version", replica, 1, 0))
+    for replica in second:
+        is_early = len(second) == 1 and rng.random() < 0.5
+        later_ms = rng.randint(-400, 2_000)
+        found.append(Fault(at_ms + later_ms, new_column.KIND, replica, int(is_early), 0))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        kind = rng.choice(("crash", "zombie", "double", "pause"))
+        struck_ms, target = at_ms + rng.randint(-500, 3_500), rng.choice(replicas)
+        found.append(Fault(struck_ms, kind, target, rng.randrange(24), 800))
     return found
 
 

@@ -191,5 +191,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "outlived": _reached("the first life writes on"),
     "too large": _reached("notice delivered"),
     "delta": _reached("tentative batch"),
+    "new column": _reached("missing column refused"),
 }
 """Test of whether each of ``scenarios.CHANCES`` came about."""

@@ -22,6 +22,7 @@ from anabranch.protocol.log import writer, writer_state
 from anabranch.protocol.stage import recomputation, standby, transfer
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
+from anabranch.streams import boundary_reader
 from simulation import notes, scaled
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
@@ -51,6 +52,8 @@ STANDBY_TURN_MS: Final = 600
 FEED_EVERY_MS: Final = 150
 """In place of FEED_MOVE_EVERY_MS and MOVED_FETCH_EVERY_MS: a move must come near enough."""
 STORE_AGAIN_MS: Final = 500
+_FEW: Final = 8
+"""Records in a fetch of a boundary log, in place of thousands: a log of a run takes several."""
 MOVE_STALLED_MS: Final = 6_000
 """Longer than the faults of a move last, but for a node that is gone for good."""
 _SEGMENTS_PART: Final = 0.25
@@ -104,6 +107,7 @@ def hurried(options: Options) -> Iterator[None]:
         (standby, "PRIMARY_SILENT_MS", PRIMARY_SILENT_MS if is_passive else None),
         (standby, "STANDBY_TURN_MS", STANDBY_TURN_MS if is_passive else None),
         (standby_process, "STANDBY_COPY_EVERY_MS", 400 if is_passive else None),
+        (boundary_reader, "_FETCH_RECORDS", _FEW if options.scenario == "new column" else None),
         (transfer, "STORE_EVERY_MS", _sync_every_ms(options)),
         (transfer, "FEED_MOVE_EVERY_MS", FEED_EVERY_MS),
         (transfer, "FEED_STANDBY_EVERY_MS", 400),

@@ -41,6 +41,8 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "columns_of_a_part_of_the_log": 966,
+    "columns_of_a_version_that_is_over": 2768,
     "notice_among_the_results": 46,
     "notices_again_after_a_failover": 3224,
     "notice_counts_as_a_live_result": 46,

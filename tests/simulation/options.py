@@ -67,6 +67,10 @@ class StageOptions:
     """Its results have further columns (``more_columns``)."""
     has_notes: bool = False
     """Some of its results are too large for its stream (``notes``)."""
+    adds_column: bool = False
+    """The second version of its function adds a column to its results (``new_column``)."""
+    uses_column: bool = False
+    """The second version of its function needs that column of its input."""
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:

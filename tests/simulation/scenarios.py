@@ -48,6 +48,7 @@ CHANCES: Final[dict[str, int]] = {
     "overload": 20,
     "too large": 12,
     "delta": 6,
+    "new column": 10,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -99,7 +100,8 @@ processes of the first life go on for a while;
 overload: for a while more rows come than a stage can process in time, and an input falls silent or
 a replica dies meanwhile, or before; too large: some rows of a stage are larger than its stream
 holds, so that notices are in their place, under the usual faults; delta: four sources and five
-stages, which join inputs of different depth, under the usual faults.
+stages, which join inputs of different depth, under the usual faults; new column: a stage gets a
+further column while it runs, and then the stage after it a version that needs it.
 """
 
 

@@ -40,6 +40,7 @@ from simulation import (
     earlier_lives,
     ends,
     leaders_clocks,
+    new_column,
     operating,
     probes,
     scaled,
@@ -259,12 +260,25 @@ class World:
         self.producers = Producers(
             options, self.sent, self.scheduler, self.log, self.network, self.history
         )
+        self._rollout: new_column.Rollout | None = None
         self._rare: dict[str, Callable[[Fault], None]] = {
             leaders_clocks.KIND: self.producers.displace,
             fault_plans.OUTLIVES: self._outlive,
             "reshard": lambda _: self._resharding.change(),
         }
         """Effects of faults of single scenarios."""
+        if any(stage.uses_column for stage in options.stages):
+            self._rollout = new_column.Rollout(
+                options,
+                self.pipeline,
+                self.log,
+                self.scheduler,
+                self.history,
+                self.runs,
+                self._closed,
+                lambda key: self._process_faults.kill(self.runs[key]),
+            )
+            self._rare[new_column.KIND] = self._rollout.use
         self._tampering = Tampering(self.pipeline, self.log, self.network, self._epochs)
 
     # ---------------------------------------------------------------- the run
@@ -324,6 +338,8 @@ class World:
             return self.options.scenario != "given up" and self._is_all_shown()
         # a partition that was found late may have been waited for by nobody
         if self.producers.unread or not self._resharding.is_over:
+            return False
+        if self._rollout is not None and not self._rollout.is_over:
             return False
         for stream in self.pipeline.streams():
             for writer in self.pipeline.stream_writers(stream):
@@ -534,6 +550,11 @@ class World:
             return
         if ends.is_superseded(error, process.key, version, self.log, self.pipeline):
             self.history.reached("end because of another version")
+            return
+        if self._rollout is not None and new_column.is_refusal(error):
+            wrong = self._rollout.refused(error, process.key, port.life)
+            if wrong:
+                self.unexpected.append(f"columns: {process.name}: {error}: {wrong}")
             return
         if ends.is_of_other_state(error):
             self.history.reached("state of another function")

@@ -649,4 +649,22 @@ STAGES: Final = (
         scenario="overload",
         by=("tentative",),
     ),
+    Mutant(
+        "columns_of_a_part_of_the_log",
+        "processing.follower:InputFollower.columns",
+        'if self.reader.is_caught_up else ""',
+        "",
+        "a stage is built with the columns at the end of its input's log",
+        scenario="new column",
+        by=("columns",),
+    ),
+    Mutant(
+        "columns_of_a_version_that_is_over",
+        "protocol.log.boundary_log:LogState.schema",
+        "if writer.schema and writer.version >= self._version",
+        "if writer.schema",
+        "BL15",
+        scenario="new column",
+        by=("columns", "progress"),
+    ),
 )
