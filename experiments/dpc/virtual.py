@@ -12,13 +12,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_of, rows_of, taken_of
 from anabranch.pipeline.waits import policy, waits
 from anabranch.ports import Reach
-from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.replica_environment import HostProcess, OnlySources
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
@@ -190,7 +192,6 @@ class _Replica:
             EpochStarted(replica, "f", SeededEntropy(seed).token()),
             clock,
         )
-        upstream = Upstream(choose=self._choose, states=self._states)
         self.runner = ReplicaRunner(
             self._inputs,
             boundary,
@@ -201,9 +202,8 @@ class _Replica:
                 BatchRules(WIDTH_MS),
             ),
             HostProcess(clock, may_wait=False),
-            upstream,
+            _Upstream(world),
         )
-        self._chosen: dict[str, str | None] = {}
         self._attempts = 0
         self.queries: dict[str, _Query] = {self.runner.fail_over(): _Query()}
 
@@ -287,11 +287,22 @@ class _Replica:
             for b, (rows, digest) in sorted(given.items())
         ), windows
 
-    def _states(self, stream: str) -> Mapping[str, ReplicaState]:
+
+class _Upstream(OnlySources):
+    """States of the session's replicas, which each replica reads at once."""
+
+    def __init__(self, world: VirtualSession) -> None:
+        """Keep the session."""
+        self._world = world
+        self._chosen: dict[str, str | None] = {}
+
+    @override
+    def states(self, stream: str) -> Mapping[str, ReplicaState]:
         return {r.name: r.runner.state for r in self._world.replicas if r.stage == stream}
 
-    def _choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
-        self._chosen[stream] = choose(self._chosen.get(stream), self._states(stream), offers)
+    @override
+    def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
+        self._chosen[stream] = choose(self._chosen.get(stream), self.states(stream), offers)
         return self._chosen[stream]
 
 

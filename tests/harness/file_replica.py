@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from typing_extensions import override
+
 from anabranch.adapters.disk.checkpoints import ReplicaDisk
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -24,8 +26,8 @@ from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, posit
 from anabranch.pipeline.topic_names import TopicNames
 from anabranch.ports import Clock, Entropy, EventLog, TopicPartition
 from anabranch.process.crash_points import crash_point
-from anabranch.processing.peers import HostProcess, Recovery
 from anabranch.processing.replica import ReplicaRunner
+from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
@@ -127,6 +129,73 @@ class Conditions:
     tell: Callable[[PartnerWrong], None] = lambda _found: None
 
 
+class _Host(HostProcess):
+    """Process whose crash points call ``point``."""
+
+    def __init__(self, clock: Clock, point: Callable[[str], None]) -> None:
+        super().__init__(clock, may_wait=False)
+        self._point = point
+
+    @override
+    def crash_point(self, name: str) -> None:
+        self._point(name)
+
+
+class _Recovery(Recovery):
+    """Input on the broker, and the conditions of the test."""
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        peers: tuple[str, ...],
+        log: EventLog,
+        names: TopicNames,
+        reader: BoundaryReader,
+    ) -> None:
+        self._conditions, self._log, self._names, self._input = conditions, log, names, reader
+        self.peers = peers
+        if conditions.ha == "upstream_backup":
+            self.comparison = Comparison(
+                STAGE, conditions.horizon_buckets, WIDTH_MS, conditions.is_partners
+            )
+
+    @override
+    def missing(self, after: int) -> str:
+        self._input.read_to_end()
+        reader = self._log.reader()
+        bucket = missing_blocks(
+            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state, after
+        )
+        reader.close()
+        return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
+
+    @override
+    def last_gone(self) -> int:
+        self._input.read_to_end()
+        reader = self._log.reader()
+        found = last_gone(
+            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state
+        )
+        reader.close()
+        return found
+
+    @override
+    def wait(self, missing: str) -> None:
+        self._conditions.wait(missing)
+
+    @override
+    def complete(self) -> int:
+        return self._conditions.complete
+
+    @override
+    def fenced(self) -> Mapping[str, int]:
+        return self._conditions.fenced()
+
+    @override
+    def report_difference(self, found: PartnerWrong) -> None:
+        self._conditions.tell(found)
+
+
 class FileReplica:
     """One process of a replica."""
 
@@ -162,20 +231,9 @@ class FileReplica:
                 conditions.horizon_buckets,
                 conditions.ha,
             ),
-            HostProcess(clock, crash_point=conditions.point, may_wait=False),
+            _Host(clock, conditions.point),
         )
-        self._recovery = Recovery(
-            tuple(peers),
-            self._missing,
-            conditions.wait,
-            self._last_gone,
-            lambda: conditions.complete,
-            Comparison(STAGE, conditions.horizon_buckets, WIDTH_MS, conditions.is_partners)
-            if conditions.ha == "upstream_backup"
-            else None,
-            conditions.fenced,
-            report_difference=conditions.tell,
-        )
+        self._recovery = _Recovery(conditions, tuple(peers), self._log, self._names, self._input)
         self._attempts = 0
         self.checkpoint = folder
         self.batch = -1
@@ -186,24 +244,6 @@ class FileReplica:
         self.checkpoint = self.disk.directory(name)
         self.batch = self.disk.last_commit(name)
         return name
-
-    def _missing(self, after: int) -> str:
-        self._input.read_to_end()
-        reader = self._log.reader()
-        bucket = missing_blocks(
-            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state, after
-        )
-        reader.close()
-        return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
-
-    def _last_gone(self) -> int:
-        self._input.read_to_end()
-        reader = self._log.reader()
-        found = last_gone(
-            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state
-        )
-        reader.close()
-        return found
 
     def step(self) -> bool:
         """One batch, if there is one."""

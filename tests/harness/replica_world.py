@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from typing_extensions import override
+
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import boundary_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import Checkpoints, TopicPartition
-from anabranch.processing.peers import HostProcess, Upstream
 from anabranch.processing.replica import Order, ReplicaRunner, StartQuery, StopQuery
+from anabranch.processing.replica_environment import HostProcess, Upstream
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -306,6 +308,26 @@ class CutReader(BoundaryReader):
         return super().end()
 
 
+class _Host(HostProcess):
+    """Process that stops, crashes and is cut off as the world says."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.world.clock, may_wait=False)
+        self._process = process
+
+    @override
+    def stopping(self) -> bool:
+        return self._process.stopping
+
+    @override
+    def crash_point(self, name: str) -> None:
+        self._process.point(name)
+
+    @override
+    def own_answers(self) -> bool:
+        return OWN not in self._process.world.cut
+
+
 class Process:
     """One process of the stage's replica."""
 
@@ -329,13 +351,7 @@ class Process:
                     world.width_ms, world.rows_max, successor_after_ms=world.successor_after_ms
                 ),
             ),
-            HostProcess(
-                world.clock,
-                stopping=lambda: self.stopping,
-                crash_point=point,
-                own_answers=lambda: OWN not in world.cut,
-                may_wait=False,
-            ),
+            _Host(self),
             upstream,
         )
         self.queries: list[str] = []

@@ -20,8 +20,8 @@ from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.embedded_kafka import EmbeddedKafka
-from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
+from anabranch.processing.replica_environment import HostProcess
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import CLUSTER_REQUEST_MS

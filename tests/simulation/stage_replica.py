@@ -10,16 +10,16 @@ from typing import Final
 
 from typing_extensions import override
 
-from anabranch.ports import BatchDone, PreparedStage, RunningQuery
+from anabranch.ports import BatchDone, PreparedStage
 from anabranch.process.frame import ServiceContext
-from anabranch.processing.replica import ReplicaRunner
+from anabranch.processing.neighbours import Neighbours
+from anabranch.processing.primary import Primary
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.processing.standing_by import StandingBy
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.recovery import PartnerWrong, begins_anew
-from anabranch.streams.heartbeats import ReplicaControl
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine
 from simulation.network import Port
@@ -41,6 +41,17 @@ class OneDisk:
         del others
         self.disk.open_in(life, stage, process, is_stored=is_stored)
         return self.disk
+
+
+def _note_before(target: object, method: str, note: Callable[..., None]) -> None:
+    """Let ``note`` be called, with the same arguments, before each call of ``method``."""
+    original = getattr(target, method)
+
+    def noted(*arguments: object) -> object:
+        note(*arguments)
+        return original(*arguments)
+
+    setattr(target, method, noted)
 
 
 class SimulatedReplica(StageReplica):
@@ -77,6 +88,8 @@ class SimulatedReplica(StageReplica):
         """Error that ``start`` or ``step`` raised."""
         sends, self._heartbeats._sender.send = self._heartbeats._sender.send, self._send_noted  # type: ignore[method-assign]
         self._sends = sends
+        _note_before(self._report, "waits_for_blocks", self._note_wait)
+        _note_before(self._report, "partner_differs", self._note_partner)
 
     # ---------------------------------------------------------------- what the world asks
 
@@ -94,24 +107,25 @@ class SimulatedReplica(StageReplica):
     @property
     def writer(self) -> str:
         """The replica that it is a process of."""
-        return self._replica
+        return self._own.replica
 
     @property
     def is_passive(self) -> bool:
         """Whether its process stands by where another one is primary."""
-        return self._stage.ha == "passive"
+        return self._own.is_passive
 
     @property
     def epoch(self) -> int:
         """The epoch of this process; -1: it has not begun."""
-        if self._runner is None or self._boundary is None:
-            return NOT_BEGUN
-        return self._boundary.epoch
+        primary = self._primary
+        return primary.epoch if primary is not None and primary.has_begun else NOT_BEGUN
 
     @property
     def buckets_remembered(self) -> int:
         """Stable buckets with rows that the log states of the inputs remember."""
-        return sum(len(each.reader.log_state._stable) for each in self._followers.values())
+        return sum(
+            len(each.reader.log_state._stable) for each in self._followers.by_stream.values()
+        )
 
     @property
     def stands_by(self) -> bool:
@@ -136,7 +150,7 @@ class SimulatedReplica(StageReplica):
             raise
         if self.stands_by:
             self._reached("stands by" if self.is_passive else "stands by where it is moved to")
-            self._port.note("stands by", self._stage_name, self._process)
+            self._port.note("stands by", self._own.stage_name, self._own.process)
 
     def step(self) -> None:
         """See ``StageReplica``."""
@@ -160,15 +174,19 @@ class SimulatedReplica(StageReplica):
             if runner.branch is not None:
                 self._port.note(
                     "forks again",
-                    self._stage_name,
-                    self._process,
+                    self._own.stage_name,
+                    self._own.process,
                     self._port.now_ms - self._judged_engine.moved_ms,
                     runner._availability.waits.first_ms,
                 )
         if name == "processing.standby_due" and self._standing_by is not None and self.is_passive:
             bucket = self._standing_by.standby.bucket
             self._port.note(
-                "becomes the primary", self._stage_name, self._process, bucket, self._looks_ms
+                "becomes the primary",
+                self._own.stage_name,
+                self._own.process,
+                bucket,
+                self._looks_ms,
             )
         self._port.crash_point(name)
 
@@ -190,71 +208,64 @@ class SimulatedReplica(StageReplica):
     @override
     def _fail_over(self, prepared: PreparedStage) -> None:
         super()._fail_over(prepared)
-        runner, boundary = self._runner, self._boundary
-        if runner is None or boundary is None:
+        primary = self._primary
+        if primary is None or not primary.has_begun:
             return
+        runner, boundary, own = primary.runner, primary.boundary, self._own
         self.begun(boundary.epoch)
         if self._standing_by is not None and self._standing_by.standby.bucket and self.is_passive:
             self._reached("fails over to a copy")
-        if runner.given_up > boundary.log_state.closed(self._replica):
+        if runner.given_up > boundary.log_state.closed(own.replica):
             self._reached("results given up")
         comparison = runner._steps.recovery.comparison
         if comparison is not None and comparison.upto:
             self._reached("state made anew")
-        if begins_anew(boundary.log_state.origin(self._replica), self._stage.ha):
+        if begins_anew(boundary.log_state.origin(own.replica), own.stage.ha):
             self._reached("state made anew while nothing new is closed")
 
     @override
-    def _replica_control(self) -> ReplicaControl:
-        control = super()._replica_control()
-        asks = control.may_correct
+    def _open_neighbours(self) -> Neighbours:
+        neighbours = super()._open_neighbours()
+        asks = neighbours.control.may_correct
 
         def may_correct(wanted: bool) -> bool:
             may = asks(wanted)
-            self._reached(f"gate {self._gate.why.name}")
+            self._reached(f"gate {neighbours.gate.why.name}")
             if (may and wanted) != self._corrects:
                 self._corrects = not self._corrects
-                self._port.note("corrects", self._stage_name, self._process, self._corrects)
+                self._port.note("corrects", self._own.stage_name, self._own.process, self._corrects)
             return may
 
-        control.may_correct = may_correct  # type: ignore[method-assign]
-        return control
+        neighbours.control.may_correct = may_correct  # type: ignore[method-assign]
+        return neighbours
 
     @override
-    def _report_partner_difference(self, found: PartnerWrong) -> None:
-        self._port.note("partner wrong", found.stage, found.bucket, found.node)
-        super()._report_partner_difference(found)
+    def _new_primary(self, prepared: PreparedStage, neighbours: Neighbours) -> Primary:
+        primary = super()._new_primary(prepared, neighbours)
 
-    @override
-    def _wait_for_blocks(self, missing: str) -> None:
-        self._reached("waits for a peer")
-        self._port.note("waits", missing)
-        super()._wait_for_blocks(missing)
+        def starts(timeline: str) -> None:
+            if timeline == primary.runner.stable_query and not primary._running:
+                if self._own.stage.ha == "upstream_backup":
+                    closed = primary.boundary.log_state.closed(self._own.replica)
+                    self._port.link.wrong_after = closed
+            else:
+                self._reached("successor started")
 
-    @override
-    def _start_query(self, timeline: str) -> None:
-        runner, boundary = self._runner, self._boundary
-        assert runner is not None
-        assert boundary is not None
-        if timeline == runner.stable_query and not self._running:
-            if self._stage.ha == "upstream_backup":
-                self._port.link.wrong_after = boundary.log_state.closed(self._replica)
-        else:
-            self._reached("successor started")
-        super()._start_query(timeline)
+        _note_before(primary, "_start_query", starts)
+        _note_before(primary, "_end_branch", lambda *_: self._reached("branch dropped"))
+        _note_before(primary, "_batch_done", self._note_batch)
+        return primary
 
-    @override
-    def _end_branch(
-        self, runner: ReplicaRunner, timeline: str, branch: RunningQuery | None
-    ) -> None:
-        self._reached("branch dropped")
-        super()._end_branch(runner, timeline, branch)
-
-    @override
-    def _batch_done(self, query: str, done: BatchDone) -> None:
+    def _note_batch(self, _query: str, done: BatchDone) -> None:
         if done.start.kind is BoundaryKind.TENTATIVE:
             self._reached("tentative batch")
-        super()._batch_done(query, done)
+
+    def _note_wait(self, missing: str, _requested: str) -> None:
+        self._reached("waits for a peer")
+        self._port.note("waits", missing)
+
+    def _note_partner(self, found: PartnerWrong) -> None:
+        self._port.note("partner wrong", found.stage, found.bucket, found.node)
 
     @override
     def _heartbeat(self) -> Heartbeat | None:
@@ -278,8 +289,8 @@ class SimulatedReplica(StageReplica):
             position = runner._started().position(runner.stable_query)
             self._port.note(
                 "says stable",
-                self._stage_name,
-                self._process,
+                self._own.stage_name,
+                self._own.process,
                 position.bucket if position is not None else 0,
             )
         return sent

@@ -39,7 +39,12 @@ from anabranch.codec.plan_offsets import (
     shed_of,
 )
 from anabranch.ports import Checkpoints
-from anabranch.processing.peers import HostProcess, Recovery, Upstream
+from anabranch.processing.replica_environment import (
+    HostProcess,
+    OnlySources,
+    Recovery,
+    Upstream,
+)
 from anabranch.processing.replica_steps import ReplicaSteps
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
@@ -143,19 +148,14 @@ class ReplicaRunner:
     ) -> None:
         self._name = boundary.replica
         self._inputs = inputs
-        self._boundary = boundary
+        self.boundary = boundary
+        """Writer of the stage's boundary log. Use it under ``log_lock``."""
         self._disk = disk
         self._rules = rules
         self._availability = rules.availability
         self._traits = rules.traits
-        self._clock = process.clock
-        self._stopping = process.stopping
-        self._crash_point = process.crash_point
-        self._may_wait = process.may_wait
-        self._own_answers = process.own_answers
-        self._batch_began, self._batch_ended = process.batch_began, process.batch_ended
-        self._may_begin, self._epoch_begun = process.may_begin, process.epoch_begun
-        self._upstream = upstream if upstream is not None else Upstream()
+        self._process, self._clock = process, process.clock
+        self._upstream = upstream if upstream is not None else OnlySources()
         self.lock, self.log_lock = process.lock, process.log_lock
         self._steps = ReplicaSteps(boundary, disk, process, rules)
         self._replica: Replica | None = None
@@ -235,12 +235,10 @@ class ReplicaRunner:
         if recovery is not None:
             self._steps.recovery = recovery
         recovery = self._steps.recovery
-        points, log_state = recovery.points, self._boundary.log_state
+        points, log_state = recovery.points, self.boundary.log_state
         if points is None:
             points = CleanPoints(recovery.peers, self._name)
-        self._boundary.listen(
-            lambda _offset, entry, outcome: points.seen(log_state, entry, outcome)
-        )
+        self.boundary.listen(lambda _offset, entry, outcome: points.seen(log_state, entry, outcome))
 
         def own_chain(plan: str) -> OwnChain:
             """Describe this replica's accepted records to the rules of the timeline."""
@@ -255,11 +253,11 @@ class ReplicaRunner:
 
         def may_begin(log_state: LogState) -> None:
             # Both before the epoch: a process that cannot run must not fence one that does.
-            self._may_begin(log_state)
+            self._process.may_begin(log_state)
             carry_out(check_plan_steps(own_chain("")), self._steps.carry_out)
 
-        epoch = self._boundary.start(may_begin)
-        self._epoch_begun()
+        epoch = self.boundary.start(may_begin)
+        self._process.epoch_begun()
         plan = log_state.fingerprint(self._name)
         timeline, beginning = self._steps.begin(
             failover_steps(
@@ -268,7 +266,7 @@ class ReplicaRunner:
                 own_chain(plan),
             )
         )
-        self._boundary.listen(None)
+        self.boundary.listen(None)
         self._replica = Replica(epoch, timeline.name, self._rules, beginning)
         self._add(timeline)
         return timeline.name
@@ -334,7 +332,7 @@ class ReplicaRunner:
         note the result. Return whether it answered.
         """
         if cluster == OWN:
-            if not self._own_answers():
+            if not self._process.own_answers():
                 return False
             with self.lock:
                 self._availability.read_to_end(OWN, now_ms)
@@ -386,9 +384,9 @@ class ReplicaRunner:
             if self._ended is None or query != self._started().stable_query:
                 return
             ended, self._ended = self._ended, None
-        self._crash_point("processing.branch_dropped")
+        self._process.crash_point("processing.branch_dropped")
         with self.log_lock:
-            self._boundary.append_other(ended)
+            self.boundary.append_other(ended)
 
     def _planned(
         self, query: str, source: tuple[str, int], position: QueryPosition
@@ -401,10 +399,10 @@ class ReplicaRunner:
             if entry is None:
                 return None, False
             plan = entry.joint.known(position)
-            if plan is not None or not entry.joint.leads(*source) or self._stopping():
+            if plan is not None or not entry.joint.leads(*source) or self._process.stopping():
                 return plan, False
             plan, forks = self._next(entry, position)
-            until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._may_wait else 0
+            until_ms = self._clock.monotonic_ms() + _ANSWER_WAIT_MS if self._process.may_wait else 0
             while (
                 plan is None
                 and not forks
@@ -412,7 +410,7 @@ class ReplicaRunner:
                 and query in self._queries
                 and (left_ms := until_ms - self._clock.monotonic_ms()) > 0
             ):
-                if self._stopping():
+                if self._process.stopping():
                     break
                 # Any record of an input wakes this thread, but few records complete a plan.
                 self.lock.wait(min(left_ms, _LOOK_MS) / 1_000)
@@ -450,7 +448,7 @@ class ReplicaRunner:
                 kind_of(offsets[0]), before, after, rows, tuple(sorted(missing)), shed, kept
             )
             self._busy.began(query, self._clock.monotonic_ms())
-            self._batch_began(query)
+            self._process.batch_began(query)
             if before.sequence == 0:
                 entry.chain.given_up = self._started().begins(after.bucket, has_rows=rows > 0)
         return start
@@ -492,8 +490,8 @@ class ReplicaRunner:
         try:
             with self.log_lock:
                 for piece in pieces(record):
-                    self._boundary.append(piece)
-                self._boundary.log_state.forget(self._boundary.log_state.upto)
+                    self.boundary.append(piece)
+                self.boundary.log_state.forget(self.boundary.log_state.upto)
         except (Fenced, TooManyParts):
             with self.lock:
                 if query in self._queries:
@@ -503,7 +501,7 @@ class ReplicaRunner:
             entry.chain.appended(record)
             entry.running = None
             self._busy.ended(query, start.rows, self._clock.monotonic_ms())
-            replica.used(query, start.rows_kept, self._batch_ended(query))
+            replica.used(query, start.rows_kept, self._process.batch_ended(query))
             self._started().gave(record)
             if entry.chain.has_shown:
                 self._started().shown(query, record, self._clock.monotonic_ms())
@@ -529,8 +527,8 @@ class ReplicaRunner:
         """
         with self.log_lock:
             with contextlib.suppress(Unavailable):
-                self._boundary.read_to_end()
-            self._boundary.check_epoch()
+                self.boundary.read_to_end()
+            self.boundary.check_epoch()
         with self.lock:
             replica = self._started()
             if query == replica.stable_query:
@@ -580,8 +578,8 @@ class ReplicaRunner:
         """
         if self.log_lock.acquire(blocking=False):
             try:
-                self._boundary.poll()
-                self._boundary.check_epoch()
+                self.boundary.poll()
+                self.boundary.check_epoch()
             finally:
                 self.log_lock.release()
 
@@ -713,16 +711,16 @@ class ReplicaRunner:
         nothing that counts changes meanwhile.
         """
         with self.log_lock:
-            pending = self._boundary.log_state.pending(self._name)
+            pending = self.boundary.log_state.pending(self._name)
         with self.lock:
             entry, replica = self._queries[query], self._started()
             if not entry.chain.can_inherit(pending):  # a branch's first record must name them all
                 self._abandon()
                 return
             name = replica.forks()
-        self._crash_point("processing.fork_decided")
+        self._process.crash_point("processing.fork_decided")
         successor = carry_out(fork_steps(entry.timeline, name), self._steps.carry_out)
-        self._crash_point("processing.fork_written")
+        self._process.crash_point("processing.fork_written")
         with self.lock:
             old = replica.forked(position, self._clock.monotonic_ms())
             entry.chain.became_branch(replica.branches, position.bucket, pending)
@@ -756,5 +754,5 @@ class ReplicaRunner:
         """Remove ``query`` and order its stop."""
         self._queries.pop(query, None)
         self._busy.ended(query, 0, self._clock.monotonic_ms())
-        self._batch_ended(query)
+        self._process.batch_ended(query)
         self._orders.append(StopQuery(query))

@@ -1,5 +1,5 @@
 """Execution of the steps by which a replica's process starts and forks: on its disk, in its
-boundary log, and through ``processing.peers.Recovery``.
+boundary log, and through ``processing.replica_environment.Recovery``.
 
 ``protocol.log.timeline`` states what holds after a crash between two steps.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anabranch.ports import Checkpoints
 from anabranch.processing.disk_steps import on_disk
-from anabranch.processing.peers import HostProcess, Recovery
+from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.log.timeline import (
     Answer,
     AppendBase,
@@ -122,7 +122,7 @@ class ReplicaSteps:
             self._boundary.replica,
             self._horizon,
             self._ha,
-            gone=self.recovery.gone,
+            gone=self.recovery.last_gone,
             complete=self.recovery.complete,
             restated_after=restated_after,
         )

@@ -6,7 +6,7 @@ from typing import Final
 
 from simulation.planting import Mutant
 
-_REPLICA: Final = "processing.stage_replica:StageReplica"
+_PRIMARY: Final = "processing.primary:Primary"
 
 PROCESSES: Final = (
     Mutant(
@@ -20,8 +20,8 @@ PROCESSES: Final = (
     ),
     Mutant(
         "branch_ends_its_replica",
-        f"{_REPLICA}.step",
-        "if not self._runner.failed(timeline, error):",
+        f"{_PRIMARY}.step",
+        "if not self.runner.failed(timeline, error):",
         "if True:",
         "RE7",
         scenario="branch fails",
@@ -29,8 +29,8 @@ PROCESSES: Final = (
     ),
     Mutant(
         "needs_no_sync",
-        f"{_REPLICA}._unneeded_upto",
-        "runner.synced_bucket",
+        f"{_PRIMARY}._unneeded_upto",
+        "self.runner.synced_bucket",
         "closed",
         "rule 18",
         ("power",),
@@ -65,8 +65,8 @@ PROCESSES: Final = (
     ),
     Mutant(
         "nothing_is_stored",
-        "processing.stage_replica:StageReplica._open_disk",
-        "is_stored=self._stage.backup_horizon_ms is None",
+        "processing.own_checkpoint:OwnCheckpoint.open",
+        "is_stored=own.stage.backup_horizon_ms is None",
         "is_stored=False",
         "TI6",
         ("store",),
@@ -74,8 +74,8 @@ PROCESSES: Final = (
     ),
     Mutant(
         "checkpoint_of_an_earlier_life_counts",
-        "processing.stage_replica:StageReplica._open_disk",
-        "life=self._life",
+        "processing.own_checkpoint:OwnCheckpoint.open",
+        "life=self.life",
         'life=""',
         "TI1",
         scenario="made anew",

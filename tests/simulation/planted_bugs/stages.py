@@ -149,7 +149,7 @@ STAGES: Final = (
     Mutant(
         "end_not_written",
         "processing.replica:ReplicaRunner._append_branch_end",
-        "self._boundary.append_other(ended)",
+        "self.boundary.append_other(ended)",
         "pass",
         "rule 15, LD5",
         by=("progress",),

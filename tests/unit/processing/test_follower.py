@@ -16,8 +16,8 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import TopicPartition
 from anabranch.processing.follower import InputFollower
-from anabranch.processing.peers import HostProcess
 from anabranch.processing.replica import ReplicaRunner
+from anabranch.processing.replica_environment import HostProcess
 from anabranch.protocol.control.failure_detector import STUCK_MS
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Unavailable

@@ -4,10 +4,12 @@ every step, overtaken processes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from anabranch.codec.plan_offsets import (
     INITIAL,
@@ -18,8 +20,8 @@ from anabranch.codec.plan_offsets import (
     position_of,
     taken_of,
 )
-from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
@@ -430,8 +432,12 @@ class TestFork:
         assert all("a" in r.missing for r in tentative)
 
     def test_a_branch_says_how_many_rows_its_input_lacks(self) -> None:
-        choose = {"a": "0", "b": None}
-        world, process = failing(upstream=Upstream(lambda name, _: choose[name]))
+        class TakesTentative(OnlySources):
+            @override
+            def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
+                return "0" if stream == "a" else None
+
+        world, process = failing(upstream=TakesTentative())
         before = [r for r in world.records() if r.kind is BoundaryKind.TENTATIVE]
         world.branch("a", 30, shed=700)
         world.close("b", 30, 20, 29)

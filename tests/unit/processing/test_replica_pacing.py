@@ -7,10 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from typing_extensions import override
 
 from anabranch.codec.plan_offsets import rows_of
-from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.stage.availability import Waits, waits_of
 from anabranch.protocol.stage.planner import PlanTraits
@@ -40,6 +41,14 @@ class Work:
     runs: bool = False
 
 
+class Served(OnlySources):
+    """Peers of which one serves new results."""
+
+    @override
+    def peer_serves(self) -> bool:
+        return True
+
+
 class Cores:
     """Two inputs that are closed as time passes, and the stage's only replica. ``a`` can be
     cut off.
@@ -59,7 +68,7 @@ class Cores:
         waits = waits_of(MAX_DELAY_MS, width_ms, 0, 1)
         self.waits: Waits = waits
         self.world = World("ab", traits, rows_max=60, width_ms=width_ms, waits=waits)
-        self.process: Process = self.world.start(upstream=Upstream(peer_serves=lambda: served))
+        self.process: Process = self.world.start(upstream=Served() if served else None)
         self.process.begin()
         self.batch_ms = batch_ms
         self.row_ms = row_ms

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from typing_extensions import override
 
 from anabranch.adapters.memory.log import Operation
-from anabranch.processing.peers import Upstream
 from anabranch.processing.replica import StartQuery, StopQuery
+from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
 from anabranch.protocol.limits import HOP_MS
@@ -328,23 +329,24 @@ class TestUpstream:
         wishes: list[bool] = []
         allowed: list[int] = []
 
-        def may_correct(wanted: bool) -> bool:
-            wishes.append(wanted)
-            return bool(allowed)
-
         offered: list[tuple[str, dict[str, int]]] = []
 
-        def choose(stream: str, offers: Mapping[str, int]) -> str | None:
-            offered.append((stream, dict(offers)))
-            return None
+        class Asked(OnlySources):
+            @override
+            def may_correct(self, wanted: bool) -> bool:
+                wishes.append(wanted)
+                return bool(allowed)
 
-        world, process = failing(
-            upstream=Upstream(
-                choose,
-                lambda stream: ONE_STABLE if stream == "b" else {},
-                may_correct=may_correct,
-            )
-        )
+            @override
+            def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
+                offered.append((stream, dict(offers)))
+                return None
+
+            @override
+            def states(self, stream: str) -> Mapping[str, ReplicaState]:
+                return ONE_STABLE if stream == "b" else {}
+
+        world, process = failing(upstream=Asked())
         assert not any(wishes)
         world.close("a", 12, 6)
         world.close("b", 12, 11)
@@ -363,11 +365,13 @@ class TestUpstream:
         """One that ended its branch long ago still offers what lies above the stable buckets."""
         offered: list[dict[str, int]] = []
 
-        def choose(_stream: str, offers: Mapping[str, int]) -> str | None:
-            offered.append(dict(offers))
-            return None
+        class Asked(OnlySources):
+            @override
+            def choose(self, stream: str, offers: Mapping[str, int]) -> str | None:
+                offered.append(dict(offers))
+                return None
 
-        _, process = failing(upstream=Upstream(choose))
+        _, process = failing(upstream=Asked())
         branch = process.runner.branch
         assert branch is not None
         positions: list[int] = []
@@ -400,13 +404,14 @@ class TestUpstream:
         assert process.runner.branch is None
 
     def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
+        class WorksOnTentative(OnlySources):
+            @override
+            def states(self, stream: str) -> Mapping[str, ReplicaState]:
+                return ONE_STABLE if stream == "a" else {}
+
         waited = []
-        for working in ("", "a"):
-            world, process = failing(
-                upstream=Upstream(
-                    states=lambda stream, working=working: ONE_STABLE if stream in working else {}  # type: ignore[misc]
-                )
-            )
+        for upstream in (OnlySources(), WorksOnTentative()):
+            world, process = failing(upstream=upstream)
             world.close("b", 12, 11)
             process.runner.tick()
             waited.append(0)
