@@ -59,6 +59,7 @@ def pipeline(
     max_delay_ms: int = 1_000,
     shards: int = 1,
     shards_before: Sequence[int] = (),
+    own_max_delay_ms: int | None = None,
 ) -> Pipeline:
     """Return a pipeline of one stage, ``totals``, and one output, ``out``, to the topics
     ``<prefix>.out`` and, if wanted, ``<prefix>.out.live``.
@@ -84,6 +85,7 @@ def pipeline(
         live=sink,
         shards=shards,
         shards_before=list(shards_before),
+        max_delay_ms=own_max_delay_ms,
     )
     return Pipeline(
         name=prefix,

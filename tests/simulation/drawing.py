@@ -627,6 +627,30 @@ def _too_large(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _own_bounds(options: Options, rng: random.Random) -> Options:
+    """Two outputs, one of which is patient: of one stage, or of the stages of a chain."""
+    stages = _chain(options, rng, rng.choice((1, 2)), (1, 1, 2), ("process", "process", "delay"))
+    hasty_ms, patient_ms = 1_600 + 600 * (len(stages) - 1), rng.choice((8_000, 10_000))
+    own_ms, second_ms = rng.choice(((patient_ms, None), (None, patient_ms)))
+    return replace(
+        options,
+        stages=stages,
+        max_delay_ms=hasty_ms,
+        own_max_delay_ms=own_ms,
+        second=OutputOptions(
+            SECOND, stages[0].name, rng.choice((1, 2)), True, False, own_max_delay_ms=second_ms
+        ),
+        is_live=True,
+        is_upsert=False,
+        source_partitions=2,
+        hostile_percent=0,
+        idle_ms=None,
+        grown_ms=None,
+        rows_max=4,
+        buckets=rng.randint(40, 52),
+    )
+
+
 _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "chain": _long_chain,
     "blocks deleted": _with_a_peer,
@@ -659,6 +683,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "too large": _too_large,
     "delta": _delta,
     "new column": _gets_a_column,
+    "own bounds": _own_bounds,
 }
 
 

@@ -366,6 +366,8 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     found = [*_inputs_fail(options, replicas, rng), *_processes_fail(options, replicas, rng)]
     if options.scenario in ("upstream backup", "amnesia"):
         found += _state_is_lost(options, rng)
+    if options.scenario == "own bounds":
+        found += _patience_is_tried(options, rng)
     if options.scenario == "asked for":
         found += _blocks_are_requested(options, replicas, rng)
     if options.scenario == "upgraded":
@@ -383,7 +385,15 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         found += _overload_is_worse(options, replicas, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
-    alone = ("overload", "outvoted", "upgraded", "input recreated", "arrival", "new column")
+    alone = (
+        "overload",
+        "outvoted",
+        "upgraded",
+        "input recreated",
+        "arrival",
+        "new column",
+        "own bounds",
+    )
     if rng.random() < 0.3 and options.scenario not in alone:
         found += _any(options, targets)[:2]
     return found
@@ -530,6 +540,25 @@ def _leaders_change(options: Options, targets: Sequence[str], rng: random.Random
         of, kind = rng.choice(targets), rng.choice(("crash", "zombie", "double", "pause"))
         struck_ms, value = rng.randrange(options.heal_ms), rng.randrange(24)
         found.append(Fault(struck_ms, kind, of, value, rng.randint(100, 2_000)))
+    return found
+
+
+def _patience_is_tried(options: Options, rng: random.Random) -> list[Fault]:
+    """Let an input fall silent for longer than the strict output waits: mostly for less than the
+    patient one, whose delivery is paused in some seeds until after its own wait.
+    """
+    (patient,) = (each for each in options.outputs if each.own_max_delay_ms is not None)
+    patient_ms = patient.own_max_delay_ms or 0
+    place = rng.choice(options.sources), rng.randrange(options.source_partitions)
+    at_ms = rng.randint(800, 2_000)
+    if rng.random() < 0.25:
+        lasts_ms = patient_ms + rng.randint(500, 2_000)
+        return [Fault(at_ms, "silent", *place, lasts_ms)]
+    lasts_ms = rng.randint(options.max_delay_ms + 300, patient_ms - 4_500)
+    found = [Fault(at_ms, "silent", *place, lasts_ms)]
+    if rng.random() < 0.3:
+        paused_ms = at_ms + lasts_ms - rng.randint(200, 1_500)
+        found.append(Fault(paused_ms, "pause", f"delivery/{patient.name}", 0, patient_ms))
     return found
 
 

@@ -192,5 +192,6 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "too large": _reached("notice delivered"),
     "delta": _reached("tentative batch"),
     "new column": _reached("missing column refused"),
+    "own bounds": _reached("patient output masks a failure"),
 }
 """Test of whether each of ``scenarios.CHANCES`` came about."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from anabranch.adapters.memory.partition import Record
 from anabranch.ingestion.service import FIND_PARTITIONS_EVERY_MS
-from anabranch.pipeline.waits import normal_ms, waits
+from anabranch.pipeline.waits import normal_ms, output_wait_ms, waits
 from anabranch.protocol.edge.live_delivery import REC_DONE_WAIT_MS
 from anabranch.protocol.limits import HOP_MS
 from checkers import availability, streams
@@ -19,6 +19,7 @@ from simulation.options import OutputOptions
 from simulation.raw_logs import appended_ms, appends, boundary_log, headers_of, records
 from simulation.results import pair, read_row, result
 from simulation.silences import (
+    is_ever_silent_for,
     is_for_good,
     only_silence,
     speaks_in_time,
@@ -110,7 +111,42 @@ def check(
             f"live: {verdict.failures} failures are told, inputs fell silent {silences} times, and"
             f" {late} times a stage was late (LD5)"
         )
-    return verdict.wrong + wrong
+    return [*verdict.wrong, *wrong, *_check_patience(run, output, verdict.failures, silences)]
+
+
+_CORRECTED_MS = 2_000
+"""Maximum time, in ms, from the end of a silence until all that was missing is delivered."""
+_QUIET_MS = 1_500
+"""Time for which no producer may be silent by itself, in ms: it may make a silence longer."""
+
+
+def _check_patience(run: Run, output: OutputOptions, failures: int, silences: int) -> list[str]:
+    """Check that silences that end before the output's own wait does leave no trace in its live
+    topic (LH4), not even where its process is paused (LD8).
+    """
+    own = {stream.partition(".")[0] for stream in run.options.made_from(output.stream)}
+    process = f"delivery/{output.processes[0]}"
+    lasted_ms = 0
+    for fault in run.faults:
+        if fault.kind in ("silent", "silent all"):
+            lasted_ms += fault.duration_ms if fault.target in own else 0
+        elif (fault.kind, fault.target) != ("pause", process):
+            return []
+    options = run.options
+    is_judged = options.is_honest and not options.changes
+    is_judged = is_judged and not is_ever_silent_for(run, _QUIET_MS)
+    wait_ms = output_wait_ms(run.pipeline, output.name)
+    if not silences or not is_judged or any(stage.sheds for stage in options.stages):
+        return []
+    if lasted_ms + _QUIET_MS + _CORRECTED_MS > wait_ms:
+        return []
+    if any(event.what == "forks" for event in run.history.events):
+        run.history.reached("patient output masks a failure")
+    told = (
+        f"live: {output.name} shows a failure, and inputs were silent for {lasted_ms} ms in all; it"
+        f" waits for {wait_ms} ms (LH4)"
+    )
+    return [told] * failures
 
 
 def _check_ends(
@@ -211,7 +247,10 @@ def check_delays(run: Run, output: OutputOptions, found: Sequence[LiveRecord]) -
         if stage.name in {output.stream, *own}
     )
     bound_ms = (
-        normal_ms(run.pipeline, output.stream) + run.options.max_delay_ms + engines_ms + behind_ms
+        normal_ms(run.pipeline, output.stream)
+        + run.pipeline.max_delay_of(output.name)
+        + engines_ms
+        + behind_ms
     )
     until_ms = run.ended_ms if is_for_good(run) else run.options.heal_ms
     wrong = availability.check(signs_ms, shown, bound_ms, until_ms)

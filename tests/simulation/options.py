@@ -95,6 +95,8 @@ class OutputOptions:
     is_upsert: bool
     numbers: tuple[int, ...] = (1,)
     """Numbers of processes, one after the other."""
+    own_max_delay_ms: int | None = None
+    """Its own ``max_delay``, in ms; None: the pipeline's."""
 
     @property
     def processes(self) -> list[str]:
@@ -206,6 +208,8 @@ class Options:
     """Processes of the output, at first."""
     output_changes: tuple[int, ...] = ()
     """The numbers of processes that the output gets after that, one after the other."""
+    own_max_delay_ms: int | None = None
+    """``max_delay`` of the first output, in ms; None: the pipeline's."""
     rush: tuple[int, int, int] = (0, 0, 1)
     """From the first of these buckets on, and before the second, there are up to so many times as
     many rows; counted from the beginning.
@@ -331,6 +335,7 @@ class Options:
             self.is_live,
             self.is_upsert,
             (self.output_shards, *self.output_changes),
+            self.own_max_delay_ms,
         )
         return (first,) if self.second is None else (first, self.second)
 

@@ -109,6 +109,7 @@ def _output(of: OutputOptions, files: int) -> Output:
         live=live if of.is_live else None,
         shards=shards,
         shards_before=before,
+        max_delay_ms=of.own_max_delay_ms,
     )
 
 

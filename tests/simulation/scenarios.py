@@ -49,6 +49,7 @@ CHANCES: Final[dict[str, int]] = {
     "too large": 12,
     "delta": 6,
     "new column": 10,
+    "own bounds": 20,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -101,7 +102,9 @@ overload: for a while more rows come than a stage can process in time, and an in
 a replica dies meanwhile, or before; too large: some rows of a stage are larger than its stream
 holds, so that notices are in their place, under the usual faults; delta: four sources and five
 stages, which join inputs of different depth, under the usual faults; new column: a stage gets a
-further column while it runs, and then the stage after it a version that needs it.
+further column while it runs, and then the stage after it a version that needs it; own bounds: of
+two outputs one has a longer ``max_delay``, and an input falls silent for longer than the other
+one's, mostly for less than that of the patient one.
 """
 
 

@@ -34,7 +34,7 @@ from anabranch.dashboard.states import (
     stage_state,
 )
 from anabranch.dashboard.stream_timelines import Timeline
-from anabranch.pipeline.waits import bound_ms
+from anabranch.pipeline.waits import bound_ms, output_bound_ms
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, Move
 from anabranch.protocol.errors import headline
@@ -307,7 +307,14 @@ class Page:
         return {
             "name": pipeline.name,
             "bucket_ms": pipeline.bucket_ms,
-            "max_delay_ms": pipeline.max_delay_ms,
+            "max_delay_ms": max(
+                (
+                    pipeline.max_delay_of(name)
+                    for name, output in pipeline.outputs.items()
+                    if output.live is not None
+                ),
+                default=pipeline.max_delay_ms,
+            ),
             "cells_max": self.cells_max,
             "delay_bounds_ms": list(BOUNDS_MS),
             "streams": self.streams,
@@ -483,7 +490,7 @@ class Page:
         return {
             "name": output,
             "kind": "output",
-            "bound_ms": self._bound_ms(self._deliveries[output].stage),
+            "bound_ms": output_bound_ms(self._pipeline, self._deliveries[output].name),
             "upto_ms": None if found is None else [round(each * 1_000) for each in found],
             "rows_per_s": None,
             "batch_ms": None,

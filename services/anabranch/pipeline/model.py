@@ -491,6 +491,10 @@ class Output(_Sharded):
     live: LiveSink | None = None
     qos: Qos | None = None
     """Utility of its results by delay and loss; None: as ``waits.qos_of`` assumes."""
+    max_delay_ms: int | None = None
+    """What a failure may add to the delay of its new results, in ms; None: as much as the pipeline
+    says (``Pipeline.max_delay_of``).
+    """
 
     def partitions_wanted(self, usual: int) -> int:
         """Return the number of partitions with which the corrected topic is created. ``usual``: the
@@ -615,6 +619,11 @@ class Pipeline(_Model):
     """URL of the schema registry of which Avro records carry ids; None: ids are those of the schema
     files.
     """
+
+    def max_delay_of(self, output: str) -> int:
+        """Return what a failure may add to the delay of new results of ``output``, in ms."""
+        own_ms = self.outputs[output].max_delay_ms
+        return self.max_delay_ms if own_ms is None else own_ms
 
     @property
     def topic_names(self) -> TopicNames:

@@ -14,7 +14,7 @@ from anabranch.pipeline.shard_checks import numbers_of_shards
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.protocol import limits
 
-_OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards", "qos")
+_OUTPUT_KEYS: Final = ("stage", "corrected", "live", "shards", "qos", "max_delay")
 _SINK_KEYS: Final = (
     "topic",
     "format",
@@ -70,6 +70,15 @@ def read_output(
             f" shards: {corrected.partitions} at most, or more partitions",
         )
     qos = read_qos(document, raw["qos"], (*at, "qos")) if "qos" in raw else None
+    own_max_delay_ms = None
+    if "max_delay" in raw:
+        own_max_delay_ms = document.duration(raw["max_delay"], (*at, "max_delay"), 1)
+        if live is None:
+            document.mistake(
+                (*at, "max_delay"),
+                "this output has no live topic, and only that shows results while input is missing;"
+                " add live: {topic: NAME}, or leave max_delay out",
+            )
     return Output(
         name=name,
         stage=stage or "",
@@ -78,6 +87,7 @@ def read_output(
         shards=numbers[-1],
         shards_before=numbers[:-1],
         qos=qos,
+        max_delay_ms=own_max_delay_ms,
     )
 
 

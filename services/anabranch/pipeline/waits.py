@@ -1,5 +1,5 @@
-"""Position of a stage in its pipeline, as far as its waits for input depend on it: depth, height,
-readers of its tentative results, out-of-orderness.
+"""Position of a stage in its pipeline, as far as its waits for input depend on it: depth, outputs
+behind it, readers of its tentative results, out-of-orderness.
 
 All functions visit each stage once. A deep pipeline whose stages read several others has too many
 paths to walk each.
@@ -20,12 +20,14 @@ from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.buckets import buckets_of
 from anabranch.protocol.stage.availability import (
+    Ahead,
     Availability,
     InputLags,
     Policy,
     Waits,
     delay_bound_ms,
     policy_of,
+    strictest,
     waits_of,
 )
 from anabranch.protocol.stage.scheduling import quiet_every_ms
@@ -54,13 +56,24 @@ def _hops(pipeline: Pipeline, stream: str, depths: Mapping[str, int]) -> int:
     return 1 + depths[stream] if stream in depths else 0
 
 
-def height(pipeline: Pipeline, stage: str) -> int:
-    """Return the number of stages from ``stage`` to an output on the longest path, itself
-    included.
+def strictest_output(pipeline: Pipeline, stage: str) -> Ahead | None:
+    """Return the output behind ``stage`` that leaves it the least time to wait, of those that show
+    tentative results; None if nothing reads these. A stage that other pipelines may read counts as
+    an output with the pipeline's ``max_delay``, under the name of the stage.
     """
-    found: dict[str, int] = {}
+    found: dict[str, Ahead | None] = {}
+    own: dict[str, list[Ahead]] = {
+        name: [Ahead(pipeline.max_delay_ms, 1, name)] for name in pipeline.publish_ms
+    }
+    for name, output in pipeline.outputs.items():
+        if output.live is not None:
+            ahead = Ahead(pipeline.max_delay_of(name), 1, name)
+            own.setdefault(output.stage, []).append(ahead)
     for name in reversed(pipeline.order()):
-        found[name] = 1 + max((found[reader] for reader in pipeline.readers(name)), default=0)
+        behind = [found[reader] for reader in pipeline.readers(name)]
+        found[name] = strictest(
+            [*own.get(name, ()), *(each.from_before() for each in behind if each is not None)]
+        )
     return found[stage]
 
 
@@ -68,10 +81,7 @@ def has_live(pipeline: Pipeline, stage: str) -> bool:
     """Return whether anything reads tentative results of ``stage``: an output of it or of a later
     stage has a live topic, or another pipeline may read it.
     """
-    seen = _reached(pipeline, stage)
-    return bool(seen & pipeline.publish_ms.keys()) or any(
-        output.stage in seen and output.live is not None for output in pipeline.outputs.values()
-    )
+    return strictest_output(pipeline, stage) is not None
 
 
 def _reached(pipeline: Pipeline, stage: str) -> set[str]:
@@ -124,18 +134,39 @@ def policy(pipeline: Pipeline, stage: str) -> Policy:
 
 
 def waits(pipeline: Pipeline, stage: str) -> Waits:
-    """Return how long ``stage`` waits for a bucket."""
+    """Return how long ``stage`` waits for a bucket: as long as the strictest output allows. Where
+    nothing reads tentative results, that never shows.
+    """
+    ahead = strictest_output(pipeline, stage) or Ahead(pipeline.max_delay_ms, 1, stage)
     return waits_of(
-        pipeline.max_delay_ms,
-        normal_ms(pipeline, stage),
-        depth(pipeline, stage),
-        height(pipeline, stage),
+        ahead.max_delay_ms, normal_ms(pipeline, stage), depth(pipeline, stage), ahead.height
     )
 
 
+def output_wait_ms(pipeline: Pipeline, output: str) -> int:
+    """Return how long ``output`` waits for a bucket of its stage before its live topic shows a
+    tentative one, in ms from the start of the bucket's timer. No shorter than the stage's wait.
+    """
+    stage = pipeline.outputs[output].stage
+    own = waits_of(
+        pipeline.max_delay_of(output), normal_ms(pipeline, stage), depth(pipeline, stage), 1
+    )
+    return own.first_ms
+
+
 def bound_ms(pipeline: Pipeline, stage: str) -> int:
-    """Return the maximum delay of the results of ``stage``, in ms, whatever input is missing."""
-    return normal_ms(pipeline, stage) + pipeline.max_delay_ms
+    """Return the maximum delay of the results of ``stage``, in ms, whatever input is missing: that
+    of the strictest output behind it.
+    """
+    ahead = strictest_output(pipeline, stage)
+    max_delay_ms = pipeline.max_delay_ms if ahead is None else ahead.max_delay_ms
+    return normal_ms(pipeline, stage) + max_delay_ms
+
+
+def output_bound_ms(pipeline: Pipeline, output: str) -> int:
+    """Return the maximum delay of the results of ``output``, in ms, whatever input is missing."""
+    stage = pipeline.outputs[output].stage
+    return normal_ms(pipeline, stage) + pipeline.max_delay_of(output)
 
 
 def qos_of(pipeline: Pipeline, output: str) -> Qos:
@@ -143,7 +174,7 @@ def qos_of(pipeline: Pipeline, output: str) -> Qos:
     of the latency is the delay that is promised.
     """
     found = pipeline.outputs[output]
-    return Qos.usual(bound_ms(pipeline, found.stage)) if found.qos is None else found.qos
+    return Qos.usual(output_bound_ms(pipeline, output)) if found.qos is None else found.qos
 
 
 def describe(pipeline: Pipeline) -> list[str]:
@@ -163,6 +194,25 @@ def describe(pipeline: Pipeline) -> list[str]:
         found.append(
             f"stage {stage}: continues without a missing input after {wait.first_ms} ms,"
             f" tentatively; then {later} ms per bucket"
+        )
+    return [*found, *_describe_outputs(pipeline)]
+
+
+def _describe_outputs(pipeline: Pipeline) -> list[str]:
+    """Return one sentence per live topic: what it shows while an input is missing."""
+    found = []
+    for name, output in pipeline.outputs.items():
+        if output.live is None or output.stage not in pipeline.stages:
+            continue
+        if policy(pipeline, output.stage) is Policy.SUSPEND:
+            found.append(f"output {name}: shows nothing tentative, as its stage waits")
+            continue
+        wait_ms = output_wait_ms(pipeline, name)
+        held_ms = wait_ms - waits(pipeline, output.stage).first_ms
+        held = f" ({held_ms} ms after its stage)" if held_ms else ""
+        found.append(
+            f"output {name}: max_delay {pipeline.max_delay_of(name)} ms; shows tentative results"
+            f" of a failure that lasts {wait_ms} ms or longer{held}"
         )
     return found
 
@@ -207,14 +257,19 @@ def describe_shedding(pipeline: Pipeline) -> list[str]:
 
 
 def too_short(pipeline: Pipeline) -> list[str]:
-    """Return a sentence for every stage that cannot keep within the pipeline's ``max_delay``."""
+    """Return a sentence for every stage that cannot keep within ``max_delay`` of its strictest
+    output.
+    """
     found = []
     for stage in pipeline.order():
-        least_ms = delay_bound_ms(height(pipeline, stage))
-        if policy(pipeline, stage) is not Policy.SUSPEND and pipeline.max_delay_ms < least_ms:
+        ahead = strictest_output(pipeline, stage)
+        if ahead is None or policy(pipeline, stage) is Policy.SUSPEND:
+            continue
+        least_ms = delay_bound_ms(ahead.height)
+        if ahead.max_delay_ms < least_ms:
             found.append(
-                f"stage {stage}: max_delay is {pipeline.max_delay_ms} ms, but"
-                f" {height(pipeline, stage)} stage(s) from it to the output need {least_ms} ms: new"
+                f"stage {stage}: max_delay of {ahead.output} is {ahead.max_delay_ms} ms, but"
+                f" {ahead.height} stage(s) from it to the output need {least_ms} ms: new"
                 " results may come later than max_delay while input is missing"
             )
     return found

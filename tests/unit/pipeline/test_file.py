@@ -277,6 +277,11 @@ def test_variables_of_the_environment_are_filled_in(
         ("pipeline: toll-road\n", "", "1: pipeline: is missing"),
         ("bucket: 250ms", "bucket: 250", '2: bucket: 250 has no unit; write for example "250ms"'),
         ("bucket: 250ms", "bucket: 1ms", "2: bucket: '1ms' is out of range; use from 10ms to 1d"),
+        (
+            "    live: {topic: tolls.live, format: json}\n",
+            "    max_delay: 10s\n",
+            "outputs.tolls.max_delay: this output has no live topic",
+        ),
         ("max_delay: 3s", "maxdelay: 3s", "3: maxdelay: unknown key; did you mean 'max_delay'?"),
         (
             "partitions: 4",

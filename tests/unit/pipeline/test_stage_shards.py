@@ -13,10 +13,17 @@ from anabranch.pipeline import drawing
 from anabranch.pipeline.control_topics import neighbour_control_topics
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.waits import depth, has_live, height, normal_ms, out_of_orderness_ms
+from anabranch.pipeline.waits import (
+    depth,
+    has_live,
+    normal_ms,
+    out_of_orderness_ms,
+    strictest_output,
+)
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import HOP_MS, SHARE_CHARACTERS_MAX
+from anabranch.protocol.stage.availability import Ahead
 from anabranch.protocol.stage.intervals import Interval
 from anabranch.protocol.stage.shares import Share
 
@@ -105,7 +112,10 @@ def test_times_count_with_the_shards(tmp_path: Path) -> None:
         1,
         1,
     ]
-    assert [height(pipeline, name) for name in ("first.0", "first")] == [2, 1]
+    assert [strictest_output(pipeline, name) for name in ("first.0", "first")] == [
+        Ahead(pipeline.max_delay_ms, 2, "out"),
+        Ahead(pipeline.max_delay_ms, 1, "out"),
+    ]
     assert has_live(pipeline, "first.1")
     assert not has_live(pipeline, "second")
     assert out_of_orderness_ms(pipeline, "second") == 1_000

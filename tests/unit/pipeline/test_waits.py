@@ -11,21 +11,24 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
 from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
 from anabranch.pipeline.waits import (
+    bound_ms,
     depth,
     describe,
     has_live,
-    height,
     horizon_buckets,
     known_horizon_buckets,
     normal_ms,
+    output_bound_ms,
+    output_wait_ms,
     policy,
     quiet_ms,
+    strictest_output,
     too_open,
     too_short,
     waits,
 )
 from anabranch.protocol.limits import HOP_MS
-from anabranch.protocol.stage.availability import SLACK_MS, Policy, waits_of
+from anabranch.protocol.stage.availability import SLACK_MS, Ahead, Policy, waits_of
 from anabranch.protocol.stage.scheduling import QUIET_READ_MS, QUIET_UNREAD_MS
 
 
@@ -91,7 +94,8 @@ def test_the_longest_path_counts() -> None:
     found = pipeline(*reversed(DIAMOND), live="last")
     names = ["first", "short", "long1", "long2", "last"]
     assert [depth(found, name) for name in names] == [0, 1, 1, 2, 3]
-    assert [height(found, name) for name in names] == [4, 2, 3, 2, 1]
+    ahead = [strictest_output(found, name) for name in names]
+    assert [each.height for each in ahead if each is not None] == [4, 2, 3, 2, 1]
 
 
 def test_a_bucket_takes_its_width_and_the_out_of_orderness_of_the_sources_before() -> None:
@@ -163,7 +167,66 @@ def test_people_are_told() -> None:
     assert sentences[2:] == [
         "stage c: waits for missing input without limit (on_missing_input is suspend)",
         "stage d: waits for missing input without limit (no output of it has a live topic)",
+        "output c: shows nothing tentative, as its stage waits",
     ]
+
+
+def bounded(found: Pipeline, **own_ms: int) -> Pipeline:
+    """Return the pipeline with these outputs' own bounds."""
+    outputs = {
+        name: output.model_copy(update={"max_delay_ms": own_ms.get(name)})
+        for name, output in found.outputs.items()
+    }
+    return found.model_copy(update={"outputs": outputs})
+
+
+CHAIN = (stage("a", "s"), stage("hasty", "a"), stage("patient", "a"), stage("last", "patient"))
+
+
+def test_av10_a_stage_waits_as_the_strictest_output_behind_it_demands() -> None:
+    found = bounded(pipeline(*CHAIN, live="hasty last", corrected="patient"), last=10_000)
+    assert strictest_output(found, "a") == Ahead(3_000, 2, "hasty")
+    assert waits(found, "a") == waits_of(3_000, 290, 0, 2)
+    assert waits(found, "patient") == waits_of(10_000, 290, 1, 2), "on the way to a patient one"
+    assert waits(found, "last") == waits_of(10_000, 290, 2, 1)
+    far = bounded(pipeline(*CHAIN, live="hasty last"), hasty=3_500)
+    assert strictest_output(far, "a") == Ahead(3_000, 3, "last"), "it has 1.2 s less, not 0.6 s"
+    published = found.model_copy(update={"publish_ms": {"patient": 60_000}})
+    assert strictest_output(published, "patient") == Ahead(3_000, 1, "patient")
+
+
+def test_what_shows_nothing_tentative_makes_no_stage_hurry() -> None:
+    found = pipeline(*CHAIN, live="hasty", corrected="last")
+    assert strictest_output(found, "a") == Ahead(3_000, 2, "hasty")
+    assert strictest_output(found, "patient") is None
+    assert waits(found, "patient") == waits_of(3_000, 290, 1, 1)
+
+
+def test_an_output_waits_by_its_own_bound_and_not_less_than_its_stage() -> None:
+    found = bounded(pipeline(*CHAIN, live="a hasty last"), a=10_000, last=5_000)
+    assert output_wait_ms(found, "a") == waits_of(10_000, 290, 0, 1).first_ms
+    assert output_wait_ms(found, "hasty") == waits(found, "hasty").first_ms
+    assert (output_bound_ms(found, "a"), output_bound_ms(found, "hasty")) == (10_290, 3_290)
+    assert bound_ms(found, "a") == 3_290, "the stage itself, as its readers need it"
+    for name in ("a", "hasty", "last"):
+        assert output_wait_ms(found, name) >= waits(found, name).first_ms
+
+
+def test_people_are_told_what_each_output_shows() -> None:
+    found = bounded(pipeline(*CHAIN, live="a hasty", corrected="last"), a=10_000)
+    own_ms, early_ms = output_wait_ms(found, "a"), waits(found, "a").first_ms
+    patient, hasty = describe(found)[-2:]
+    assert patient == (
+        f"output a: max_delay 10000 ms; shows tentative results of a failure that lasts {own_ms} ms"
+        f" or longer ({own_ms - early_ms} ms after its stage)"
+    )
+    assert hasty == (
+        "output hasty: max_delay 3000 ms; shows tentative results of a failure that lasts"
+        f" {waits(found, 'hasty').first_ms} ms or longer"
+    )
+    assert not [line for line in too_short(found) if "output" not in line]
+    (line,) = too_short(bounded(found, hasty=1_700))
+    assert line.startswith("stage a: max_delay of hasty is 1700 ms, but 2 stage(s) from it")
 
 
 def test_a_path_that_is_too_long_for_the_delay_is_named() -> None:
@@ -208,10 +271,10 @@ def test_a_deep_lattice_is_measured_without_walking_every_path() -> None:
     found = pipeline(*stages, live="s24-0")
     assert (
         depth(found, "s24-0"),
-        height(found, "s0-0"),
+        strictest_output(found, "s0-0"),
         normal_ms(found, "s24-0"),
         has_live(found, "s0-0"),
-    ) == (24, 25, 950, True)
+    ) == (24, Ahead(3_000, 25, "s24-0"), 950, True)
     assert not has_live(pipeline(*stages, corrected="s24-0"), "s0-0")
     assert len(too_short(found)) == 3 * 24 - 3 * 2, (
         "all but those with three stages or fewer to the output; of the last layer one is seen"

@@ -12,7 +12,7 @@ export function showDelays(panel, feed) {
     made("h2", {}, "Delay"),
     made("p", { class: "quiet" },
       isOfNow
-        ? `From the end of a bucket to its first result, over the last buckets. max_delay is ${duration(pipeline.max_delay_ms)}: what a failure may add. The bound is that and what is normal.`
+        ? `From the end of a bucket to its first result, over the last buckets. A failure may add max_delay, which is ${duration(pipeline.max_delay_ms)} or less. The bound is that and what is normal.`
         : "The event times are not those of the clock (simulated, or a backlog): delays say nothing of it."),
     table("Delay, throughput and batch times by hop",
       [["hop"], ["kind"], ["half within", "number"], ["95 %", "number"], ["99 %", "number"], ["slowest", "number"],

@@ -16,16 +16,27 @@ failure the delay may be that long: a branch that began so late that its failure
 other one. If the input is missing again, the stable peer forks after its own first wait, which is
 no later.
 
+An output may be more patient than its stage, which waits as the strictest of the outputs behind it
+demands. What the stage then offers too early for this output is delayed by the difference, bucket
+by bucket, so a failure that ends before the output's own wait leaves no trace in its live topic:
+its stable buckets come first. Once a failure is shown, the policy of the stage counts as it does
+there: with ``process`` later buckets are shown at once, with ``delay`` each has the whole wait.
+
 Invariants:
     LC1 what is offered is above every stable bucket, delivered or known, and above what was shown.
     LC2 a bucket that could not be read is offered no more, of that branch.
     LC3 outside a failure only what a branch that runs has made is offered: what is left of one that
         has ended begins no other failure.
-    LH1 nothing is delayed while no peer says STABLE.
+    LH1 nothing is delayed while no peer says STABLE, except for the patience of the output (LH4).
     LH2 a bucket is delayed for at most ``LIVE_HOLD_MS`` from when it could first be shown; one that
         its branch closed later than with its first record, outside a failure, for at most what the
-        stage's later wait is shorter than its first one, if that is more.
+        stage's later wait is shorter than its first one, if that is more. The patience is added.
     LH3 so a later bucket is not shown later than a first one.
+    LH4 a bucket that begins a failure, and with the policy ``delay`` any tentative bucket, is shown
+        no earlier than the output's own wait after the bucket's timer, and no later for its
+        patience.
+    LH5 what was offered when this process began has an unknown age and no patience: a bound that is
+        kept counts more than a tentative result that is avoided.
 """
 
 from __future__ import annotations
@@ -68,12 +79,22 @@ class Offer:
 class Hold:
     """State of one output. ``now_ms`` is monotonic."""
 
-    def __init__(self, waits: Waits, policy: Policy) -> None:
-        """Begin with the ``waits`` and ``policy`` of the stage that makes the output."""
-        saved_ms = waits.first_ms - waits.next_ms if policy is Policy.PROCESS else 0
-        self._long_ms = max(LIVE_HOLD_MS, saved_ms)
+    def __init__(self, waits: Waits, policy: Policy, own_ms: int | None = None) -> None:
+        """Begin with the ``waits`` and ``policy`` of the stage that makes the output, and with the
+        output's ``own_ms`` wait from the start of a bucket's timer; None: as long as the stage's.
+        """
+        self._policy = policy
+        self._saved_ms = waits.first_ms - waits.next_ms if policy is Policy.PROCESS else 0
+        self._patience_ms = 0 if own_ms is None else max(0, own_ms - waits.first_ms)
         self._offered = BucketTimers()
         """The timer of bucket n started when bucket n - 1 could first be shown."""
+        self._aged_upto: int | None = None
+        """Last bucket that was offered when this process began; None: it has not looked yet."""
+
+    def begin(self, upto: int) -> None:
+        """Record that buckets up to ``upto`` are offered now. Only the first call counts (LH5)."""
+        if self._aged_upto is None:
+            self._aged_upto = upto
 
     def left_ms(
         self, offer: Offer, states: Mapping[str, ReplicaState], now_ms: int, *, failing: bool
@@ -98,24 +119,29 @@ class Hold:
                 " not offered"
             )
             raise LocalProtocolError(message)
-        if not any(
+        saved_ms = self._saved_ms if offer.first > offer.first_closed and not failing else 0
+        is_patient = self._patience_ms > 0 and offer.first > (self._aged_upto or 0)
+        hold_ms = 0
+        if is_patient and not (failing and self._policy is Policy.PROCESS):
+            hold_ms = self._patience_ms + saved_ms
+        if any(
             state is ReplicaState.STABLE
             for replica, state in states.items()
             if replica != offer.replica
         ):
-            return 0
-        is_later = offer.first > offer.first_closed
-        hold_ms = self._long_ms if is_later and not failing else LIVE_HOLD_MS
+            hold_ms += LIVE_HOLD_MS if hold_ms else max(LIVE_HOLD_MS, saved_ms)
         return max(0, since_ms + hold_ms - now_ms)
 
 
 class LiveChoice:
     """State of one output. ``now_ms`` is monotonic."""
 
-    def __init__(self, waits: Waits, policy: Policy) -> None:
-        """Begin with the ``waits`` and ``policy`` of the stage that makes the output."""
+    def __init__(self, waits: Waits, policy: Policy, own_ms: int | None = None) -> None:
+        """Begin with the ``waits`` and ``policy`` of the stage that makes the output, and with the
+        output's own wait, as ``Hold`` does.
+        """
         self._chosen: str | None = None
-        self._hold = Hold(waits, policy)
+        self._hold = Hold(waits, policy, own_ms)
         self._unreadable: dict[tuple[str, int, BranchNumber], None] = {}
         self.hold_ms = 0
         """Time until the delayed bucket is shown, in ms; 0 if none is delayed."""
@@ -187,6 +213,7 @@ class LiveChoice:
         self.hold_ms = 0
         offers = log_state.tentative_offers(first - 1)
         offers = {replica: upto for replica, upto in offers.items() if replica in of}
+        self._hold.begin(max(offers.values(), default=0))
         chosen = upstream_selection.choose(self._chosen, states, offers, first)
         if chosen is None:
             return 0

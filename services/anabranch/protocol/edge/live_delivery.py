@@ -54,6 +54,8 @@ Invariants:
     LD6 outside a failure nothing tentative is shown while a stable bucket waits.
     LD7 ``sequence`` grows by one with every transaction: a reader of several partitions can tell
         which boundaries belong together.
+    LD8 a failure begins only on what the boundary log held when it was read to its end: whoever
+        wakes from a pause reads first, then judges.
 """
 
 from __future__ import annotations
@@ -228,6 +230,13 @@ class LiveRun:
     tentative: tuple[int, ...] = ()
     """Tentative buckets that are shown for the first time."""
     rec_done: bool = False
+
+    @property
+    def begins_failure(self) -> bool:
+        """Whether it shows the first tentative bucket of a failure: plan it only on a log that was
+        read to its end (LD8).
+        """
+        return self.before.failure is Failure.NONE and self.after.failure is not Failure.NONE
 
     @property
     def undo(self) -> bool:

@@ -12,6 +12,12 @@ together, so a chain waits once and not once per stage (as in Borealis' DPC). Th
 a stage, the shorter it waits, so that the tentative bucket of the previous stage exists when its
 own wait is over.
 
+Each output may have a ``max_delay`` of its own. A stage waits as its strictest output demands
+(``Ahead``), since a result that it has not made nobody can show. A patient output behind it pays
+nothing for that: a stage on the way to patient outputs alone keeps its longer wait, although the
+previous stage offers tentative buckets long before, and where one stage has outputs of both kinds,
+delivery delays what the patient one shows (``protocol.edge.live_choice``).
+
 The first bucket of a failure gets the long wait, ``Waits.first_ms``: a failure that ends before
 leaves no trace. With the policy ``process`` later buckets get the short wait, ``Waits.next_ms``:
 long enough for the healthy inputs, and for the stages before.
@@ -53,6 +59,8 @@ Invariants:
     AV9 a complete bucket is late, for a stage that sheds, when it is as old as the long wait: a
         failure of the stage itself counts from the same sign as one of its inputs. No log need be
         read for that, since the bucket is there.
+    AV10 the first wait of a stage is no longer than any output behind it that shows tentative
+        results allows, and no shorter than the strictest of them demands.
     IL1 an input that is no deeper than the shallowest has no lag.
     IL2 a lag is at most HOP_LONGEST_MS for each stage that the input has more than the shallowest:
         if stages are slower, the stage continues without that input.
@@ -66,7 +74,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from anabranch.protocol.limits import CLUSTER_AGAIN_MS, CLUSTER_ANSWER_MS, HOP_MS
 from anabranch.protocol.log.boundary_log import LogState
@@ -193,18 +201,42 @@ class Waits:
     next_ms: int
 
 
+class Ahead(NamedTuple):
+    """Output with tentative results, as seen from a stage before it."""
+
+    max_delay_ms: int
+    """What a failure may add to the delay of the output's new results."""
+    height: int
+    """Number of stages from this one to the output on the longest path, itself included."""
+    output: str
+
+    def from_before(self) -> Ahead:
+        """Return the same output as seen from the stage before."""
+        return self._replace(height=self.height + 1)
+
+
+def strictest(outputs: Iterable[Ahead], *, hop_ms: int = HOP_MS) -> Ahead | None:
+    """Return the output that leaves a stage the least time to wait (AV10); None if there is
+    none.
+
+    ``outputs``: those behind the stage. Of each it is enough to pass the strictest that each reader
+    of the stage has.
+    """
+    return min(outputs, key=lambda each: each.max_delay_ms - each.height * hop_ms, default=None)
+
+
 def waits_of(
     max_delay_ms: int, normal_ms: int, depth: int, height: int, *, hop_ms: int = HOP_MS
 ) -> Waits:
     """Return the waiting times of one stage.
 
     Args:
-        max_delay_ms: What a failure may add to the delay of new results, for the whole pipeline.
+        max_delay_ms: What a failure may add to the delay of new results, at the strictest output.
         normal_ms: How long a bucket takes without failures from the first sign of it: its width,
             the sources' out-of-orderness, and the hops that one input has behind it and another has
             not, at HOP_MS each (``InputLags`` measures them).
         depth: Stages before this one on the longest path to a source.
-        height: Stages from this one to an output on the longest path, itself included.
+        height: Stages from this one to that output on the longest path, itself included.
         hop_ms: What a stage takes from its input to its output.
     """
     first_ms = normal_ms + max(hop_ms, max_delay_ms - SLACK_MS - height * hop_ms)

@@ -89,6 +89,46 @@ def test_where_later_waits_save_nothing_none_is_held_longer(policy: Policy, save
     assert left_ms(hold(policy, saved_ms), 1_000, first_closed=4) == LIVE_HOLD_MS
 
 
+OWN_MS = 10_000
+PATIENCE_MS = OWN_MS - 2_500
+ALONE = {"0": FAILING}
+
+
+def patient(policy: Policy = Policy.PROCESS) -> Hold:
+    return Hold(Waits(2_500, 2_500 - SAVED_MS), policy, OWN_MS)
+
+
+def test_lh4_a_patient_output_waits_for_its_own_bound() -> None:
+    made = patient()
+    assert left_ms(made, 1_000, states=ALONE) == PATIENCE_MS
+    assert left_ms(made, 1_000 + PATIENCE_MS - 1, states=ALONE) == 1
+    assert left_ms(made, 1_000 + PATIENCE_MS, states=ALONE) == 0
+    later_ms = left_ms(patient(), 1_000, states=ALONE, first_closed=4)
+    assert later_ms == PATIENCE_MS + SAVED_MS, "it came so much earlier"
+
+
+def test_lh4_what_a_stable_peer_is_about_to_close_is_awaited_beyond_that() -> None:
+    assert left_ms(patient(), 1_000) == PATIENCE_MS + LIVE_HOLD_MS
+
+
+@pytest.mark.parametrize(("policy", "held_ms"), [(Policy.PROCESS, 0), (Policy.DELAY, PATIENCE_MS)])
+def test_lh4_within_a_failure_the_policy_of_the_stage_counts(policy: Policy, held_ms: int) -> None:
+    assert left_ms(patient(policy), 1_000, states=ALONE, failing=True) == held_ms
+
+
+def test_lh4_a_wait_shorter_than_the_stages_adds_nothing() -> None:
+    made = Hold(Waits(2_500, 1_100), Policy.PROCESS, 2_000)
+    assert left_ms(made, 1_000, states=ALONE) == 0
+
+
+def test_lh5_what_was_offered_before_has_no_patience() -> None:
+    made = patient()
+    made.begin(5)
+    made.begin(6)
+    assert left_ms(made, 1_000, states=ALONE) == 0
+    assert left_ms(made, 1_000, first=6, states=ALONE) == PATIENCE_MS
+
+
 def test_buckets_that_are_none_are_not_held() -> None:
     with pytest.raises(LocalProtocolError, match=r"5\.\.4 of 0"):
         left_ms(hold(), 1_000, first=5, last=4)
@@ -113,8 +153,8 @@ def log(*more: LogEntry) -> LogState:
 class Choosing:
     """A choice, what the replicas say, and the time."""
 
-    def __init__(self) -> None:
-        self.choice = LiveChoice(Waits(2_500, 1_100), Policy.PROCESS)
+    def __init__(self, own_ms: int | None = None) -> None:
+        self.choice = LiveChoice(Waits(2_500, 1_100), Policy.PROCESS, own_ms)
         self.states = {"0": FAILING, "1": FAILING}
         self.now_ms = 1_000
 
@@ -169,6 +209,16 @@ def test_while_it_is_held_back_nothing_is_offered() -> None:
     choosing.now_ms += LIVE_HOLD_MS
     assert buckets(choosing.ask(at(3), log_state).tentative) == [5]
     assert choosing.choice.hold_ms == 0
+
+
+def test_lh5_a_process_that_begins_in_a_failure_shows_what_it_finds() -> None:
+    assert Choosing(OWN_MS).ask(at(3), log()).tentative_upto == 8
+    choosing = Choosing(OWN_MS)
+    assert choosing.ask(at(3), state_after(started("0"))).tentative_upto == 0
+    assert choosing.ask(at(3), log()).tentative_upto == 0, "it has seen it come: 4 is held"
+    assert choosing.choice.hold_ms == PATIENCE_MS
+    choosing.now_ms += PATIENCE_MS
+    assert choosing.ask(at(3), log()).tentative_upto == 8
 
 
 def test_a_bucket_is_shown_again_by_whoever_has_it() -> None:

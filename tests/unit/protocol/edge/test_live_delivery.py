@@ -31,6 +31,19 @@ from harness.boundary_logs import started, state_after
 BEGIN = LiveProgress("out", 2, sequence=0, stable=0)
 
 
+def test_ld8_a_run_says_whether_it_begins_a_failure() -> None:
+    log, machine = Log(), LiveDelivery(BEGIN)
+    log.upto = 1
+    begins = []
+    for tentative, upto in ((0, 1), (3, 1), (4, 1), (4, 4), (6, 4)):
+        log.tentative, log.upto = tentative, upto
+        run = machine.plan(log.available(machine.progress))
+        assert run is not None
+        begins.append(run.begins_failure)
+        machine.advance(run)
+    assert begins == [False, True, False, False, True], "only the first tentative bucket of each"
+
+
 class Log:
     """A boundary log in a few words: buckets have ``rows`` records each unless they are
     ``empty``.

@@ -18,6 +18,7 @@ from anabranch.protocol.stage.availability import (
     STALL_MS,
     TIMER_ERROR_PARTS,
     TIMER_STEPS_MAX,
+    Ahead,
     Availability,
     BucketTimers,
     InputLags,
@@ -27,6 +28,7 @@ from anabranch.protocol.stage.availability import (
     Waits,
     delay_bound_ms,
     policy_of,
+    strictest,
     waits_of,
 )
 from harness.boundary_logs import part, record, started, state_after
@@ -671,3 +673,15 @@ def test_a_round_measures_how_long_its_input_took_for_a_bucket() -> None:
         stage.log_states["b"] = state_after(started("0"), record(0, 0, closed))
         stage.round("b", began_ms, has_read=True, is_whole=False)
     assert stage.availability.waits.first_ms == 2_000 + 500 - HOP_MS
+
+
+def test_av10_the_strictest_output_leaves_the_least_time() -> None:
+    near, far = Ahead(3_000, 1, "near"), Ahead(3_000, 3, "far")
+    assert strictest([near, far]) == strictest([far, near]) == far
+    patient = Ahead(10_000, 3, "patient")
+    assert strictest([patient, near]) == near
+    assert strictest([patient]) == patient
+    assert strictest([]) is None
+    assert near.from_before() == Ahead(3_000, 2, "near")
+    a_hop_more = Ahead(3_000 + HOP_MS, 2, "later")
+    assert strictest([near, a_hop_more]) == near, "the first of equal ones"
