@@ -56,8 +56,10 @@ class ChildProcess:
         *,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        has_input: bool = False,
     ) -> None:
-        """Start the program and append its output and errors to ``log``.
+        """Start the program and append its output and errors to ``log``. ``has_input``: it reads
+        what ``hand_over`` writes; otherwise its input is empty.
 
         Raises:
             OSError: the program cannot be started.
@@ -69,7 +71,7 @@ class ChildProcess:
             def start() -> subprocess.Popen[bytes]:
                 return subprocess.Popen(
                     list(arguments),
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if has_input else subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=None if environment is None else dict(environment),
@@ -79,6 +81,21 @@ class ChildProcess:
                 )
 
             self._process = _starter.submit(start).result()
+
+    def hand_over(self, line: bytes, log: Path) -> None:
+        """Write ``line`` to the program's input and close it. The program appends its output to
+        ``log`` from then on.
+
+        Raises:
+            OSError: the program has ended, or has no input.
+        """
+        if self._process.stdin is None:
+            raise BrokenPipeError(f"process {self.pid} has no input")
+        with log.open("ab") as output:
+            start = output.tell()
+        with self._process.stdin as pipe:
+            pipe.write(line)
+        self.log, self._log_start = log, start
 
     @property
     def pid(self) -> int:

@@ -19,7 +19,7 @@ from anabranch.adapters.redis import security as redis_security
 from anabranch.adapters.spark import class_archive
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.progress import Progress, unwatched
-from anabranch.local import state_file
+from anabranch.local import state_file, waiting_process
 from anabranch.local.drill_links import Link
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.local.embedded_proxy import EmbeddedProxy
@@ -118,11 +118,14 @@ def specs_of(
     links: Sequence[Link] = (),
     replicas: int = 0,
     offers: Path | None = None,
+    *,
+    has_live: bool = False,
 ) -> list[ProcessSpec]:
     """Return how to start each process of ``names``.
 
     A process with a link gets the link's address as Kafka's. ``replicas`` is the number of stage
     replicas on all nodes; ``offers`` the pipeline file of a participant that runs its offers.
+    ``has_live``: somebody waits for new results, so light services get a spare process.
 
     The Redis URL may hold a password. So it is passed in the environment, which other users cannot
     read, and only to the manager, which alone needs it.
@@ -153,6 +156,7 @@ def specs_of(
             }.get(service, {}),
             NICENESS.get(service, 0),
             starts_first=service == "processing",
+            takes_spare=has_live and service in waiting_process.SERVICES,
         )
         for service, name in names
     ]
@@ -249,7 +253,13 @@ def up(
         embedded = kafka is None
         replicas = _replicas_on(pipeline, names)
         specs = partial(
-            specs_of, names, pipeline_file.resolve(), state_dir, replicas=replicas, offers=offers
+            specs_of,
+            names,
+            pipeline_file.resolve(),
+            state_dir,
+            replicas=replicas,
+            offers=offers,
+            has_live=any(output.live is not None for output in pipeline.outputs.values()),
         )
         links: tuple[Link, ...] = ()
         if kafka is None:

@@ -27,6 +27,7 @@ from anabranch.local.processes import (
     log_path,
     mark_of,
     marked,
+    spare_log,
 )
 from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.pipeline.durations import readable_ms
@@ -162,9 +163,10 @@ class Drill:
             # another process may have been given that id. So the mark must agree.
             pids = [pid for pid in marked(MARK, mark_of(self._state_dir)) if pid == row.pid]
         else:
-            pids = marked(
-                MARK_OF_ONE, str(log_path(self._state_dir.resolve(), row.service, row.name))
-            )
+            folder = self._state_dir.resolve()
+            pids = marked(MARK_OF_ONE, str(log_path(folder, row.service, row.name)))
+            # A process that began as the spare one keeps that mark.
+            pids += [pid for pid in marked(MARK_OF_ONE, str(spare_log(folder))) if pid == row.pid]
         if not pids:
             raise Unavailable(
                 f"{label} does not run now ({row.state}): try again when `anabranch status` shows"

@@ -12,12 +12,14 @@ import contextlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from anabranch.adapters.system.clock import SystemClock
+from anabranch.local import waiting_process
 from anabranch.local.child_process import ChildProcess
 
 MARK: Final = "ANABRANCH_SUPERVISED_BY"
@@ -78,6 +80,10 @@ class ProcessSpec:
     """Whether ``niceness`` applies only from when the process is ready. After a restart it applies
     at once: the other services have work then.
     """
+    takes_spare: bool = False
+    """Whether a ``SpareProcess`` takes its place when it ends. Its command is then
+    ``python -m anabranch.SERVICE`` with arguments.
+    """
 
     @property
     def label(self) -> str:
@@ -85,13 +91,52 @@ class ProcessSpec:
         return f"{self.service}/{self.name}"
 
 
+class SpareProcess:
+    """Process that is started ahead and becomes whichever service dies first
+    (``local.waiting_process``). Its output goes to ``<state_dir>/logs/spare.log`` until then.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        """Start the process.
+
+        Raises:
+            OSError: the program cannot be started.
+        """
+        log = spare_log(state_dir.resolve())
+        log.parent.mkdir(parents=True, exist_ok=True)
+        bound_log(log)
+        environment = {
+            **_inherited(),
+            MARK: mark_of(state_dir),
+            MARK_OF_ONE: str(log),
+            "PYTHONSAFEPATH": "1",
+        }
+        command = [sys.executable, "-m", waiting_process.__name__]
+        self.child = ChildProcess(command, log, environment=environment, has_input=True)
+
+    def alive(self) -> bool:
+        """Return whether the process still waits."""
+        return self.child.alive()
+
+    def kill(self) -> None:
+        """Kill the process. Idempotent."""
+        self.child.kill()
+
+
 class ManagedProcess:
     """One run of a ``ProcessSpec``. Its output goes to
     ``<state_dir>/logs/<service>-<name>.log``.
     """
 
-    def __init__(self, spec: ProcessSpec, state_dir: Path, restarts: int = 0) -> None:
-        """Start the process. ``restarts`` is the number of runs before this one.
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        state_dir: Path,
+        restarts: int = 0,
+        spare: SpareProcess | None = None,
+    ) -> None:
+        """Start the process. ``restarts`` is the number of runs before this one; ``spare`` becomes
+        the process, unless it has ended.
 
         Raises:
             OSError: the program cannot be started.
@@ -100,22 +145,31 @@ class ManagedProcess:
         self.log_path = log_path(state_dir.resolve(), spec.service, spec.name)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         bound_log(self.log_path)
-        inherited = {
-            name: value for name, value in os.environ.items() if name not in _NOT_INHERITED
-        }
-        environment = {
-            **inherited,
+        own = {
             **spec.environment,
             MARK: mark_of(state_dir),
             MARK_OF_ONE: str(self.log_path),
+            "ANABRANCH_RESTARTS": str(restarts),
+            # Otherwise modules in the folder where `up` was run would hide those of the standard
+            # library, in Spark's workers too.
+            "PYTHONSAFEPATH": "1",
         }
-        environment["ANABRANCH_RESTARTS"] = str(restarts)
-        # Otherwise modules in the folder where `up` was run would hide those of the standard
-        # library, in Spark's workers too.
-        environment["PYTHONSAFEPATH"] = "1"
-        self._child = ChildProcess(spec.command, self.log_path, environment=environment)
+        adopted = None if spare is None else self._adopt(spare, own)
+        self._child = adopted or ChildProcess(
+            spec.command, self.log_path, environment={**_inherited(), **own}
+        )
         if spec.niceness and (restarts or not spec.starts_first):
             self.yield_cores()
+
+    def _adopt(self, spare: SpareProcess, environment: dict[str, str]) -> ChildProcess | None:
+        """Let ``spare`` become this process; None if it has ended meanwhile."""
+        arguments = tuple(self.spec.command[3:])
+        role = waiting_process.Role(self.spec.service, arguments, environment, str(self.log_path))
+        try:
+            spare.child.hand_over(role.line(), self.log_path)
+        except OSError:
+            return None
+        return spare.child
 
     def yield_cores(self) -> None:
         """Apply the niceness of the spec to the process and all below it."""
@@ -154,6 +208,11 @@ class ManagedProcess:
         return reason_in(self._child.log_tail(_REASON_BYTES).splitlines())
 
 
+def _inherited() -> dict[str, str]:
+    """Return the variables that a service takes over from the supervisor."""
+    return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+
+
 def reason_in(lines: Sequence[str]) -> str:
     """Return the reason of an exit that the last ``lines`` of a log give, or an empty text."""
     last = ""
@@ -171,6 +230,11 @@ def reason_in(lines: Sequence[str]) -> str:
 def log_path(state_dir: Path, service: str, name: str) -> Path:
     """Return the path of a process' log. The supervisor in the background has an empty name."""
     return state_dir / "logs" / f"{'-'.join(filter(None, (service, name)))}.log"
+
+
+def spare_log(state_dir: Path) -> Path:
+    """Return the path of the spare process' log."""
+    return log_path(state_dir, "spare", "")
 
 
 def bound_log(path: Path) -> None:

@@ -7,6 +7,10 @@ service, but restarted at the same address, since nothing works without it. All 
 is in Kafka and in the checkpoints. So the supervisor may be killed at any time: its children die
 with it, and the next one continues.
 
+A delivery or ingestion process that dies holds up results, and most of what its restart costs is
+the start of Python. So one spare process, which has that behind it, becomes whichever of them dies
+first, at once; then another one is started.
+
 Exit codes of services (process.frame.ExitCode): 2 is a configuration error. While the deployment
 starts it ends the supervisor with the error (``protocol.control.placement.ends_deployment``); later
 it concerns that service alone, which is shown as failed and restarted after longer delays. 4 is
@@ -26,13 +30,13 @@ from typing import Any, Final, Protocol
 
 from anabranch.adapters.system.progress import Progress, unwatched
 from anabranch.local import probe, state_file
-from anabranch.local.processes import ManagedProcess, ProcessSpec, sweep
+from anabranch.local.processes import ManagedProcess, ProcessSpec, SpareProcess, sweep
 from anabranch.local.state_file import Deployment, ProcessRow
 from anabranch.pipeline.addresses import without_password
 from anabranch.pipeline.durations import readable_ms
 from anabranch.ports import Clock
 from anabranch.process.frame import ExitCode
-from anabranch.protocol.control.placement import Backoff, ends_deployment
+from anabranch.protocol.control.placement import SPARE_AGAIN_MS, Backoff, ends_deployment
 from anabranch.protocol.errors import ConfigurationError, Unavailable, headline
 
 STOP_ORDER: Final = (
@@ -164,6 +168,10 @@ class Supervisor:
         """Keep the arguments; start nothing. ``deployment`` is the first content of
         ``supervisor.json``; ``servers`` are running ones to watch, by name: kafka, redis or proxy.
         """
+        self._keeps_spare = any(spec.takes_spare for spec in specs)
+        self._spare: SpareProcess | None = None
+        self._spare_ms = 0
+        self._spare_backoff = Backoff()
         self._state_dir = state_dir
         self._clock = clock
         self._say = say
@@ -231,6 +239,7 @@ class Supervisor:
             self._watch_server(server)
         for service in self._services:
             self._watch(service)
+        self._keep_spare()
         became_ready = not self._announced_ready and all(
             service.ready for service in self._services
         )
@@ -249,6 +258,8 @@ class Supervisor:
         begun_ms = self._clock.monotonic_ms()
         limit_ms = begun_ms + _SERVICES_STOP_MS
         impatient = stop_now if stop_now is not None else threading.Event()
+        if self._spare is not None:
+            self._spare.kill()
         groups = dict.fromkeys((*STOP_ORDER, *(service.spec.service for service in self._services)))
         for name in groups:
             group = [service for service in self._services if service.spec.service == name]
@@ -301,8 +312,9 @@ class Supervisor:
 
     def _start(self, service: _Watched) -> None:
         """Start the service's process; schedule a restart if that fails."""
+        spare = self._take_spare() if service.spec.takes_spare else None
         try:
-            service.process = ManagedProcess(service.spec, self._state_dir, service.restarts)
+            service.process = ManagedProcess(service.spec, self._state_dir, service.restarts, spare)
         except OSError as error:  # no memory, no disk space, no program: as if it had ended at once
             delay_ms = service.backoff.after_end(0)
             service.again_ms = self._clock.monotonic_ms() + delay_ms
@@ -346,7 +358,8 @@ class Supervisor:
         # Only time after it was ready counts as healthy. A node may take a minute to start, and a
         # function that fails at once would otherwise be restarted without delay.
         ran_ms = now_ms - service.ready_ms if service.ready else 0
-        delay_ms = service.backoff.after_end(ran_ms, of_function=failed)
+        has_spare = service.spec.takes_spare and self._has_spare() and not failed
+        delay_ms = service.backoff.after_end(ran_ms, of_function=failed, has_spare=has_spare)
         service.process = None
         service.ready = False
         service.again_ms = now_ms + delay_ms
@@ -358,6 +371,38 @@ class Supervisor:
         )
         if text and code > 0:
             self._say(f"  {headline(text)[:_LINE_MAX]}")
+        if delay_ms == 0:  # results wait for it: not even a round is lost
+            self._watch(service)
+
+    def _has_spare(self) -> bool:
+        return self._spare is not None and self._spare.alive()
+
+    def _take_spare(self) -> SpareProcess | None:
+        """Return the spare process, which becomes a service; None if none waits. Another one starts
+        when that service has had the processors for its own start.
+        """
+        if not self._has_spare():
+            return None
+        spare, self._spare = self._spare, None
+        self._spare_backoff = Backoff()
+        self._spare_ms = self._clock.monotonic_ms() + SPARE_AGAIN_MS
+        return spare
+
+    def _keep_spare(self) -> None:
+        """Start the spare process if it is due: once all services are ready, and a while after the
+        last one was used, or has ended.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._spare is not None and not self._spare.alive():
+            self._spare = None
+            self._spare_ms = now_ms + self._spare_backoff.after_end(0)
+        is_due = self._keeps_spare and self._announced_ready and now_ms >= self._spare_ms
+        if not is_due or self._spare is not None:
+            return
+        try:
+            self._spare = SpareProcess(self._state_dir)
+        except OSError:  # no memory: services that end start as if there were none
+            self._spare_ms = now_ms + self._spare_backoff.after_end(0)
 
     def _fail_start(self, service: _Watched, mistake: str, now_ms: int) -> None:
         """End the deployment because of ``mistake``, if it is still starting.

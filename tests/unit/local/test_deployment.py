@@ -282,3 +282,14 @@ def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: P
         )
     assert lines == []
     lock.release()
+
+
+@pytest.mark.parametrize("has_live", [False, True])
+def test_light_services_get_a_spare_process_where_results_are_live(
+    tmp_path: Path, *, has_live: bool
+) -> None:
+    names = [("ingestion", "a"), ("processing", "n.0"), ("delivery", "o"), ("agent", "n")]
+    specs = deployment.specs_of(names, tmp_path / "p", tmp_path, "k:1", None, has_live=has_live)
+    assert [spec.service for spec in specs if spec.takes_spare] == (
+        ["ingestion", "delivery"] if has_live else []
+    )

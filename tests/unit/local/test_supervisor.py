@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import pytest
 
@@ -16,10 +16,15 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.progress import Step
 from anabranch.local import probe, state_file
 from anabranch.local import supervisor as module
-from anabranch.local.processes import ManagedProcess, ProcessSpec
+from anabranch.local.processes import ManagedProcess, ProcessSpec, SpareProcess
 from anabranch.local.state_file import Deployment
 from anabranch.local.supervisor import Supervisor, stop_servers
-from anabranch.protocol.control.placement import HEALTHY_AFTER_MS, START_MS_MAX
+from anabranch.protocol.control.placement import (
+    HEALTHY_AFTER_MS,
+    SPARE_AGAIN_MS,
+    SPARE_FOR_MS,
+    START_MS_MAX,
+)
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from harness.waiting import wait_until
 
@@ -99,10 +104,12 @@ def test_a_process_that_cannot_be_started_is_tried_again(
         [OSError("Cannot allocate memory"), OSError("Too many open files")],
     )
 
-    def start(spec: ProcessSpec, state_dir: Path, restarts: int) -> ManagedProcess:
+    def start(
+        spec: ProcessSpec, state_dir: Path, restarts: int, spare: SpareProcess | None
+    ) -> ManagedProcess:
         if failures:
             raise failures.pop(0)
-        return real(spec, state_dir, restarts)
+        return real(spec, state_dir, restarts, spare)
 
     monkeypatch.setattr(module, "ManagedProcess", start)
     clock, lines = VirtualClock(), list[str]()
@@ -318,8 +325,16 @@ def test_how_many_processes_are_ready_and_have_stopped_is_counted(
 class _Starting:
     """Two supervised processes under a virtual clock, and what the supervisor prints."""
 
-    def __init__(self, state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        kind: str = "processing",
+        spares: int = 0,
+    ) -> None:
         self.started: list[_Failing] = []
+        self.spares: list[object] = []
+        """Spare process with which each was started."""
         self.answers: list[dict[str, object]] = [{}, {}]
         self.ready: set[int] = set()
         self.clock = VirtualClock()
@@ -331,15 +346,19 @@ class _Starting:
         self.supervisor = Supervisor(
             state_dir,
             Deployment(os.getpid(), "p", "k", None),
-            [ProcessSpec("processing", str(number), ["x"]) for number in range(2)],
+            [
+                ProcessSpec(kind, str(number), ["x"], takes_spare=number < spares)
+                for number in range(2)
+            ],
             self.clock,
             self.lines.append,
         )
         for service in self.supervisor._services:
             self.supervisor._start(service)
 
-    def _start(self, *_: object) -> _Failing:
+    def _start(self, *given: object) -> _Failing:
         self.started.append(_Failing())
+        self.spares.append(given[3] if len(given) > 3 else None)
         return self.started[-1]
 
 
@@ -396,3 +415,124 @@ def test_a_line_of_an_error_says_something(starting: _Starting) -> None:
     starting.answers[0] = {"error": "f: raised ParseException: \n[NEAR] 'FORM'\n\n== SQL =="}
     starting.supervisor.step()
     assert starting.lines[-1] == "processing/0: f: raised ParseException: [NEAR] 'FORM'"
+
+
+class _Spare:
+    """Stand-in for a spare process."""
+
+    begun: ClassVar[list[_Spare]] = []
+
+    def __init__(self, _state_dir: Path) -> None:
+        self.up = True
+        self.begun.append(self)
+
+    def alive(self) -> bool:
+        return self.up
+
+    def kill(self) -> None:
+        self.up = False
+
+
+@pytest.fixture
+def with_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Starting:
+    monkeypatch.setattr(_Spare, "begun", [])
+    monkeypatch.setattr(module, "SpareProcess", _Spare)
+    return _Starting(tmp_path, monkeypatch, "delivery", 2)
+
+
+def ready(starting: _Starting) -> None:
+    starting.ready = {0, 1}
+    for _ in range(2):
+        starting.supervisor.step()
+
+
+def test_a_spare_process_waits_once_all_are_ready(with_spare: _Starting) -> None:
+    with_spare.supervisor.step()
+    assert _Spare.begun == [], "the start needs the processors"
+    ready(with_spare)
+    assert len(_Spare.begun) == 1
+    assert with_spare.spares == [None, None]
+
+
+def test_it_takes_the_place_of_a_light_service_in_the_same_round(with_spare: _Starting) -> None:
+    ready(with_spare)
+    (spare,) = _Spare.begun
+    with_spare.clock.advance(SPARE_FOR_MS)
+    with_spare.started[0].code = -9
+    with_spare.supervisor.step()
+    assert with_spare.spares == [None, None, spare]
+    assert with_spare.supervisor._services[0].restarts == 1
+    with_spare.clock.advance(SPARE_AGAIN_MS - 1)
+    with_spare.supervisor.step()
+    assert len(_Spare.begun) == 1, "the other one needs the processors first"
+    with_spare.clock.advance(1)
+    with_spare.supervisor.step()
+    assert len(_Spare.begun) == 2
+
+
+def test_a_second_end_before_there_is_another_one_waits_as_usual(with_spare: _Starting) -> None:
+    ready(with_spare)
+    with_spare.clock.advance(SPARE_FOR_MS)
+    for process in with_spare.started[:2]:
+        process.code = -9
+    with_spare.supervisor.step()
+    assert len(with_spare.started) == 3
+    with_spare.clock.advance(500)
+    with_spare.supervisor.step()
+    assert with_spare.spares[3] is None
+
+
+def test_a_process_that_ends_soon_again_is_given_a_pause(with_spare: _Starting) -> None:
+    ready(with_spare)
+    with_spare.started[0].code = -9
+    with_spare.supervisor.step()
+    assert len(with_spare.started) == 2
+
+
+def test_a_node_takes_no_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Spare, "begun", [])
+    monkeypatch.setattr(module, "SpareProcess", _Spare)
+    nodes = _Starting(tmp_path, monkeypatch, spares=1)
+    ready(nodes)
+    assert len(_Spare.begun) == 1, "the other one takes it"
+    nodes.clock.advance(SPARE_FOR_MS)
+    nodes.started[1].code = -9
+    nodes.supervisor.step()
+    assert len(nodes.started) == 2
+    nodes.clock.advance(500)
+    nodes.supervisor.step()
+    assert nodes.spares == [None, None, None]
+
+
+def test_a_spare_process_that_ends_is_started_again_after_a_pause(with_spare: _Starting) -> None:
+    ready(with_spare)
+    _Spare.begun[0].up = False
+    with_spare.supervisor.step()
+    assert len(_Spare.begun) == 1
+    with_spare.clock.advance(500)
+    with_spare.supervisor.step()
+    assert len(_Spare.begun) == 2
+
+
+def test_without_memory_for_one_the_services_go_on(
+    with_spare: _Starting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_state_dir: Path) -> _Spare:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr(module, "SpareProcess", fail)
+    ready(with_spare)
+    monkeypatch.setattr(module, "SpareProcess", _Spare)
+    with_spare.supervisor.step()
+    assert _Spare.begun == []
+    with_spare.clock.advance(500)
+    with_spare.supervisor.step()
+    assert len(_Spare.begun) == 1
+
+
+def test_a_stop_ends_the_spare_process(with_spare: _Starting) -> None:
+    ready(with_spare)
+    for process in with_spare.started:
+        process.code = 0
+    with_spare.supervisor.stop()
+    assert not _Spare.begun[0].up

@@ -369,6 +369,16 @@ RESTART_MAX_MS: Final = 30_000
 STAGE_FAILED_DELAY_MAX_MS: Final = 60_000
 """A function that fails will most likely fail again: the log and the machine get more rest."""
 
+SPARE_FOR_MS: Final = 5_000
+"""Time, in ms, for which a process was ready whose place a spare process takes at once. One that
+ends sooner has most likely ended of what it began with, and its place is taken after a pause.
+"""
+
+SPARE_AGAIN_MS: Final = 2_000
+"""Pause until another spare process is started, in ms. Its start needs a processor for a second,
+when the service that has just begun needs it to catch up.
+"""
+
 HEALTHY_AFTER_MS: Final = 60_000
 """Time after which a replica that ran counts as healthy, in ms: its next start has the first delay.
 """
@@ -382,10 +392,15 @@ class Backoff:
 
     failures: int = 0
 
-    def after_end(self, ran_ms: int, *, of_function: bool = False) -> int:
+    def after_end(self, ran_ms: int, *, of_function: bool = False, has_spare: bool = False) -> int:
         """Return the pause in ms after the end of a process that had been ready for ``ran_ms``.
-        ``of_function``: whether a stage's function ended it.
+        ``of_function``: whether a stage's function ended it. ``has_spare``: whether a spare process
+        can take its place, which costs the machine nothing: at once, unless it ends again and
+        again.
         """
+        if has_spare and ran_ms >= SPARE_FOR_MS:
+            self.failures = 0
+            return 0
         delay_max_ms = STAGE_FAILED_DELAY_MAX_MS if of_function else RESTART_MAX_MS
         if ran_ms >= HEALTHY_AFTER_MS:
             self.failures = 0

@@ -17,6 +17,7 @@ from anabranch.protocol.control.placement import (
     ENGINE_ENDS_TOGETHER_MS,
     HEALTHY_AFTER_MS,
     RESTART_MAX_MS,
+    SPARE_FOR_MS,
     STAGE_FAILED_DELAY_MAX_MS,
     START_MS_MAX,
     AfterEnd,
@@ -400,6 +401,15 @@ def test_a_failing_stage_gets_up_to_a_minute() -> None:
         == STAGE_FAILED_DELAY_MAX_MS
         == 60_000
     )
+
+
+def test_a_spare_process_takes_a_place_at_once_unless_it_ends_again_and_again() -> None:
+    backoff = Backoff()
+    delays = [backoff.after_end(ran_ms, has_spare=True) for ran_ms in (SPARE_FOR_MS, 0, 0)]
+    assert delays == [0, 500, 1_000]
+    assert backoff.after_end(SPARE_FOR_MS - 1, has_spare=True) == 2_000
+    assert backoff.after_end(SPARE_FOR_MS, has_spare=True) == 0
+    assert backoff.after_end(SPARE_FOR_MS) == 500, "without one it pauses"
 
 
 def test_a_healthy_minute_starts_over() -> None:
