@@ -453,9 +453,9 @@ def transform(
     """Run ``processor`` on ``frame``, per key.
 
     Args:
-        frame: With ``event_time``.
+        frame: Rows with the column ``event_time``.
         keys: Grouping columns.
-        processor: A ``BatchSafeProcessor``.
+        processor: Processor of the rows of one key.
         schema: Columns of the result rows, as a Spark schema, with ``event_time TIMESTAMP``.
 
     Raises:

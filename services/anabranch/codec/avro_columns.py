@@ -99,8 +99,8 @@ class Rows:
         return ((value >> np.uint64(1)) ^ (np.uint64(0) - (value & np.uint64(1)))).view(np.int64)
 
     def fixed(self, width: int) -> _Bytes:
-        """``width`` bytes of each record, as rows of a matrix; nothing meaningful for marked
-        ones.
+        """Return the next ``width`` bytes of each record, as rows of a matrix; nothing meaningful
+        for marked ones.
         """
         at = self.at
         self.skip(width)
@@ -352,7 +352,7 @@ def _is_utf8(item: bytes) -> bool:
 
 
 def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> list[bytes]:
-    """One encoded record per row, each with ``prefix`` before it.
+    """Return one encoded record per row, each with ``prefix`` before it.
 
     ``columns`` are (values without chunks, kind, nullable); of a nullable one null is the first
     branch. Of the kind ``encoded`` are values that are bytes of Avro already.

@@ -45,7 +45,7 @@ class AvroEncoder:
         self._prefix = b"\0" + schema_id.to_bytes(4, "big")
 
     def encode(self, table: pa.Table) -> list[bytes]:
-        """One value per row. ``table`` has at least the columns.
+        """Return one value per row. ``table`` has at least the columns.
 
         Raises:
             LocalProtocolError: null stands in a column that is not nullable.

@@ -198,7 +198,7 @@ class AvroDecoder:
         return _read(version, value, at)
 
     def rejection(self, value: bytes) -> RecordRejected:
-        """Why ``decode`` rejects ``value``."""
+        """Return why ``decode`` rejects ``value``."""
         try:
             self.decode_one(value)
         except RecordRejected as error:
@@ -238,7 +238,7 @@ class AvroDecoder:
         return True
 
     def _unknown(self, framing: bytes) -> str:
-        """Why the schema that ``framing`` names is of no use."""
+        """Return why the schema that ``framing`` names is of no use."""
         if self._learned is not None:
             return self._learned.why_not(framing)
         known = ", ".join(str(each.schema_id) for each in (self._record, *self._record.older))

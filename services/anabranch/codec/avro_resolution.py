@@ -72,7 +72,7 @@ def resolve(writer: Type, names: tuple[str, ...], fields: tuple[Field, ...]) -> 
     reader's field cannot hold.
 
     Args:
-        writer: What the bytes are.
+        writer: Schema with which the bytes were written.
         names: Name of the reader's record and its aliases, without namespaces.
         fields: Fields of the reader's record.
 

@@ -20,7 +20,7 @@ parallel reader saves.
 def slices(
     table: pa.Table, bucket_ms: int, partitions: int, writer: int = 0
 ) -> list[tuple[int, int, pa.Table]]:
-    """``table`` as (partition, bucket, rows). A bucket with few rows stays in one partition;
+    """Return ``table`` as (partition, bucket, rows). A bucket with few rows stays in one partition;
     successive buckets begin at successive ones.
 
     ``writer``: number of whoever writes, where several write rows of one bucket: each begins at

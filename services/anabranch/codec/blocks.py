@@ -116,7 +116,7 @@ class BlockHeaders:
 
 
 def encode_block(table: pa.Table) -> bytes:
-    """``table`` as an Arrow IPC stream of one batch."""
+    """Return ``table`` as an Arrow IPC stream of one batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -177,7 +177,7 @@ def schema_from_text(text: str) -> pa.Schema:
 
 
 def pieces(table: pa.Table) -> list[pa.Table]:
-    """``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and
+    """Return ``table`` cut so that each piece fits a block: at most BLOCK_ROWS_MAX rows and
     BLOCK_BYTES_MAX bytes, but for a row that is larger alone.
     """
     rows = table.num_rows
@@ -190,7 +190,7 @@ def pieces(table: pa.Table) -> list[pa.Table]:
 
 
 def _halves(table: pa.Table) -> list[pa.Table]:
-    """``table`` halved until no piece of more than one row exceeds BLOCK_BYTES_MAX: the mean
+    """Return ``table`` halved until no piece of more than one row exceeds BLOCK_BYTES_MAX: the mean
     says little where sizes are skewed.
     """
     rows = table.num_rows
@@ -417,8 +417,8 @@ def digest(table: pa.Table) -> int:
 
 
 def by_columns(tables: Sequence[pa.Table]) -> list[pa.Table]:
-    """``tables`` put together where they have the same columns: mostly one; more where a stage's
-    function has changed in between.
+    """Return ``tables`` put together where they have the same columns: mostly one; more where a
+    stage's function has changed in between.
 
     The order of what comes back does not depend on the order of ``tables``.
     """

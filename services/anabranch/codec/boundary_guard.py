@@ -34,7 +34,7 @@ reader holds the last record of each writer.
 
 
 def check(entry: LogEntry) -> None:
-    """Whether a writer may say ``entry``.
+    """Return whether a writer may append ``entry``.
 
     Raises:
         RemoteProtocolError: it is beyond a limit, or contradicts itself.

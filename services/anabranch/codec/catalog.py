@@ -143,16 +143,18 @@ def topic_settings(
     replication: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> TopicSettings:
-    """How a topic of ``kind`` (name of a file in ``schemas/topics``) is created.
+    """Return the settings with which a topic of ``kind`` is created (name of a file in
+    ``schemas/topics``).
 
     Args:
-        kind: Such as ``boundaries``, ``blocks``, ``dead_letters``, ``output``.
-        name: Of the topic.
-        partitions: Needed where the kind leaves the number open, else ignored.
-        replication: Copies; of three, two must have a record before it counts, of two, one.
+        kind: Kind of topic: ``boundaries``, ``blocks``, ``dead_letters``, ``output`` ...
+        name: Name of the topic.
+        partitions: Number of partitions, for a kind that leaves it open; else ignored.
+        replication: Number of copies. Of three, two must have a record before it counts; of two,
+            one.
             ``BROKERS_OWN``: as many as the cluster makes by itself, and as it asks for: a service
             does not know how many brokers there are.
-        config: More broker settings, or others in place of the kind's.
+        config: Broker settings that are added to the kind's, or replace them.
 
     Raises:
         KeyError: there is no such kind.
@@ -239,7 +241,7 @@ def _record(path: Path, name: str, version: int) -> AvroRecord:
 
 
 def _incompatible(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Why a reader of ``new`` could not read what was written as ``old``."""
+    """Return why a reader of ``new`` could not read what was written as ``old``."""
     before = {entry["name"]: entry["type"] for entry in old["fields"]}
     found = []
     for entry in new["fields"]:

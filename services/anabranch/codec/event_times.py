@@ -116,10 +116,10 @@ def unusable(
     """Return the reason why ``value``, read from ``name``, cannot be an event time.
 
     Args:
-        value: What a record has.
-        name: What messages call it.
+        value: Value from a record.
+        name: Name of the value, for the message.
         has_zone: Whether texts may leave out their zone.
-        unit: Unit of numbers; None: of these nothing is known.
+        unit: Unit of numbers; None: unknown.
     """
     if value is None:
         return RecordRejected(

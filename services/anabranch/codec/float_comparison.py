@@ -40,7 +40,7 @@ def _largest(mine: _Floats, other: _Floats) -> float:
 
 
 def float_columns(schema: pa.Schema) -> list[str]:
-    """Names of the columns of floating-point numbers."""
+    """Return the names of the columns of floating-point numbers."""
     return [field.name for field in schema if pa.types.is_floating(field.type)]
 
 

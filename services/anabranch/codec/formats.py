@@ -38,7 +38,7 @@ class ValueEncoder(Protocol):
     """Writes the rows of one output."""
 
     def encode(self, table: pa.Table, /) -> list[bytes]:
-        """One value per row. ``table`` has at least the columns that make the value."""
+        """Return one value per row. ``table`` has at least the columns that make the value."""
 
 
 class Format(Protocol):

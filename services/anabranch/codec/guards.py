@@ -29,7 +29,7 @@ class Admission(NamedTuple):
 
 
 def rejection(value: bytes | None, bytes_max: int = RECORD_BYTES_MAX) -> RecordRejected | None:
-    """Why ``value`` is not decoded at all; None: it may be."""
+    """Return why ``value`` must not be decoded; None if it may be."""
     if value is None:
         return RecordRejected(RejectionReason.NULL_VALUE, "the record has no value")
     if not value:

@@ -169,7 +169,7 @@ class JsonDecoder:
         return kind | None if field.nullable else kind
 
     def _counted(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-        """``decode`` for records whose arrays and maps have not too many items."""
+        """Return ``decode`` for records whose arrays and maps have not too many items."""
 
         def counted(value: bytes) -> Any:
             row = decode(value)
@@ -334,7 +334,7 @@ def _part(index: int) -> Callable[[Any], Any]:
 
 
 def _items(value: Any, field: Field) -> int:
-    """Items of the arrays and maps in a decoded value."""
+    """Return the items of the arrays and maps in a decoded value."""
     if value is None or not field.has_items:
         return 0
     if field.kind == "record":
@@ -365,7 +365,7 @@ def _column(get: Callable[[Any], Any], field: Field) -> Callable[[list[Any]], pa
 
 
 def _is_out_of_range(kind: str, value: object) -> bool:
-    """Whether ``value`` would do for ``kind`` if it were smaller."""
+    """Return whether ``value`` fits ``kind`` except for its size."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if kind in ("int", "long"):
@@ -419,7 +419,7 @@ class JsonEncoder:
         self._encode = msgspec.json.Encoder().encode
 
     def encode(self, table: pa.Table) -> list[bytes]:
-        """One value per row. ``table`` has at least the columns."""
+        """Return one value per row. ``table`` has at least the columns."""
         columns = [_json_values(table.column(field.name)) for field in self._columns]
         return list(map(self._encode, map(self._row, *columns)))
 
@@ -448,7 +448,7 @@ def _object(names: list[str]) -> Callable[..., Any]:
 
 
 def _json_leaf(column: pa.Array) -> list[Any]:
-    """Values as msgspec writes them."""
+    """Return the values as msgspec writes them."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         text = pc.replace_substring(

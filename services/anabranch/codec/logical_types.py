@@ -111,7 +111,7 @@ def timestamp_of(text: object, kind: str) -> int:
 
 
 def check_micros(micros: int) -> int:
-    """``micros``.
+    """Check a time in microseconds since 1970, and return it.
 
     Raises:
         UnfitError: it is outside of the years 1 to 9999.
@@ -131,7 +131,7 @@ def text_of_timestamp(micros: int) -> str:
 
 
 def date_of(text: object) -> int:
-    """Days since 1970 of YYYY-MM-DD.
+    """Return the days since 1970 of a date as YYYY-MM-DD.
 
     Raises:
         UnfitError: it is none.
@@ -147,7 +147,7 @@ def date_of(text: object) -> int:
 
 
 def check_days(days: int) -> int:
-    """``days``.
+    """Check a date in days since 1970, and return it.
 
     Raises:
         UnfitError: it is outside of the years 1 to 9999.
@@ -182,7 +182,7 @@ def decimal_of(text: object, precision: int, scale: int) -> int:
 
 
 def check_unscaled(unscaled: int, precision: int, scale: int) -> int:
-    """``unscaled``.
+    """Check the unscaled value of a decimal, and return it.
 
     Raises:
         UnfitError: it has more digits than the type.
@@ -216,7 +216,7 @@ def duration_of(data: bytes) -> tuple[int, ...]:
 
 
 def uuid_of(text: object) -> str:
-    """``text`` as it is.
+    """Check a UUID in text form, and return it as it is.
 
     Raises:
         UnfitError: it is no UUID.

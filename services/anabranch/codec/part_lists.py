@@ -13,8 +13,8 @@ from anabranch.protocol.log.records import Part
 
 
 def parts_to_json(parts: Iterable[Part]) -> list[list[Any]]:
-    """Parts as lists that JSON can carry: first the attempts, then one list per part that names its
-    attempt by number.
+    """Return ``parts`` as lists that JSON can carry: first the attempts, then one list per part
+    that names its attempt by number.
 
     Digests are texts: other readers of JSON keep numbers as doubles.
     """

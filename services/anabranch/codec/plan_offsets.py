@@ -70,12 +70,12 @@ def offset_of(plan: Plan, name: str) -> Offset:
 
 
 def kind_of(offset: Offset) -> BoundaryKind:
-    """Whether the offset's plan is stable."""
+    """Return whether the offset's plan is stable."""
     return BoundaryKind(offset.get("kind", BoundaryKind.STABLE))
 
 
 def missing_of(offset: Offset) -> tuple[str, ...]:
-    """Streams without which the offset's plan was made."""
+    """Return the streams without which the offset's plan was made."""
     return tuple(offset.get("missing", ()))
 
 

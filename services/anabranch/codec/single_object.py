@@ -17,7 +17,7 @@ HEADER_BYTES: Final = 10
 
 
 def write(record: AvroRecord, value: object, bytes_max: int) -> bytes:
-    """``value`` (as fastavro takes it) with its header.
+    """Return ``value`` (as fastavro takes it) with its header.
 
     Raises:
         LocalProtocolError: it does not fit the schema or ``bytes_max``: a bug here.
@@ -40,12 +40,12 @@ def read(
     """Return the record's schema and the values of its fields, in the schema's order.
 
     Args:
-        value: Of the record.
-        where: For the message.
-        names: Of the records that belong there: the body of another one is not looked at, since the
-            limits are not made for it.
-        bytes_max: Of the whole value.
-        items_max: Of all lists in it.
+        value: Bytes of the record's value.
+        where: Place of the record, for the message.
+        names: Names of the records that are expected. The body of any other is not decoded, since
+            the limits do not fit it.
+        bytes_max: Maximum size of the value, in bytes.
+        items_max: Maximum number of items of all its lists together.
 
     Raises:
         RemoteProtocolError: not such a record, of an unknown schema, too large, torn, or with

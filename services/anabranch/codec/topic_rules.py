@@ -61,7 +61,7 @@ def wrong_for_rejected(topic: str, applied: Mapping[str, str]) -> str:
 
     Args:
         topic: Its name.
-        applied: Its settings, defaults of the broker included.
+        applied: Settings that it has, with the broker's defaults.
     """
     policy = applied.get("cleanup.policy", "delete")
     if "compact" not in policy:
@@ -83,13 +83,13 @@ def kept_ms(applied: Mapping[str, str]) -> int | None:
 def differences(
     topic: TopicSettings, partitions: int | None, copies: int | None, applied: Mapping[str, str]
 ) -> list[str]:
-    """Sentences that say what is less than it must be, what follows from it, and how to mend it.
+    """Return sentences about settings below their minimum, each with the consequence and remedy.
 
     Args:
-        topic: As it must be.
-        partitions: That it has.
-        copies: Of each partition; None: not known.
-        applied: Its settings, defaults of the broker included.
+        topic: Settings that the topic must have.
+        partitions: Number of partitions that it has.
+        copies: Number of copies of each partition; None: unknown.
+        applied: Settings that it has, with the broker's defaults.
     """
     found = []
     if partitions != topic.partitions:
@@ -143,12 +143,12 @@ def too_few_copies(copies: Mapping[str, int], brokers: int) -> list[str]:
 
 
 def _enough(actual: str | None, wanted: str) -> bool:
-    """Whether a number is no less than the wanted one."""
+    """Return whether a setting is a number of at least the wanted one."""
     if actual is None:
         return False
     return actual == _UNBOUNDED or (wanted != _UNBOUNDED and int(actual) >= int(wanted))
 
 
 def _same(actual: str | None, wanted: str) -> bool:
-    """Whether two values, or lists of them, mean the same."""
+    """Return whether two values, or lists of them, mean the same."""
     return actual is not None and sorted(actual.split(",")) == sorted(wanted.split(","))

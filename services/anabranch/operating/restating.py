@@ -35,10 +35,10 @@ class Restating:
 
         Args:
             log: The pipeline's broker.
-            pipeline: With the changed function.
-            stage: Name of one of its stages; of one with shards, of each by itself.
+            pipeline: The pipeline with the changed function.
+            stage: Name of the stage. Of a stage with shards, each shard has a name of its own.
             from_ms: Time from which input is to be taken, in ms; None: as far back as results need.
-            clock: For the time in the record.
+            clock: Source of the time in the record.
 
         Raises:
             ConfigurationError: the pipeline has no such stage.

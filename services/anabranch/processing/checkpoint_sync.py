@@ -34,9 +34,9 @@ class CheckpointSync:
         Args:
             context: The context of the replica.
             status: The status of the replica, for errors.
-            store: Writes a directory to the checkpoint store.
-            interval_ms: From whether the last sync failed, the interval between its beginning and
-                the next one, in ms, by what is known now.
+            store: Function that writes a directory to the checkpoint store.
+            interval_ms: Function (whether the last sync failed) that returns the interval between
+                the beginnings of two syncs, in ms.
         """
         self._interval_ms = interval_ms
         self._context = context

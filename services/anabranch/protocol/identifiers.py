@@ -17,13 +17,13 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}\Z")
 
 
 def is_name(name: str) -> bool:
-    """Whether it may name a pipeline, stream, stage or participant."""
+    """Return whether ``name`` may name a pipeline, stream, stage or participant."""
     return _NAME.match(name) is not None
 
 
 def checked_name(kind: str, name: str) -> str:
-    """``name`` if it may name a pipeline, stream, stage or participant: topics, files and metrics
-    are named by it.
+    """Return ``name`` if it may name a pipeline, stream, stage or participant: topics, files and
+    metrics are named by it.
 
     Raises:
         ConfigurationError: it is not lower case letters, digits, ``_`` and ``-``, starting with a

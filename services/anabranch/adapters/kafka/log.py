@@ -86,9 +86,9 @@ class KafkaEventLog:
             committed: Hide the records of aborted and open transactions.
             headers: Read headers; reading without is faster.
             timestamps: Read timestamps; reading without is faster.
-            follows: As in ``ports.EventLog``. Assigned to another position all the same, the reader
-                starts to read there up to half a second later.
-            ranges: As in ``ports.EventLog``.
+            follows: Whether the reader follows the log's end (``ports.EventLog``). If it is
+                assigned to another position, it starts to read there up to half a second later.
+            ranges: Whether it reads ranges (``ports.EventLog``).
         """
         return KafkaLogReader(
             self.settings,

@@ -57,8 +57,8 @@ def command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[st
     """Return the command line that starts Spark's driver.
 
     Args:
-        arguments: What PySpark gives to ``spark-submit``: settings as ``--conf key=value``, then
-            ``pyspark-shell``.
+        arguments: Arguments that PySpark passes to ``spark-submit``: settings as ``--conf
+            key=value``, then ``pyspark-shell``.
         environment: Environment variables; ``JAVA_HOME`` and ``SPARK_HOME`` must be set.
     """
     home = environment["SPARK_HOME"]

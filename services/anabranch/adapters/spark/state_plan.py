@@ -111,7 +111,7 @@ class _Node:
         return int(self.fields["exprId"]["id"])
 
     def expressions(self, name: str) -> list[_Node]:
-        """Expressions in the field ``name``, in their order; empty: there are none."""
+        """Return the expressions in the field ``name``, in their order; empty: there are none."""
         value = self.fields.get(name)
         if not isinstance(value, list) or not value:
             return []
@@ -382,7 +382,9 @@ _ASPECTS: Final = {"keys": "by", "functionExpr": "computes", "groupingAttributes
 
 
 def _output(node: _Node) -> list[_Node]:
-    """Attributes or aliases that a node gives, those of the next node below that names its own."""
+    """Return the attributes or aliases that a node gives, those of the next node below that names
+    its own.
+    """
     for name in ("projectList", "output"):
         if found := node.expressions(name):
             return found

@@ -88,8 +88,8 @@ def fenced_epochs(fences: Iterable[Fence], log_state: LogState) -> dict[str, int
     """Return the newest fenced epoch of each replica of a stage that was fenced.
 
     Args:
-        fences: Of the stage, in any order.
-        log_state: As for ``is_proven``.
+        fences: Fences against replicas of the stage, in any order.
+        log_state: State of the stage's log, as for ``is_proven``.
     """
     found: dict[str, int] = {}
     for fence in fences:

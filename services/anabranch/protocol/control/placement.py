@@ -87,8 +87,9 @@ def place(
     node may have none.
 
     Args:
-        stages: All of the pipeline, each after those that it reads.
-        named: What the file says: replicas of each node, without mistakes (``misplaced``).
+        stages: All stages of the pipeline, each after those that it reads.
+        named: Replicas of each node as the pipeline file names them, without mistakes
+            (``misplaced``).
     """
     places = {label: node for node, labels in named.items() for label in labels}
     nodes: dict[str, list[str]] = {node: [] for node, labels in named.items() if not labels}

@@ -188,10 +188,10 @@ def shard_begins_after(
     is for this one to decide.
 
     Args:
-        output: Its name, for messages.
-        beginning: What is recorded of all shards.
-        partitions: Of the output's topic.
-        shard: Which asks.
+        output: Name of the output, for messages.
+        beginning: Progress recorded for all shards together.
+        partitions: Number of partitions of the output's topic.
+        shard: Shard that begins.
 
     Raises:
         ConfigurationError: it was recorded under another number of partitions or shards.
@@ -436,10 +436,10 @@ class CorrectedDelivery:
         """Return what follows if no replica has the blocks of the next run (DE9).
 
         Args:
-            progress: The newest in the log.
-            gone: The first and the last bucket, from ``cursor`` on, of which blocks are deleted.
-            gone_upto: The last bucket of which nobody has all blocks.
-            live_has_any: Anything was delivered to the live topic.
+            progress: Newest progress in the log.
+            gone: First and last bucket, from ``cursor`` on, of which blocks are deleted.
+            gone_upto: Function that returns the last bucket of which no replica has all blocks.
+            live_has_any: Whether anything was delivered to the live topic.
         """
         if self.is_overtaken(progress):
             return Lack.REPLACED

@@ -161,11 +161,11 @@ def goes_on(
     """Return from where the ingestion of ``shard`` goes on.
 
     Args:
-        shard: Of the source.
-        last: The last accepted record of its log.
-        closed: The last bucket that its log closes.
-        before: The ended streams of the generation before it, if there is one.
-        now_ms: The wall clock.
+        shard: Shard of the source.
+        last: Last accepted record of the shard's log.
+        closed: Last bucket that the log closes.
+        before: Ended streams of the previous generation of shards, if there is one.
+        now_ms: Wall clock time.
     """
     if last is not None and last.positions:
         away_ms = max(0, now_ms - last.written_ms)

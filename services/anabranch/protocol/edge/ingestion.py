@@ -306,7 +306,7 @@ def blocks_left(
     could (IN10).
 
     Args:
-        offsets: Of each partition of its blocks the first offset that is there, and the end.
+        offsets: First offset and end of each partition of the source's blocks.
         open_parts: Partition and first offset of each part of an open bucket.
     """
     ends = {at: end for at, (_, end) in offsets.items()}
@@ -536,8 +536,8 @@ class SourceMachine:
         transaction markers, and records of aborted transactions.
 
         Args:
-            at: The partition. Everything that was fetched of it has been given to ``read``.
-            offset: Where its reader is.
+            at: Partition of which all fetched records were passed to ``read``.
+            offset: Position of the partition's reader.
 
         Without that, a position would stay before them until the next record comes. Once retention
         has deleted them, nobody can tell them from records that were not read.

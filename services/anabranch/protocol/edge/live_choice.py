@@ -102,10 +102,10 @@ class Hold:
         """Return how long to delay the offered buckets, in ms; 0 if they may be shown now.
 
         Args:
-            offer: What could be shown.
-            states: What each replica says of itself.
-            now_ms: Now.
-            failing: A failure is shown: more of it begins none.
+            offer: Buckets that could be shown.
+            states: State that each replica reports.
+            now_ms: Present time.
+            failing: Whether a failure is shown already: more tentative buckets begin none.
 
         Raises:
             LocalProtocolError: nothing is offered.
@@ -157,11 +157,11 @@ class LiveChoice:
         """Return what the boundary log has beyond ``now``.
 
         Args:
-            now: How far the topic is.
-            log_state: Of the stream that is delivered, as far as it is read.
-            states: What each replica says of itself.
-            silent: The replicas that count as dead.
-            now_ms: Now.
+            now: Progress of the live topic.
+            log_state: State of the delivered stream's log, as far as it was read.
+            states: State that each replica reports.
+            silent: Replicas that count as dead.
+            now_ms: Present time.
         """
         first = max(log_state.upto, now.stable, now.shown) + 1
         running, is_failing = branching(log_state, silent), now.failure is not Failure.NONE

@@ -125,11 +125,11 @@ def live_begins_after(
     """Return the bucket after which a live topic begins to which nothing was written yet.
 
     Args:
-        recorded: The last bucket that the corrected topic has whole, or leaves out.
-        forgotten: Up to here the log state describes nothing any more.
-        begun: What an earlier process wrote.
-        has_delivered: The corrected topic has anything: then what is begun stands, though more may
-            be gone by now.
+        recorded: Last bucket that the corrected topic has whole, or leaves out.
+        forgotten: Last bucket that the log state no longer describes.
+        begun: Bucket after which an earlier process began the topic; None: none did.
+        has_delivered: Whether the corrected topic has any result: then ``begun`` stays valid, even
+            if more is deleted by now.
     """
     if begun is None:
         return max(recorded, forgotten)

@@ -124,11 +124,11 @@ def inherited(
     """Return what ``shard`` inherits (OH3, OH4); None if nothing was ever delivered.
 
     Args:
-        output: Its name, for messages.
-        shard: Of the newest number.
-        partitions: Of the corrected topic.
-        before: The earlier numbers, in their order.
-        own: The newest progress of ``shard`` itself.
+        output: Name of the output, for messages.
+        shard: Shard of the newest number of shards.
+        partitions: Number of partitions of the corrected topic.
+        before: Ended shards of each earlier number of shards, oldest first.
+        own: Newest progress of ``shard`` itself.
 
     Raises:
         ConfigurationError: they are not those of the progress records, or some of these are lost.

@@ -86,9 +86,7 @@ class LiveRecord:
     origin: str = ""
     """Producer that wrote it (``protocol.edge.origins``)."""
     shed: int = 0
-    """Per mille of its input's rows that a tentative record was made without, because overloaded
-    stages left them out.
-    """
+    """Per mille of the input's rows that overloaded stages left out of a tentative record."""
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ class Arrivals:
             self.forget(max(self._periods) - PERIODS_MAX // 2)
 
     def is_over(self, period: int) -> bool:
-        """Whether nothing of a period comes in time any more, by what was read of the log."""
+        """Return whether no row of a period can still arrive in time, by the log as far as read."""
         return self._seen_ms > (period + 1) * self._settle_ms + self._delay_ms
 
     def of(self, period: int) -> Arrived | None:
@@ -106,7 +106,7 @@ class Arrivals:
         return (bucket - 1) // self._per_period
 
     def _in_time(self, appended_ms: int) -> tuple[int, int]:
-        """First and last bucket that come in time now (FD3)."""
+        """Return the first and last bucket that still arrive in time (FD3)."""
         width_ms = self._width_ms
         return -(-(appended_ms - self._delay_ms) // width_ms), (
             appended_ms + EARLY_MS_MAX

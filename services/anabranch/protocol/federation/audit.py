@@ -105,11 +105,11 @@ class Commitments:
         empty text (FU4).
 
         Args:
-            movement_id: Of which it computed a sample.
-            nonce: The number.
-            buckets: In which it found something.
-            sample_ppm: By the contract.
-            ran_ms: The movement ran from, to, by the log's time.
+            movement_id: Movement of which the auditor computed a sample.
+            nonce: Number that the auditor reveals.
+            buckets: Buckets with findings.
+            sample_ppm: Size of the sample by the contract, in millionths.
+            ran_ms: Beginning and end of the movement, by the log's time.
         """
         which = movement_id, commitment(nonce)
         found = self._written.get(which)
@@ -132,7 +132,7 @@ def commitment(nonce: bytes) -> bytes:
 
 
 def is_sampled(nonce: bytes, movement_id: str, bucket: int, sample_ppm: int) -> bool:
-    """Whether a bucket is computed again (FU1, FU2)."""
+    """Return whether a bucket is recomputed for the audit (FU1, FU2)."""
     drawn = hashlib.sha256(
         b"anabranch audit sample\n" + nonce + f"\n{movement_id}\n{bucket}".encode()
     ).digest()

@@ -70,8 +70,8 @@ class SoldStage:
 
 
 def reason_against(ha: HaMode) -> str:
-    """Why a stage cannot be audited; empty: it can. A seller must have made its state of the input
-    alone, and without gaps: what others had made would be blamed on it.
+    """Return why a stage cannot be audited; empty: it can. A seller must have made its state of the
+    input alone, and without gaps: what others had made would be blamed on it.
     """
     if ha == "upstream_backup":
         return ""
@@ -79,7 +79,7 @@ def reason_against(ha: HaMode) -> str:
 
 
 def why_not_judged(log_state: LogState, stage: SoldStage, bucket: int) -> str:
-    """Why a stable bucket of the stage says nothing of its seller; empty: it does."""
+    """Return why a stable bucket of the stage says nothing of its seller; empty: it does."""
     if bucket <= log_state.forgotten:
         return "its log describes it no more"
     origin = log_state.origin(stage.replica)
@@ -139,7 +139,7 @@ class MovementAudit:
         self._terms = kept
 
     def is_number_due(self, movement: Movement, now_ms: int) -> bool:
-        """Whether another number is to be drawn, and kept."""
+        """Return whether another number is to be drawn, and kept."""
         if movement.state is not MovementState.RUNNING:
             return False
         newest = self._terms[-1] if self._terms else None
@@ -174,8 +174,8 @@ class MovementAudit:
             term.looked_upto = max(term.looked_upto, last)
 
     def wanted(self, horizon: int) -> tuple[int, ...]:
-        """Buckets that one query is to compute next, ascending: those whose input is the same, or
-        adjoins. Empty: there are none. A term in which something was found needs no more.
+        """Return the buckets that one query is to compute next, ascending: those whose input is the
+        same, or adjoins. Empty: there are none. A term in which something was found needs no more.
         """
         every = sorted(
             {bucket for term in self._terms if not term.findings for bucket in term.wanted}
@@ -192,7 +192,7 @@ class MovementAudit:
         self._looked(buckets, findings)
 
     def skipped(self, buckets: Sequence[int], why: str) -> None:
-        """``buckets`` cannot be judged."""
+        """Note that ``buckets`` cannot be judged, and why."""
         self.left_out[why] += len(buckets)
         self._looked(buckets, ())
 

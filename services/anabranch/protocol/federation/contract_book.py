@@ -125,17 +125,17 @@ class Text(Statement, Protocol):
 
     @property
     def valid_to_ms(self) -> int:
-        """Its time ends."""
+        """Time at which the text ends, in ms."""
 
     @property
     def ends_after_ms(self) -> int:
         """Return the time from a notice until nothing is owed any more, in ms."""
 
     def is_version_of(self, other: Text) -> bool:
-        """Whether it has what all versions of a contract have in common (FC2)."""
+        """Return whether the text has the terms that all versions of a contract share (FC2)."""
 
     def party(self, participant: str) -> Side | None:
-        """Which side ``participant`` is on, if any."""
+        """Return the side of the contract that ``participant`` is on; None if neither."""
 
 
 TextT = TypeVar("TextT", bound=Text)
@@ -228,7 +228,7 @@ class Book(Generic[TextT]):
         return self._proposed(contract, signature.participant)
 
     def _out_of_order(self, contract: TextT) -> Verdict | None:
-        """Whether the text does not follow what is there (FC2, FC3)."""
+        """Return whether the text does not continue the versions so far (FC2, FC3)."""
         there = self._contracts.get(contract.contract_id)
         if there is None:
             if (

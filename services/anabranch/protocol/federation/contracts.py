@@ -167,7 +167,7 @@ class Contract:
         )
 
     def party(self, participant: str) -> Side | None:
-        """Which side ``participant`` is on, if any."""
+        """Return the side of the contract that ``participant`` is on; None if neither."""
         return {self.buyer: Side.BUYER, self.seller: Side.SELLER}.get(participant)
 
 

@@ -140,7 +140,7 @@ class Holdings:
     """Units of what runs here and is not traded: it moves under a movement contract."""
 
     def level(self) -> int:
-        """Units of load that are here or promised (FH2)."""
+        """Return the units of load that are here or promised (FH2)."""
         traded = sum(holding.load.units for holding in self.tasks.values() if holding.is_load)
         return traded + sum(self.besides.values())
 

@@ -88,8 +88,8 @@ class Metered:
 
 @dataclass(frozen=True, slots=True)
 class AuditCommitted:
-    """The auditor has fixed the number from which the next sample follows: ``digest`` is its
-    ``commitment``. ``bucket_ms``: width of the stream's buckets.
+    """Commitment of the auditor to the number that determines the next sample: ``digest`` is the
+    number's ``commitment``. ``bucket_ms``: width of the stream's buckets.
     """
 
     SIGNED_AS: ClassVar[str] = "audit committed"
@@ -410,7 +410,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
             self._post(entry.by, violation, f"ended before its time: {entry.movement_id}")
 
     def _breached(self, movement: Movement, violation: int, contract: Contract) -> None:
-        """Its seller was silent, or idle, which costs no more than the violation."""
+        """Charge the seller of a movement that was silent or idle, at most the violation."""
         at_ms, name = movement.ended_ms, movement.movement_id
         self.breaches.append(name)
         silent_ms = self._silence.silent_ms(movement, at_ms)
@@ -430,14 +430,16 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         self._post(contract.seller, violation, f"wrong results: {name}")
 
     def is_silent(self, movement: Movement, at_ms: int) -> bool:
-        """Whether its seller has been silent, or idle, for so long that it owes the penalty."""
+        """Return whether the seller of the movement was silent or idle long enough to owe a
+        penalty.
+        """
         contract, silence = self.movements.contract(movement.version), self._silence
         return silence.is_silent(movement, contract, at_ms) or silence.is_idle(
             movement, contract, at_ms
         )
 
     def is_wrong(self, movement_id: str) -> bool:
-        """Whether an audit found something."""
+        """Return whether an audit of the movement found wrong results."""
         return movement_id in self._wrong
 
     def commitment(self, movement_id: str, digest: bytes) -> Commitment | None:
@@ -445,7 +447,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         return self._commitments.find(movement_id, digest)
 
     def disputed(self, movement_id: str) -> int:
-        """Slots of a movement in dispute."""
+        """Return the slots of a movement that are in dispute."""
         return sum(name == movement_id for name, _ in self.disputes)
 
     def _ends(self, contract: Contract, at_ms: int) -> bool:

@@ -93,7 +93,7 @@ class ListedOffer:
     """Participants who may use it, where it is not for all."""
 
     def is_for(self, participant: str) -> bool:
-        """Whether this participant may use it."""
+        """Return whether ``participant`` may use the offer."""
         return self.is_for_all or participant in self.offered_to
 
 
@@ -116,7 +116,7 @@ class CatalogEntry:
     offers: tuple[ListedOffer, ...]
 
     def _names(self) -> Iterator[str]:
-        """All that it names: topics are made of them, and they are shown."""
+        """Return all names in the listing: topics are named after them, and people see them."""
         yield self.pipeline
         for stream in self.streams:
             yield from (stream.stream, *stream.signers, *(each.name for each in stream.formats))
@@ -147,7 +147,7 @@ class Listing:
     """Time of the lease's end, by the log's time, in ms (FE3)."""
 
     def is_current(self, now_ms: int) -> bool:
-        """Whether its lease is not over."""
+        """Return whether the lease of the listing has not expired."""
         return now_ms < self.expires_ms
 
 
@@ -217,7 +217,7 @@ class Lookup:
         self.rejected[participant, why] += 1
 
     def listings(self) -> list[Listing]:
-        """All that is known, current or not, by participant and pipeline."""
+        """Return all known listings, current or not, by participant and pipeline."""
         return [
             listings[pipeline]
             for _, listings in sorted(self._listings.items())

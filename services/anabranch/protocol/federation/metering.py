@@ -37,12 +37,12 @@ class Reading(NamedTuple):
 
 
 def within(claimed: int, measured: int, tolerance_ppm: int) -> bool:
-    """Whether two measurements of one load are as good as equal."""
+    """Return whether two measurements of one load are equal within the tolerance."""
     return abs(claimed - measured) * PARTS_PER_MILLION <= measured * tolerance_ppm
 
 
 def is_dispute(reading: Reading, tolerance_ppm: int) -> bool:
-    """Whether both measured, and not the same."""
+    """Return whether both sides have measured, with different results."""
     return (
         reading.seller is not None
         and reading.buyer is not None

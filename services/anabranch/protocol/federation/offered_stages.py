@@ -61,7 +61,9 @@ class Parameter:
     high: float | None = None
 
     def taken(self, value: object) -> Value | None:
-        """``value`` as the stage gets it; None: it is not taken (OS1)."""
+        """Convert ``value`` to the parameter's type. Return None if it is out of bounds, or of
+        another type (OS1).
+        """
         low, high = self._bounds()
         if isinstance(value, bool) or self.kind is Kind.BOOLEAN:
             is_taken = isinstance(value, bool) and self.kind is Kind.BOOLEAN
@@ -140,13 +142,13 @@ def arguments(
 def rejection(
     known: Terms, own: Terms | None, definer: str, offered_to: Collection[str] | None
 ) -> str:
-    """Why the owner does not run an offer for ``definer``; empty: it does (OS2).
+    """Return why the owner does not run an offer for ``definer``; empty if it does (OS2).
 
     Args:
-        known: The terms as the definer keeps them.
-        own: The owner's; None: it has no such offer.
-        definer: Who wants it.
-        offered_to: Participants; None: all.
+        known: Terms of the offer as the definer keeps them.
+        own: Terms of the offer as the owner keeps them; None: it has no such offer.
+        definer: Participant that wants the stage.
+        offered_to: Participants to which the stage is offered; None: all.
     """
     if own is None:
         return "it is not offered, or not any more"

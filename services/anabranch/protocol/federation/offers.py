@@ -95,7 +95,7 @@ class ReturnRequest:
 def objection_to_offer(
     offer: Offer, booked: BookedContract | None, number_before: int, now_ms: int
 ) -> str:
-    """Why an offer is not taken up; empty: it is (FO1)."""
+    """Return why an offer is not considered; empty if it is (FO1)."""
     if booked is None or booked.contract.buyer != offer.buyer:
         return "no such contract"
     contract = booked.contract

@@ -67,12 +67,12 @@ def profits(
     """Return the profit of each plan for one side, in micro-units per second.
 
     Args:
-        contract: Of which each plan is judged.
-        side: Whose.
-        rates: Of each plan, the rows per second of the stream that is paid for.
-        loads: Of each stage of the query, the rows per second that it reads.
-        cost: This side's own.
-        level: What runs here besides the query.
+        contract: Contract whose plans are judged.
+        side: Side whose profit is computed.
+        rates: Rows per second of the paid stream, by plan.
+        loads: Rows per second that each stage of the query reads.
+        cost: Cost function of this side.
+        level: Load that runs here besides the query.
     """
     found = []
     for number, plan in enumerate(contract.plans):
@@ -97,12 +97,12 @@ def says(
     """Return the statement that a participant makes now; None if it makes none.
 
     Args:
-        participant: A party of the contract.
-        switch: By the contract's log.
-        seen: What its boundary logs say.
-        now_ms: Its clock, which is about the log's.
+        participant: Party of the contract.
+        switch: State of the switch, by the contract's log.
+        seen: Observations from the participant's boundary logs.
+        now_ms: Clock of the participant, close to the log's.
         may_switch: Whether the contract is in force.
-        backoff_ms: So long a plan that came to nothing is not proposed again.
+        backoff_ms: Time for which a plan that failed is not proposed again, in ms.
     """
     contract, state = switch.contract, switch.state_at(now_ms)
     is_receiver = contract.party(participant) is Side.BUYER
@@ -189,12 +189,12 @@ class SenderWatch:
         self._astray_since_ms: int | None = None
 
     def look(self, switch: PlanSwitch, stages: Sequence[SenderStage], now_ms: int) -> None:
-        """One round.
+        """Run one round.
 
         Args:
-            switch: By the contract's log.
-            stages: Those that stay there (``stays_at_sender``).
-            now_ms: A monotonic clock.
+            switch: State of the switch, by the contract's log.
+            stages: Stages that remain at the sender (``stays_at_sender``).
+            now_ms: Monotonic time.
         """
         if self.has_failed and self._number == switch.active_number:
             return
@@ -240,14 +240,15 @@ def reason_against_plans(
     streams: Collection[tuple[str, str]],
     pipeline: str,
 ) -> str:
-    """Why a party does not follow a contract, by its copy of the receiver's pipeline file; empty:
+    """Return why a party does not follow a contract, by its copy of the receiver's file; empty:
     it does.
 
     Args:
-        contract: One of its own.
-        partners: The stages that each partner may run, by that file.
-        streams: Of other pipelines that the query reads, by that file, as (pipeline, stream).
-        pipeline: Whose file it is; empty: there is none.
+        contract: Contract of the party.
+        partners: Stages that each partner may run, by that file.
+        streams: Streams of other pipelines that the query reads, by that file, as (pipeline,
+            stream).
+        pipeline: Name of the pipeline in that file; empty: there is no file.
     """
     if pipeline != contract.pipeline:
         return f"no file here has pipeline {contract.pipeline}"

@@ -143,8 +143,8 @@ class PlanSwitch:
         return next((each.plan for each in reversed(self.changes) if each.at_ms <= at_ms), None)
 
     def was_left(self, from_ms: int, to_ms: int) -> bool:
-        """Whether the active plan was being left at any time between these: from then on nobody
-        need have its results from the sender's node.
+        """Return whether the active plan was being left at any time between these: from then on
+        nobody need have its results from the sender's node.
         """
         return any(
             begin_ms < to_ms and (end_ms is None or end_ms >= from_ms)
@@ -161,8 +161,8 @@ class PlanSwitch:
         not count, or an empty text.
 
         Args:
-            word: Of a party, or it does not count.
-            appended_ms: The log's time of it.
+            word: Statement; it counts only if a party made it.
+            appended_ms: Time of the statement in the log.
             may_switch: Whether the contract is in force by then.
         """
         side = self.contract.party(word.by)
@@ -274,5 +274,5 @@ def proposes(profits: Sequence[int], plan: int, gain_permille: int) -> int | Non
 
 
 def agrees(profits: Sequence[int], plan: int, proposed: int, gain_permille: int) -> bool:
-    """Whether an oracle agrees to a plan (FX2)."""
+    """Return whether an oracle agrees to a plan (FX2)."""
     return (profits[proposed] - profits[plan]) * PERMILLE > abs(profits[plan]) * gain_permille

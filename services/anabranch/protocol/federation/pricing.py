@@ -79,7 +79,7 @@ def settled(bound: Bound, highest: int, lowest: int, split: Split = Split.HALVES
 
 
 def gains_enough(highest: int, units: int, taken_micro: int, margin_permille: int) -> bool:
-    """Whether the bid is above the seller's cost by the margin, which keeps small gains from
+    """Return whether the bid is above the seller's cost by the margin, which keeps small gains from
     causing movements.
     """
     return highest * units * PERMILLE >= taken_micro * (PERMILLE + margin_permille)

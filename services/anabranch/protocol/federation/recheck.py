@@ -101,7 +101,7 @@ class Recheck:
         self._closed = max(self._closed, closed)
 
     def computed(self) -> dict[int, Contents]:
-        """Rows and digest of each wanted bucket. Only where the query is finished."""
+        """Return the rows and digest of each wanted bucket. Call it once the query is finished."""
         return {bucket: contents(self._made.get(bucket, ())) for bucket in sorted(self.wanted)}
 
 

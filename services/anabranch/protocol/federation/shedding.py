@@ -101,8 +101,8 @@ class Shedding:
             self._next_ms = now_ms
 
     def _sellers(self, now_ms: int) -> list[str]:
-        """Contracts under which load may leave now: the cheapest first, and of equals the one with
-        the oldest offer.
+        """Return the contracts under which load may leave now: the cheapest first, and of equals
+        the one with the oldest offer.
         """
         usable = [
             (p.expected_price, p.number, name)
@@ -112,7 +112,7 @@ class Shedding:
         return [name for *_, name in sorted(usable)]
 
     def _offer(self, sellers: list[str], turn: Turn, now_ms: int) -> list[Command]:
-        """Offers to the first of these sellers under whose contract a task is worth moving
+        """Return the offer to the first of ``sellers`` under whose contract a task is worth moving
         (FA1).
         """
         standing = self._standing
@@ -164,7 +164,7 @@ class Shedding:
         ]
 
     def _is_of(self, holding: Holding, participant: str) -> bool:
-        """Whether a task came from this participant: it is returned to it, not sold."""
+        """Return whether a task came from this participant: it is returned to it, not sold."""
         return (
             holding.came is not None
             and self._standing.of(holding.came).contract.buyer == participant
@@ -229,7 +229,7 @@ class Shedding:
     # ---------------------------------------------------------------- recall
 
     def _recalls(self, now_ms: int) -> list[Command]:
-        """Tasks that are away and would cost less here; all whose contract is about to end."""
+        """Recall tasks that would cost less here, and all whose contract is about to end."""
         away = [
             (holding, holding.went)
             for holding in self._standing.holdings.at(Place.AWAY)

@@ -107,13 +107,14 @@ def reason_against(
     partners: Mapping[str, Collection[str]],
     hosted: Collection[str],
 ) -> str:
-    """Why ``participant`` does not trade under a contract; empty: it does (FZ3).
+    """Return why ``participant`` does not trade under a contract; empty if it does (FZ3).
 
     Args:
-        contract: One of its own.
-        participant: Who asks.
-        partners: Tasks that each partner may run: its own, and of others that may come here.
-        hosted: Tasks of others that it may run.
+        contract: Contract of the participant.
+        participant: Participant that decides.
+        partners: Tasks that each partner may run: its own, and those of others that may come
+            here.
+        hosted: Tasks of others that the participant may run.
     """
     if contract.unit != ROW_PER_SECOND:
         unit = f"{contract.unit.share_ppm} ppm of {contract.unit.reference}"
@@ -136,13 +137,13 @@ def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> s
 
 
 def failure(ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int) -> Why | None:
-    """How the seller of a movement that runs has failed; None: it has not.
+    """Return how the seller of a running movement has failed; None if it has not.
 
     Args:
-        ledger: Of its contract.
-        movement: Of which the seller's node runs the task.
-        is_heard: That node is.
-        waits_ms: So long the oldest bucket waits that it has not made.
+        ledger: Ledger of the movement's contract.
+        movement: Movement whose task the seller's node runs.
+        is_heard: Whether heartbeats of that node arrive.
+        waits_ms: Waiting time of the oldest bucket that the node has not computed, in ms.
     """
     name, contract = movement.movement_id, ledger.movements.contract(movement.version)
     if ledger.is_wrong(name) or ledger.disputed(name) >= DISPUTES_MAX:
@@ -151,14 +152,16 @@ def failure(ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int
 
 
 def may_end(ledger: Ledger, movement: Movement, why: Why, at_ms: int) -> bool:
-    """Whether the ledger has the proof of a failure, so that the end costs its buyer nothing."""
+    """Return whether the ledger proves a failure, so that the buyer ends the movement for free."""
     if why is Why.SILENT:
         return ledger.is_silent(movement, at_ms)
     return ledger.is_wrong(movement.movement_id)
 
 
 def is_ready(place: Place, runs_on: str, home: str, partner: str) -> bool:
-    """Whether to write a movement into the ledger (FZ2). ``runs_on``: by the boundary log."""
+    """Return whether to write a movement into the ledger (FZ2). ``runs_on``: node of the task, by
+    the boundary log.
+    """
     if place is Place.LEAVING:
         return runs_on == partner
     return place is Place.COMING and runs_on == home

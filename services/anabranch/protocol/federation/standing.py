@@ -100,13 +100,13 @@ class Standing:
     counters: Counters = field(default_factory=Counters)
 
     def sure(self) -> int:
-        """Units that are here and stay unless they are sold (FY1)."""
+        """Return the units of load that are here and stay unless they are sold (FY1)."""
         traded = self.holdings.at(Place.HERE, Place.OFFERED)
         besides = self.holdings.besides.values()
         return sum(holding.load.units for holding in traded) + sum(besides)
 
     def most(self) -> int:
-        """Units that are here, promised, or may come home (FY1)."""
+        """Return the units of load that are here, promised, or may come home (FY1)."""
         return self.holdings.level()
 
     def saves(self, holding: Holding) -> int:
@@ -137,8 +137,8 @@ class Standing:
         return self.of(term).booked.state_at(now_ms)
 
     def jitter(self, now_ms: int) -> int:
-        """Agents that began together do not go on together. The same for the same participant
-        and time.
+        """Return the jitter of the next turn, in ms: agents that started together must not act at
+        the same time. It depends on the participant and ``now_ms`` only.
         """
         spread = self.rules.jitter_ms
         return zlib.crc32(f"{self.participant} {now_ms}".encode()) % spread if spread else 0

@@ -66,14 +66,14 @@ def signed_bytes(statement: Statement) -> bytes:
 
 
 def is_signed(statement: Statement, participant: str, signature: Signature, verify: Verify) -> bool:
-    """Whether ``signature`` is that of ``participant`` under ``statement``."""
+    """Return whether ``signature`` is that of ``participant`` under ``statement``."""
     if signature.participant != participant or len(signature.value) != SIGNATURE_BYTES:
         return False
     return verify(signature, signed_bytes(statement))
 
 
 def _fields(record: object) -> bytes:
-    """Names and values of a dataclass, in its order."""
+    """Return the names and values of a dataclass's fields, in its order."""
     named = [(field.name, getattr(record, field.name)) for field in dataclasses.fields(record)]  # type: ignore[arg-type]
     return b"".join(_value(name) + _value(value) for name, value in named)
 

@@ -104,7 +104,9 @@ class StreamSigners:
         return ""
 
     def may_sign(self, stream: OwnedStream, participant: str, at_ms: int) -> bool:
-        """Whether records of this participant count at this time, if its key does (FJ1, FJ2)."""
+        """Return whether records of this participant count at this time, if its key does (FJ1,
+        FJ2).
+        """
         return participant == stream.owner or participant in self.named(stream, at_ms)
 
     def named(self, stream: OwnedStream, at_ms: int) -> list[str]:
@@ -138,8 +140,8 @@ class StreamSigners:
         *,
         is_snapshot: bool,
     ) -> str:
-        """Why a record of ``stream`` does not count that its log took at this time; empty: it
-        does.
+        """Return why a record of ``stream`` does not count that its log took at this time; empty:
+        it does.
         """
         if is_snapshot and signature.participant != stream.owner:
             return "a log snapshot is its owner's alone"

@@ -132,9 +132,9 @@ class Taking:
         ]
 
     def _replace(self, offer: Offer, now_ms: int) -> None:
-        """Promises of tasks that are offered again lapse. Their buyer has only one offer out, and
-        offers no task that is about to leave: it rests on none of them, since the answer came too
-        late, or not at all.
+        """Drop the promises of tasks that ``offer`` offers again. Their buyer has one offer at a
+        time, and offers no task that is about to leave: it does not rely on an earlier promise,
+        since the answer was late or lost.
         """
         holdings = self._standing.holdings
         for task in offer.tasks:

@@ -37,10 +37,10 @@ def choose(
     """Return the tasks to offer under a contract, each with its reserve price (FT1).
 
     Args:
-        tasks: Name and units of those that may move.
+        tasks: Name and units of each task that may move.
         level: Load of all tasks that are here, these included, or have been promised.
-        cost: Of the buyer.
-        bound: Of the contract.
+        cost: Cost function of the buyer.
+        bound: Price bound of the contract.
     """
     names: dict[int, list[str]] = {}
     for name, units in tasks:
@@ -71,12 +71,13 @@ def accept(
     """Return the tasks of an offer that are taken, each with its price (FT2).
 
     Args:
-        tasks: In the order of the offer.
+        tasks: Tasks in the order of the offer.
         level: Load of all tasks that are here or have been promised.
-        cost: Of the seller.
-        bound: Of the contract.
-        split: Who has the gain.
-        margin_permille: By so much must the reserve price be above what the task costs.
+        cost: Cost function of the seller.
+        bound: Price bound of the contract.
+        split: Rule that divides the gain.
+        margin_permille: Minimum excess of the reserve price over the cost of the task, in per
+            mille.
     """
     taken: list[AcceptedTask] = []
     for task in tasks:

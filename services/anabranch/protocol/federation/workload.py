@@ -132,7 +132,7 @@ class Workload:
         return _rate(rows, (upto - before) * self._bucket_ms)
 
     def is_over(self, slot: int, meter_ms: int) -> bool:
-        """Whether a slot may be measured (FV3)."""
+        """Return whether a slot may be measured (FV3)."""
         upto, last = self._upto, self._buckets(slot, meter_ms).stop - 1
         return upto is not None and self._made is not None and min(upto, self._made) >= last
 
@@ -148,7 +148,7 @@ class Workload:
         return _rate(rows, max(len(own) * self._bucket_ms, ran_ms))
 
     def has_made(self, slot: int, meter_ms: int, nodes: Collection[str]) -> bool:
-        """Whether one of ``nodes`` made anything of a slot, be it of no rows."""
+        """Return whether one of ``nodes`` closed a bucket of a slot, with or without rows."""
         return bool(self._own(self._buckets(slot, meter_ms), nodes))
 
     def _own(self, buckets: range, nodes: Collection[str]) -> list[int]:
@@ -163,5 +163,5 @@ class Workload:
 
 
 def _rate(rows: int, over_ms: int) -> int:
-    """Rows in a second, rounded; 0 over no time."""
+    """Return the rate in rows per second, rounded; 0 for an empty time."""
     return over_ms and (rows * _MS_PER_S + over_ms // 2) // over_ms

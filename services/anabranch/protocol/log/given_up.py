@@ -113,9 +113,9 @@ def to_give_up(source: str, closed: int, times: Times, width_ms: int, stated: st
     """Return the buckets that the operator's boundary closes as given up.
 
     Args:
-        source: Its name.
-        closed: The last bucket that it has closed.
-        times: What the operator asks for.
+        source: Name of the source.
+        closed: Last bucket that the source has closed.
+        times: Range that the operator wants to give up.
         width_ms: Width of a bucket.
         stated: Time of the source's boundary as text, as ``--from`` takes it.
 

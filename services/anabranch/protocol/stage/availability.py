@@ -156,9 +156,9 @@ def policy_of(on_missing_input: str, *, is_seen: bool) -> Policy:
     """Return how a stage treats missing input (AV6).
 
     Args:
-        on_missing_input: What its author wants.
-        is_seen: An output of it, or of a stage after it, has a live topic, or another pipeline may
-            read one of these streams.
+        on_missing_input: Setting of the pipeline file.
+        is_seen: Whether an output of the stage, or of a later one, has a live topic, or another
+            pipeline may read one of these streams.
     """
     return Policy(on_missing_input) if is_seen else Policy.SUSPEND
 
@@ -231,13 +231,14 @@ def waits_of(
     """Return the waiting times of one stage.
 
     Args:
-        max_delay_ms: What a failure may add to the delay of new results, at the strictest output.
+        max_delay_ms: Maximum that a failure may add to the delay of new results, at the strictest
+            output.
         normal_ms: How long a bucket takes without failures from the first sign of it: its width,
             the sources' out-of-orderness, and the hops that one input has behind it and another has
             not, at HOP_MS each (``InputLags`` measures them).
         depth: Stages before this one on the longest path to a source.
         height: Stages from this one to that output on the longest path, itself included.
-        hop_ms: What a stage takes from its input to its output.
+        hop_ms: Time that a stage takes from its input to its output.
     """
     first_ms = normal_ms + max(hop_ms, max_delay_ms - SLACK_MS - height * hop_ms)
     return Waits(first_ms, min(first_ms, normal_ms + hop_ms * (1 + depth)))
@@ -373,7 +374,7 @@ class Availability:
         process.
 
         Args:
-            now_ms: Now.
+            now_ms: Present time.
             past: Last bucket that the most advanced input has passed (``LogState.past_upto``).
             seen: Last bucket of which an input has anything, or which it has closed
                 (``LogState.seen_upto``); None: ``past + 1``.
@@ -425,8 +426,8 @@ class Availability:
         is not asked: a process that has lost the own cluster must not judge others.
 
         Args:
-            name: The input.
-            look: As ``look`` said.
+            name: Name of the input.
+            look: Result of ``look``.
             is_opening: Whether the log is still being opened: nothing is judged before.
             own_wanted: Whether an answer of the own cluster may decide something now.
         """
@@ -590,13 +591,13 @@ class Availability:
         ``bucket`` or a later one is over. Always false for an OWN that needs no request of its own.
 
         Args:
-            name: The input.
+            name: Name of the input.
             bucket: Next bucket that the stage could process.
-            now_ms: Now.
+            now_ms: Present time.
             branching: Whether the branch asks: the short wait counts.
             again: Whether the stable query asks beside a running branch: its wait restarts with
                 every batch.
-            extended: As in ``due_upto``, for the branch.
+            extended: Whether an input gets one hop more, as in ``due_upto``, for the branch.
         """
         started = self._started(bucket)
         if started is None:
@@ -613,10 +614,10 @@ class Availability:
         """Return the last bucket that a branch may process, even if its inputs lack it.
 
         Args:
-            stable_upto: All inputs are complete up to here.
-            tentative_upto: All inputs have stable or tentative buckets up to here.
-            extended: An input that lacks the bucket says that it is working on tentative ones: it
-                gets one hop more.
+            stable_upto: Last bucket that is complete on all inputs.
+            tentative_upto: Last bucket that all inputs have, stable or tentative.
+            extended: Whether an input that lacks the bucket reports that it works on tentative
+                ones: it gets one hop more.
         """
         there = stable_upto if self.policy is Policy.DELAY else tentative_upto
         wait_ms = self._later_wait_ms(extended=extended)

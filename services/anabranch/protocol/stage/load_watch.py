@@ -35,7 +35,9 @@ class _Batch:
     rows: int
     began_ms: int
     beside: int | None
-    """Number of batches that other queries had begun; None if one of them was running."""
+    """Number of batches that other queries had begun when this one began; None if one of them was
+    running.
+    """
 
 
 class LoadWatch:

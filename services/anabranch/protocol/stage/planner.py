@@ -395,15 +395,16 @@ def next_plan(
     """Return the next batch, or None if there is nothing to do.
 
     Args:
-        position: Where the query stands.
-        log_states: The input streams by name; none may have forgotten buckets after ``position``.
-        traits: What the query allows.
-        rows_max: Above it no further bucket is added to a batch.
-        buckets_max: The same, in buckets that have rows.
+        position: Position of the query.
+        log_states: Log state of each input by name. None may have forgotten buckets after
+            ``position``.
+        traits: Traits of the query's plan.
+        rows_max: Number of rows above which no further bucket is added to a batch.
+        buckets_max: Maximum number of buckets with rows in a batch.
         warm_up: Give an empty plan at once. The first batch of a process costs seconds whatever it
             reads, so where there is nothing to read yet it is run all the same, before the stage is
             called ready. It moves nothing.
-        last: No bucket after this one is taken; None: all that are complete.
+        last: Last bucket that may be taken; None: any that is complete.
 
     Raises:
         ConfigurationError: PN5.
@@ -497,15 +498,16 @@ def next_tentative_plan(
     """Return the next batch of a branch, or None if there is nothing to do.
 
     Args:
-        position: Where the branch stands.
-        log_states: The input streams by name; none may have forgotten buckets after ``position``.
+        position: Position of the branch.
+        log_states: Log state of each input by name. None may have forgotten buckets after
+            ``position``.
         chosen: By input, the writer whose tentative buckets are taken; None, or left out: no
             writer's.
         due_upto: Buckets up to this one are run with what there is of them.
-        traits: What the query allows. If it is batch-safe, one plan takes all that are due (PT4
-            permitting).
-        rows_max: Above it no further bucket is added to a batch.
-        buckets_max: The same, in buckets that have rows.
+        traits: Traits of the query's plan. If it is batch-safe, one plan takes all buckets that are
+            due (PT4 permitting).
+        rows_max: Number of rows above which no further bucket is added to a batch.
+        buckets_max: Maximum number of buckets with rows in a batch.
         kept: Per mille of the rows to keep (PT9).
 
     Raises:
@@ -666,9 +668,9 @@ def check_open(function: str, bucket: int, closed: int, width_ms: int) -> None:
 
     Args:
         function: Name of the stage's function, for the message.
-        bucket: The earliest bucket of the batch's results.
-        closed: The output was closed up to here before the batch.
-        width_ms: Of a bucket.
+        bucket: Earliest bucket of the batch's results.
+        closed: Last bucket of the output that was closed before the batch.
+        width_ms: Width of a bucket, in ms.
 
     Raises:
         StageFunctionError: ``bucket`` is closed. The text shows no row: it comes into logs and to

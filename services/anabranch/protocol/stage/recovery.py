@@ -263,9 +263,10 @@ def is_behind(bucket: int, fresh: Callable[[], Beginning], ha: HaMode) -> bool:
     plan that an earlier process has logged, must begin like one without them (SH6).
 
     Args:
-        bucket: 0: nothing is committed.
-        fresh: Where a process without a checkpoint begins; asked only where that counts.
-        ha: Of the stage.
+        bucket: Last bucket of the inputs; 0: nothing is committed.
+        fresh: Function that returns where a process without a checkpoint begins. Called only if
+            that matters.
+        ha: Recovery mode of the stage.
     """
     if ha != "upstream_backup":
         return False
@@ -277,10 +278,10 @@ def unneeded_upto(closed: int, synced: int, horizon: int, ha: HaMode) -> int:
     """Return the last bucket of the inputs that is no longer needed (rule 18).
 
     Args:
-        closed: The last bucket that the process's stream has closed.
-        synced: The checkpoint holds the inputs up to here for good.
-        horizon: As for ``beginning``.
-        ha: Of the stage.
+        closed: Last bucket that the process's stream has closed.
+        synced: Last bucket of the inputs in the synced checkpoint.
+        horizon: State horizon in buckets, as for ``beginning``.
+        ha: Recovery mode of the stage.
     """
     return max(0, min(synced, closed - 2 * horizon)) if ha == "upstream_backup" else synced
 

@@ -99,10 +99,10 @@ def restatement(stage: RestatedStage, from_ms: int | None, retained_from: str) -
     """Return the consequences of beginning ``stage`` anew (RS2).
 
     Args:
-        stage: What is known of it.
+        stage: Facts about the stage.
         from_ms: Time from which the operator wants the input to be taken, in ms; None: as far back
             as results need.
-        retained_from: The time after ``stage.gone`` as an option takes it, for messages.
+        retained_from: Time after ``stage.gone`` in the form of the option, for messages.
 
     Raises:
         ConfigurationError: the decision would change nothing, or cannot be kept.

@@ -112,7 +112,7 @@ class SplitStep:
     reason: str = ""
     """Reason for people: why the attempt is withdrawn."""
     bucket: int = -1
-    """First bucket of which the halves together made something else; -1: none."""
+    """First bucket in which the rows of both halves differ from the shard's; -1: none."""
 
 
 class Phase(Enum):

@@ -222,8 +222,8 @@ class StandbyWatch:
 
         Args:
             now_ms: Present time.
-            bucket: That of the checkpoint from which it would go on; 0: none.
-            rest_bytes: Bytes of the newest stored checkpoint that its machine lacks.
+            bucket: Last bucket in the checkpoint from which this process would continue; 0: none.
+            rest_bytes: Bytes of the newest stored checkpoint that this machine lacks.
         """
         if not self._log_was_read:
             return False

@@ -137,8 +137,8 @@ class MoveDeadline:
         Args:
             now_ms: Present time, by a clock of this process.
             node: Node that has the place of the replica; empty: this one, or none.
-            coming: Last heartbeat of the replica on that node; None: it is not heard.
-            trouble: What is wrong with the store, as this process sees it; empty: nothing.
+            coming: Last heartbeat of the replica on that node; None: none arrives.
+            trouble: Error of the checkpoint store, as this process sees it; empty: none.
         """
         if node != self._node:
             self._node, self._reached = node, None
