@@ -63,9 +63,10 @@ class Shedding:
                         ],
                         schema=schema,
                     )
+                    counts = table.select(list(stage.shed_key)) if stage.shed_key else table
                     found[name][bucket] = [
                         row
-                        for row, identity in zip(rows, row_hashes(table).tolist(), strict=True)
+                        for row, identity in zip(rows, row_hashes(counts).tolist(), strict=True)
                         if is_kept_at(identity, kept=kept)
                     ]
         return found

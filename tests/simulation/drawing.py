@@ -538,6 +538,10 @@ def _other_output_numbers(options: Options, rng: random.Random) -> Options:
     )
 
 
+_KEYED: Final = 0.4
+"""Share of the seeds with an overload whose stage leaves out whole keys."""
+
+
 def _overloaded(options: Options, rng: random.Random) -> Options:
     """One stage whose rows cost time, and a rush of several times what it can process; in some
     seeds there is no rush, and the stage is busy half of the time.
@@ -547,7 +551,7 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     stage = replace(stage, is_batch_safe=True, row_ms=rng.choice((20, 25)), sheds=True)
     begin, times = rng.randint(16, 24), rng.choice((1, 4, 6))
     end = begin + rng.randint(16, 32)
-    return replace(
+    drawn = replace(
         options,
         stages=(stage,),
         source_partitions=2,
@@ -561,6 +565,10 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
         idle_ms=None,
         is_live=True,
         grown_ms=None,
+    )
+    # Drawn last, so that a seed without a key is what it was.
+    return replace(
+        drawn, stages=(replace(stage, shed_key=("key",) if rng.random() < _KEYED else ()),)
     )
 
 

@@ -54,6 +54,10 @@ class StageOptions:
     """Processor time that each row of a batch takes, in ms. The queries of a process share it."""
     sheds: bool = False
     """Whether it may leave out rows while it is overloaded."""
+    shed_key: tuple[str, ...] = ()
+    """Columns whose equal values it keeps or leaves out together; without columns rows count one by
+    one.
+    """
     version_is_in_state: bool = False
     """Whether another version adds to the rows of windows within its state, and not behind it: it
     cannot continue from the state of the previous version.

@@ -68,7 +68,12 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
             replicas=stage.replicas,
             on_missing_input=stage.policy,
             ha=stage.ha,
-            shed=Shed(kind="rows", by=dict.fromkeys(stage.reads, ())) if stage.sheds else Shed(),
+            shed=Shed(
+                kind="keys" if stage.shed_key else "rows",
+                by=dict.fromkeys(stage.reads, stage.shed_key),
+            )
+            if stage.sheds
+            else Shed(),
             state_horizon_ms=stage.horizon_buckets * options.bucket_ms
             if stage.ha in ("upstream_backup", "amnesia")
             or options.scenario == "added late"

@@ -641,6 +641,15 @@ STAGES: Final = (
         by=("tentative",),
     ),
     Mutant(
+        "rows_of_a_key_are_kept_one_by_one",
+        "codec.kept_rows:kept_rows",
+        "row_hashes(table.select(list(key)) if key else table)",
+        "row_hashes(table)",
+        "KR1",
+        scenario="overload",
+        by=("tentative",),
+    ),
+    Mutant(
         "what_is_left_out_is_not_said",
         "processing.replica:ReplicaRunner.begin",
         "shed = max(map(shed_of, offsets), default=0)",
