@@ -157,10 +157,8 @@ class SoldStageLogs:
             if stream not in self._pipeline.stages:
                 schemas[name] = source_schema(self._pipeline, name)
                 continue
-            reader = self._inputs[stream]
-            text = reader.log_state.schema()
-            # A part of the log may give the columns of a version that has been replaced.
-            if not text or not reader.is_caught_up:
+            text = self._inputs[stream].log_state.schema()
+            if not text:
                 return None
             schemas[name] = schema_from_text(text)
         return self._engine().prepare(f"{self._stage}.{_LABEL}", self._stage, schemas)
