@@ -12,17 +12,16 @@ from typing import Final
 import pytest
 
 LONGEST: Final = (
+    "spark/test_overload.py",
     "spark/test_stage_shards.py",
-    "spark/test_moves.py",
-    "spark/test_scaling.py",
     "spark/test_new_pipeline.py",
+    "spark/test_scaling.py",
+    "spark/test_moves.py",
+    "spark/test_checkpoint_store.py",
     "spark/test_recovery.py",
     "spark/test_stage_crashes.py",
     "spark/test_remote_definition.py",
-    "spark/test_bindings.py",
-    "spark/test_checkpoint_store.py",
     "spark/test_node.py",
-    "spark/test_up.py",
     "spark/test_linear_road.py",
     "spark/test_foreign_records.py",
     "spark/test_packaged_java.py",

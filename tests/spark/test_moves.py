@@ -25,37 +25,6 @@ def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(world: World) -> None:
-    started = time.monotonic()
-    with world.start(OLD) as old, world.start(NEW) as new:
-        world.load.start()
-        world.runs(OLD, old, "clean.0", MOVED)
-        cold_s = time.monotonic() - started
-        world.closes(FIRST + 20, OLD)
-        begun = time.monotonic()
-        moving = world.move(NEW)
-        with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
-            world.move(NEW)
-        wait_until(lambda: MOVED in world.replicas(NEW, new), 60, "it comes", every_s=0.05)
-        with new.paused():  # it prepares
-            world.closes(world.load.given + 8, OLD)
-        assert moving.is_done(200_000)
-        world.runs(OLD, old, "clean.0")
-        world.runs(NEW, new, MOVED)
-        with pytest.raises(ConfigurationError, match="there is no node north"):
-            world.move("north.7")
-        world.closes(world.load.given, NEW)
-        print(
-            f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start"
-            f" {cold_s:.2f} s"
-        )
-    with world.start(OLD) as old, world.start(NEW) as new:
-        world.runs(OLD, old, "clean.0")
-        world.runs(NEW, new, MOVED)
-        world.load.end()
-    assert world.rows() == expected(world.load.given)
-
-
 @pytest.fixture
 def apart(world: World, tmp_path: Path) -> World:
     """Return a world whose nodes share nothing but a store of checkpoints."""
@@ -76,6 +45,40 @@ def fetched(node: StageProcess) -> dict[str, int]:
     }
 
 
+def test_a_replica_moves_under_load_and_stays_where_it_is_after_a_restart(apart: World) -> None:
+    """Its state goes by the store, since the nodes share nothing else."""
+    world, started = apart, time.monotonic()
+    with world.start(OLD) as old, world.start(NEW) as new:
+        world.load.start()
+        world.runs(OLD, old, "clean.0", MOVED)
+        cold_s = time.monotonic() - started
+        world.closes(FIRST + 20, OLD)
+        begun = time.monotonic()
+        moving = world.move(NEW)
+        with pytest.raises(ConfigurationError, match=f"{MOVED} is on node {NEW}"):
+            world.move(NEW)
+        wait_until(lambda: MOVED in world.replicas(NEW, new), 60, "it comes", every_s=0.05)
+        with new.paused():  # it prepares
+            world.closes(world.load.given + 8, OLD)
+        assert moving.is_done(200_000)
+        world.runs(OLD, old, "clean.0")
+        world.runs(NEW, new, MOVED)
+        assert fetched(new)["fetched_bytes"] > 0, "it had nothing"
+        with pytest.raises(ConfigurationError, match="there is no node north"):
+            world.move("north.7")
+        world.closes(world.load.given, NEW)
+        print(
+            f"longest time without a new bucket {world.load.gap_s(begun):.2f} s, a start"
+            f" {cold_s:.2f} s"
+        )
+    with world.start(OLD) as old, world.start(NEW) as new:
+        world.runs(OLD, old, "clean.0")
+        world.runs(NEW, new, MOVED)
+        world.load.end()
+    assert world.rows() == expected(world.load.given)
+
+
+@pytest.mark.nightly
 def test_a_replica_moves_there_and_back_between_nodes_that_share_nothing(apart: World) -> None:
     """Its state goes by the store. Where it comes back, files that are still there are not read."""
     world = apart

@@ -118,6 +118,7 @@ def test_the_replicas_of_a_lost_node_go_on_in_the_pool_from_the_store(
         assert world.rows() == expected(world.load.given)
 
 
+@pytest.mark.nightly  # another cause of the same move
 def test_a_stage_that_sleeps_leaves_the_node_that_it_shares(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
