@@ -142,6 +142,18 @@ def test_from_an_empty_folder_to_results(anabranch: Shell) -> None:
             anabranch("tail", "hottest", "--from-beginning", "--count", "7").splitlines()[-1]
         )
         assert (last["sensor"], last["celsius"]) == ("cellar", 9.5)
+        anabranch("down")
+        assert "\nready  kafka 127.0.0.1:" in anabranch("up", "--detach")
+        line = '{"at":0,"sensor":"attic","celsius":31.5}\n'
+        anabranch("produce", "readings", "-", "--now", stdin=line)
+        again = [
+            json.loads(each)
+            for each in anabranch(
+                "tail", "hottest", "--from-beginning", "--count", "8"
+            ).splitlines()
+        ]
+        assert sorted(again[:6], key=json.dumps) == sorted(rows, key=json.dumps)
+        assert [row["celsius"] for row in again[6:]] == [9.5, 31.5], "it goes on where it stopped"
         assert "processing/local.0 | " in anabranch("logs", "processing")
         assert "runs" in anabranch("reset", "--yes", code=2)
     finally:
