@@ -199,6 +199,10 @@ demo-federation: classes ## a rush in one region, whose stage a partner runs und
 demo-outage: classes ## three participants, of whom one goes away and comes back, compared with an oracle
 	$(BIN)/python -m examples.federation.demo $(ARGS)
 
+.PHONY: demo-overload
+demo-overload: classes ## a stage gets twice what it can process: results in time from part of the rows, then corrected, compared with an oracle (two to four minutes; ARGS="--shed keys")
+	@PYTHONPATH=services $(BIN)/python -m experiments.overload.demo $(ARGS)
+
 .PHONY: bench
 bench: classes ## throughput and latency beside plain PySpark, its real-time mode and Flink SQL, to benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks.run $(ARGS)
@@ -210,6 +214,10 @@ bench-chain: classes ## two chained stages at a light load: time to start, age o
 .PHONY: bench-dpc
 bench-dpc: classes ## delay and inconsistency under failures, beside the published figures, to experiments/dpc/RESULTS.md
 	$(BIN)/python -m experiments.dpc $(ARGS)
+
+.PHONY: bench-overload
+bench-overload: classes ## a minute of twice the load that a stage can process, with each kind of shedding and without, to docs/experiments/overload.md (an hour, on an idle machine; ARGS="--run rows", "--virtual" for the rules alone)
+	@PYTHONPATH=tests:services $(BIN)/python -m experiments.overload $(ARGS)
 
 .PHONY: bench-backtracking
 bench-backtracking: install ## recovery by ASK beside acknowledgements and nothing: prints the table of experiments/backtracking/RESULTS.md

@@ -152,6 +152,14 @@ def steps(given: argparse.Namespace) -> list[Step]:
             needs_path=True,
             alone=True,
         ),
+        Step(
+            "overload",
+            "A stage with twice the load that it can process, which sheds and corrects itself",
+            "make demo-overload",
+            ("experiments.overload.demo",),
+            needs_path=True,
+            alone=True,
+        ),
         _moves(given),
         Step(
             "mutants",

@@ -1,0 +1,1 @@
+"""Overload of a stage: results in time from part of the rows, and exact later."""

@@ -1,0 +1,116 @@
+"""Measurement of an overloaded stage: ``python -m experiments.overload``, to
+docs/experiments/overload.md.
+
+First the rules in virtual time (``experiments.overload.virtual``), then real runs. Each of these is
+a deployment of its own, with a real broker and Spark. A stage whose function takes 4 ms for each
+row gets about half of what it can process, then twice as much for a minute, then half again, until
+all is corrected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.machine import machine
+from experiments.overload import virtual
+from experiments.overload.deployments import SHED, one_stage, two_stages
+from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
+from experiments.overload.rush import Course, Outcome, Rush
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAGE: Final = Path("docs/experiments/overload.md")
+COURSE: Final = Course(calm=110, rush=440, before_s=20, rush_s=60)
+HALVES: Final = Course(calm=55, rush=220, before_s=20, rush_s=60)
+"""Course of two stages, each of which gets all rows."""
+_RUNS: Final = (*SHED, "two")
+
+
+def _measure(run: str) -> list[Outcome]:
+    """Return the outcomes of one run, one for each output."""
+
+    def say(text: str) -> None:
+        sys.stdout.write(f"{run}: {text}\n")
+        sys.stdout.flush()
+
+    with tempfile.TemporaryDirectory(prefix="anabranch-overload-") as name:
+        folder = Path(name)
+        path = two_stages(folder) if run == "two" else one_stage(folder, run)
+        return Rush(path, folder, say).run(HALVES if run == "two" else COURSE, lambda *_: None)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--virtual", action="store_true", help="only the figures in virtual time")
+    parser.add_argument("--run", action="append", choices=_RUNS, help="only these runs")
+    parser.add_argument(
+        "--results", type=Path, help="folder of results: adds to those of earlier calls"
+    )
+    parser.add_argument("--commit", default="working tree", help="what the page says was measured")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, then write the page and its plots. Return 1 if a corrected result is wrong."""
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory() as name:
+        results = arguments.results or Path(name)
+        results.mkdir(parents=True, exist_ok=True)
+        for run in () if arguments.virtual else arguments.run or _RUNS:
+            found = [asdict(each) for each in _measure(run)]
+            (results / f"{run}.json").write_text(json.dumps(found))
+            for each in found:
+                figures = {name: at for name, at in each.items() if not isinstance(at, tuple)}
+                sys.stdout.write(f"{run}: {figures}\n")
+        outcomes = {
+            run: [Outcome(**each) for each in json.loads((results / f"{run}.json").read_text())]
+            for run in _RUNS
+            if (results / f"{run}.json").is_file()
+        }
+    one = [virtual.one("off", sheds=False), virtual.one("rows, keys or transform", sheds=True)]
+    two = {
+        "each by its own delay": virtual.two(chooses=False),
+        "the cheaper one": virtual.two(chooses=True),
+    }
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    measured = f"{day}, `{arguments.commit}`, {machine()}."
+    _write(
+        virtual_tables(one, two) | tables(outcomes, COURSE, measured),
+        virtual_plots(one, two) | plots(outcomes),
+    )
+    return int(any(each.wrong for found in outcomes.values() for each in found))
+
+
+def _write(blocks: Mapping[str, str], drawn: Mapping[str, str]) -> None:
+    """Replace ``blocks`` of the page, and write its plots."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, body in blocks.items():
+        text = replaced(text, name, body)
+    PAGE.write_text(text, encoding="utf-8")
+    for name, body in drawn.items():
+        PAGE.with_name(f"{name}.svg").write_text(body, encoding="utf-8")
+
+
+def replaced(text: str, name: str, body: str) -> str:
+    """Return the page ``text`` with its block ``name`` replaced.
+
+    Raises:
+        SystemExit: there is no such block.
+    """
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{PAGE} has no block {name}")
+    return pattern.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

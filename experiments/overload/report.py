@@ -1,0 +1,153 @@
+"""Page docs/experiments/overload.md: tables and plots of the runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from experiments.dpc.plots import Line, plot
+from experiments.overload.virtual import CAPACITY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from experiments.overload.rush import Course, Outcome
+    from experiments.overload.virtual import Virtual
+
+_AXIS: Final = "seconds since the begin of the rush"
+_MARKS: Final = ((0.0, "rush"), (60.0, "half"))
+_SHOWN_S: Final = 240
+"""Time after the begin of the rush that plots of virtual time show, in seconds."""
+
+_HEAD: Final = (
+    "`shed`",
+    "usual delay",
+    "longest delay",
+    "left out",
+    "utility",
+    "right at once",
+    "trucks right at once",
+    "backlog",
+    "backlog / spare",
+    "caught up after",
+    "wrong",
+)
+
+
+def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str) -> dict[str, str]:
+    """Return the blocks of the page about real runs, by name; none without a run. ``measured``:
+    date, commit and machine.
+    """
+    one = [
+        [run, *_cells(outcomes[0], course.calm)]
+        for run, outcomes in found.items()
+        if len(outcomes) == 1
+    ]
+    two = [
+        [each.output, *_cells(each, course.calm // 2)[:-4], f"{each.wrong} of {each.judged}"]
+        for outcomes in found.values()
+        if len(outcomes) > 1
+        for each in outcomes
+    ]
+    head_two = ("stage", *_HEAD[1:-4], "wrong")
+    blocks = {}
+    if one:
+        plotted = "![delay of new results, measured](overload-measured.svg)"
+        blocks["one"] = f"{measured}\n\n{_table(_HEAD, one)}\n\n{plotted}"
+    if two:
+        blocks["two"] = f"{measured}\n\n{_table(head_two, two)}"
+    return blocks
+
+
+def virtual_tables(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]]) -> dict[str, str]:
+    """Return the blocks of the page about virtual time. ``two``: the outcomes of two stages, by how
+    the node chooses.
+    """
+    spare = CAPACITY - CAPACITY // 2
+    head = ("`shed`", *_HEAD[1:5], *_HEAD[7:-1], "branches")
+    return {
+        "virtual-one": _table(
+            head,
+            [
+                [
+                    *_virtual_cells(each),
+                    f"{each.backlog} rows",
+                    f"{each.backlog / spare:.0f} s",
+                    f"{each.caught_up_s:.0f} s",
+                    str(each.forks),
+                ]
+                for each in one
+            ],
+        ),
+        "virtual-two": _table(
+            ("who leaves out rows", "stage", *head[1:5]),
+            [[how, *_virtual_cells(each)] for how, outcomes in two.items() for each in outcomes],
+        ),
+    }
+
+
+def plots(found: Mapping[str, Sequence[Outcome]]) -> dict[str, str]:
+    """Return the plots of real runs, by name; none without a run."""
+    one = {run: outcomes[0] for run, outcomes in found.items() if len(outcomes) == 1}
+    if not one:
+        return {}
+    lines = [Line(f"shed: {run}", each.delays) for run, each in one.items()]
+    return {"overload-measured": _delays("Delay of new results", lines)}
+
+
+def virtual_plots(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]]) -> dict[str, str]:
+    """Return the plots of virtual time, by name."""
+    shares = [
+        Line(
+            f"{each.name}, {how}",
+            [(at_s, shed / 10) for at_s, shed in each.shares if -10 <= at_s <= _SHOWN_S],
+            is_dashed=number == 0,
+        )
+        for number, (how, outcomes) in enumerate(two.items())
+        for each in outcomes
+    ]
+    lines = [
+        Line(each.name, [point for point in each.delays if -10 <= point[0] <= _SHOWN_S])
+        for each in one
+    ]
+    return {
+        "overload-delay": _delays("Delay of new results, virtual time", lines),
+        "overload-two": plot(
+            "Rows left out by two stages of one core", _AXIS, "per cent", shares, _MARKS
+        ),
+    }
+
+
+def _delays(title: str, lines: Sequence[Line]) -> str:
+    return plot(title, _AXIS, "seconds", lines, _MARKS)
+
+
+def _virtual_cells(outcome: Virtual) -> list[str]:
+    return [
+        outcome.name,
+        f"{outcome.usual_ms / 1_000:.1f} s",
+        f"{outcome.rush_ms / 1_000:.1f} s",
+        f"{outcome.shed / 10:.0f} %",
+        f"{outcome.utility / 1_000:.2f}",
+    ]
+
+
+def _cells(outcome: Outcome, calm: int) -> list[str]:
+    spare = outcome.kept_per_s - calm
+    return [
+        f"{outcome.usual_ms / 1_000:.1f} s",
+        f"{outcome.rush_ms / 1_000:.1f} s",
+        f"{outcome.shed / 10:.0f} %",
+        f"{outcome.utility / 1_000:.2f}",
+        f"{outcome.right:.0%}",
+        f"{outcome.trucks_right:.0%}",
+        f"{outcome.backlog} rows",
+        f"{outcome.backlog / spare:.0f} s" if outcome.shed and spare > 0 else "-",
+        f"{outcome.caught_up_s:.0f} s",
+        f"{outcome.wrong} of {outcome.judged}",
+    ]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]
+    )

@@ -1,0 +1,441 @@
+"""One rush on a running deployment: traffic, what its outputs show, and the answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import Producer
+
+from anabranch.pipeline.file import load
+from anabranch.pipeline.waits import qos_of
+from demo.consuming import TopicReader, header, received_ms
+from demo.deployment import Deployment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from anabranch.protocol.stage.utility import Qos
+
+WINDOW_MS: Final = 1_000
+GATES: Final = 20
+TRUCK_SHARE: Final = 0.1
+SERVICES: Final = ("ingestion", "processing", "delivery")
+_TICK_S: Final = 0.05
+_READY_S: Final = 300.0
+IN_TIME_MS: Final = 4_000
+"""Delay of corrected results, in ms, below which everything is corrected."""
+USUAL_MS: Final = 10_000
+"""Time before the rush in which the usual delay is measured, in ms."""
+_CORRECTED_S: Final = 1_800.0
+"""Timeout for the corrections after a rush, in seconds."""
+_POLL_S: Final = 0.2
+
+Result = tuple[int, int, int]
+"""Vehicles, trucks and toll of a gate in a window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Course of one rush."""
+
+    calm: int
+    """Rows per second before and after the rush."""
+    rush: int
+    before_s: float
+    rush_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What a live topic showed first of a gate in a window."""
+
+    at_ms: int
+    result: Result
+    shed: int
+    """Per mille of the rows that it lacks."""
+    is_tentative: bool
+
+
+class Truth:
+    """Answer, computed from what was sent."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0])
+        self.rows: dict[int, int] = defaultdict(int)
+        """Number of rows of each window, by its end in ms."""
+
+    def add(self, gate: int, axles: int, time_ms: int) -> None:
+        """Add a passage."""
+        end_ms = (time_ms // WINDOW_MS + 1) * WINDOW_MS
+        sums = self._results[end_ms, gate]
+        sums[0] += 1
+        sums[1] += axles > 2
+        sums[2] += 2 if axles == 2 else 9
+        self.rows[end_ms] += 1
+
+    def upto(self, end_ms: int) -> dict[tuple[int, int], Result]:
+        """Return the results of all windows that end by ``end_ms``."""
+        return {
+            key: (sums[0], sums[1], sums[2])
+            for key, sums in list(self._results.items())
+            if key[0] <= end_ms
+        }
+
+
+class Traffic(threading.Thread):
+    """Thread that sends passages at a rate that may change."""
+
+    def __init__(self, kafka: str, topic: str, rows_per_s: int) -> None:
+        super().__init__(name="traffic", daemon=True)
+        self.rows_per_s, self.truth = rows_per_s, Truth()
+        self._topic = topic
+        self._producer = Producer(
+            {"bootstrap.servers": kafka, "linger.ms": 5, "enable.idempotence": True}
+        )
+        self._random = random.Random(7)
+        self._stopping = threading.Event()
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Send until ``stop``."""
+        owed, before_s = 0.0, time.monotonic()
+        try:
+            while not self._stopping.wait(_TICK_S):
+                now_s = time.monotonic()
+                owed += (now_s - before_s) * self.rows_per_s
+                before_s = now_s
+                for _ in range(int(owed)):
+                    self._send(received_ms())
+                owed %= 1
+                self._producer.poll(0)
+        except Exception as error:  # noqa: BLE001 - the main thread raises it again
+            self.error = error
+
+    def _send(self, time_ms: int) -> None:
+        gate = self._random.randrange(GATES)
+        axles = 5 if self._random.random() < TRUCK_SHARE else 2
+        passage = {"gate": gate, "vehicle": self._random.randrange(10**6), "axles": axles}
+        self._producer.produce(self._topic, json.dumps(passage | {"time": time_ms}))
+        self.truth.add(gate, axles, time_ms)
+
+    def end(self) -> None:
+        """Send no more. Idempotent."""
+        self._stopping.set()
+        self.join()
+
+    def stop(self) -> None:
+        """End, and wait until all passages are delivered.
+
+        Raises:
+            RuntimeError: the broker did not take all of them.
+        """
+        self.end()
+        if self._producer.flush(30):
+            raise RuntimeError(f"the broker did not take all records of {self._topic}")
+
+
+@dataclass
+class Shown:
+    """What one output has shown."""
+
+    now_ms: Callable[[], int] = received_ms
+    first: dict[tuple[int, int], First] = field(default_factory=dict)
+    """By window's end and gate."""
+    delays_ms: dict[int, int] = field(default_factory=dict)
+    """Time from the end of each window to its first result."""
+    shed: dict[int, int] = field(default_factory=dict)
+    """Per mille that the first result of each window lacks."""
+    corrected: dict[tuple[int, int], list[Result]] = field(default_factory=dict)
+    corrected_at: dict[int, int] = field(default_factory=dict)
+    """Time at which each window was first in the corrected topic, in ms."""
+
+    def live(self, message: Message) -> None:
+        """Take a record of the live topic."""
+        kind, now_ms = header(message, "anabranch-kind"), self.now_ms()
+        if kind not in ("insertion", "tentative"):
+            return
+        key, result = _parsed(message)
+        shed = int(header(message, "anabranch-shed") or 0)
+        self.first.setdefault(key, First(now_ms, result, shed, kind == "tentative"))
+        if key[0] not in self.delays_ms:
+            self.delays_ms[key[0]] = now_ms - key[0]
+            self.shed[key[0]] = shed
+
+    def stable(self, message: Message) -> None:
+        """Take a record of the corrected topic."""
+        key, result = _parsed(message)
+        self.corrected.setdefault(key, []).append(result)
+        self.corrected_at.setdefault(key[0], self.now_ms())
+
+    def first_of(self, end_ms: int) -> First | None:
+        """Return what was shown first of any gate in the window that ends at ``end_ms``."""
+        return next((each for key, each in list(self.first.items()) if key[0] == end_ms), None)
+
+    @property
+    def upto_ms(self) -> int:
+        """End of the last window in the corrected topic."""
+        return max(list(self.corrected_at), default=0)
+
+
+def _parsed(message: Message) -> tuple[tuple[int, int], Result]:
+    value = json.loads(message.value() or b"")
+    end_ms = int(header(message, "anabranch-event-time"))
+    return (end_ms, value["gate"]), (value["vehicles"], value["trucks"], value["toll"])
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Outcome of a rush at one output."""
+
+    output: str
+    usual_ms: int
+    """Longest delay of new results before the rush."""
+    rush_ms: int
+    """Longest delay of new results from the begin of the rush until all was corrected."""
+    shed: float
+    """Per mille of the rows that new results in the rush lacked, on average."""
+    utility: float
+    """Utility of new results from the begin of the rush until all was corrected, per mille."""
+    right: float
+    """Share of the results of the rush's windows that were right when they were first shown."""
+    trucks_right: float
+    """The same of the number of trucks alone."""
+    backlog: int
+    """Number of rows at the end of the rush that the corrected topic lacked."""
+    kept_per_s: float
+    """Rows per second that tentative results were made from in the rush."""
+    caught_up_s: float
+    """Time from the end of the rush until corrected results were in time again, in seconds."""
+    wrong: int
+    """Number of corrected results that differ from the answer, are missing or are there twice."""
+    judged: int
+    delays: tuple[tuple[float, float], ...]
+    """Seconds since the begin of the rush, and delay of new results in seconds."""
+    stable_delays: tuple[tuple[float, float], ...]
+    """The same of corrected results."""
+    shares: tuple[tuple[float, int], ...]
+    """Seconds since the begin of the rush, and per mille of the rows that new results lacked."""
+
+
+class Rush:
+    """Deployment of a pipeline file of this folder, with readers of its outputs and traffic."""
+
+    def __init__(self, pipeline: Path, folder: Path, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._folder = folder
+        self.pipeline = load(pipeline)
+        self._path = pipeline
+        self._readers: list[TopicReader] = []
+        self.traffic: Traffic | None = None
+        self.shown: dict[str, Shown] = {name: Shown() for name in self.pipeline.outputs}
+
+    def run(self, course: Course, each_s: Callable[[Rush, float], None]) -> list[Outcome]:
+        """Run the whole course. ``each_s`` is called about once a second, with the seconds since
+        the begin of the rush.
+        """
+        log = self._folder / "up.log"
+        deployment = Deployment(self._path, self._folder / "state", log, only=SERVICES)
+        try:
+            self._say("starting a broker, Spark and three services")
+            deployment.wait_ready(_READY_S)
+            kafka = deployment.kafka()
+            for name, output in self.pipeline.outputs.items():
+                shown = self.shown[name]
+                assert output.live is not None, "as the file says"  # noqa: S101
+                self._readers += [
+                    TopicReader(kafka, output.corrected.topic, shown.stable),
+                    TopicReader(kafka, output.live.topic, shown.live),
+                ]
+            for reader in self._readers:
+                reader.start()
+            self.traffic = traffic = Traffic(kafka, "passages", course.calm)
+            traffic.start()
+            return self._drive(deployment, traffic, course, each_s)
+        finally:
+            if self.traffic is not None:
+                self.traffic.end()
+            for reader in self._readers:
+                reader.stop()
+            deployment.stop(set())
+
+    def _drive(
+        self,
+        deployment: Deployment,
+        traffic: Traffic,
+        course: Course,
+        each_s: Callable[[Rush, float], None],
+    ) -> list[Outcome]:
+        wait = _Waiting(self, deployment, each_s)
+        wait.until(
+            lambda: all(self._is_steady(each) for each in self.shown.values()),
+            _READY_S,
+            "steady results",
+        )
+        wait.seconds(course.before_s)
+        began_ms = received_ms()
+        wait.began_ms = began_ms
+        traffic.rows_per_s = course.rush
+        wait.seconds(course.rush_s)
+        ended_ms = received_ms()
+        traffic.rows_per_s = course.calm
+        backlogs = {
+            name: sum(
+                rows for end_ms, rows in list(traffic.truth.rows.items()) if end_ms > shown.upto_ms
+            )
+            for name, shown in self.shown.items()
+        }
+        wait.until(
+            lambda: all(self._has_caught_up(each, ended_ms) for each in self.shown.values()),
+            _CORRECTED_S,
+            "the corrections",
+        )
+        wait.seconds(5)
+        last_ms = min(each.upto_ms for each in self.shown.values()) - WINDOW_MS
+        wait.seconds(3)
+        traffic.stop()
+        return [
+            judge(
+                name,
+                qos_of(self.pipeline, name),
+                shown,
+                traffic.truth,
+                (began_ms, ended_ms),
+                last_ms,
+                backlog=backlogs[name],
+            )
+            for name, shown in self.shown.items()
+        ]
+
+    @staticmethod
+    def _is_steady(shown: Shown) -> bool:
+        """Return whether the newest results come within two seconds of the others' delay."""
+        newest = [delay for _, delay in sorted(shown.delays_ms.items())[-8:]]
+        return len(newest) == 8 and max(newest) < 3_000 and max(newest) - min(newest) < 1_500
+
+    @staticmethod
+    def _has_caught_up(shown: Shown, ended_ms: int) -> bool:
+        newest_ms = max(shown.delays_ms, default=0)
+        newest = shown.first_of(newest_ms)
+        return (
+            shown.upto_ms > ended_ms
+            and newest is not None
+            and not newest.is_tentative
+            and received_ms() - shown.upto_ms < IN_TIME_MS
+        )
+
+
+def judge(
+    name: str,
+    qos: Qos,
+    shown: Shown,
+    truth: Truth,
+    rush_ms: tuple[int, int],
+    last_ms: int,
+    *,
+    backlog: int,
+) -> Outcome:
+    """Return the outcome of a rush at the output ``name``.
+
+    Args:
+        name: Name of the output.
+        qos: What its results are worth.
+        shown: What it has shown.
+        truth: The answer.
+        rush_ms: Begin and end of the rush.
+        last_ms: End of the last window that is judged.
+        backlog: Number of rows that the corrected topic lacked at the end of the rush.
+    """
+    (began_ms, ended_ms), answer = rush_ms, truth.upto(last_ms)
+    found = {key: values for key, values in shown.corrected.items() if key[0] <= last_ms}
+    wrong = sum(found.get(key) != [result] for key, result in answer.items())
+    wrong += len(found.keys() - answer.keys())
+    delays = sorted(shown.delays_ms.items())
+    # The first window of the rush has rows from before it.
+    in_rush = [end for end, _ in delays if began_ms + WINDOW_MS <= end <= ended_ms]
+    whole = [end for end, _ in delays if began_ms < end <= last_ms]
+    firsts = [(result, shown.first.get(key)) for key, result in answer.items() if key[0] in in_rush]
+    caught_up_ms = next(
+        (
+            at_ms
+            for end_ms, at_ms in sorted(shown.corrected_at.items())
+            if end_ms > ended_ms and at_ms - end_ms < IN_TIME_MS
+        ),
+        shown.now_ms(),
+    )
+    shed = mean(shown.shed[end] for end in in_rush)
+    rows_per_s = mean(truth.rows[end] for end in in_rush) * 1_000 / WINDOW_MS
+    return Outcome(
+        output=name,
+        usual_ms=max(ms for end, ms in delays if began_ms - USUAL_MS < end <= began_ms),
+        rush_ms=max(shown.delays_ms[end] for end in whole),
+        shed=shed,
+        utility=mean(qos.utility(shown.delays_ms[end], shown.shed[end]) for end in whole),
+        right=mean(first is not None and first.result == result for result, first in firsts),
+        trucks_right=mean(
+            first is not None and first.result[1] == result[1] for result, first in firsts
+        ),
+        backlog=backlog,
+        kept_per_s=rows_per_s * (1_000 - shed) / 1_000,
+        caught_up_s=(caught_up_ms - ended_ms) / 1_000,
+        wrong=wrong,
+        judged=len(answer),
+        delays=tuple(((end - began_ms) / 1_000, ms / 1_000) for end, ms in delays),
+        stable_delays=tuple(
+            ((end - began_ms) / 1_000, (at - end) / 1_000)
+            for end, at in sorted(shown.corrected_at.items())
+        ),
+        shares=tuple(((end - began_ms) / 1_000, shed) for end, shed in sorted(shown.shed.items())),
+    )
+
+
+class _Waiting:
+    """Waits that end early with an error of the deployment or the traffic."""
+
+    def __init__(
+        self, rush: Rush, deployment: Deployment, each_s: Callable[[Rush, float], None]
+    ) -> None:
+        self._rush, self._deployment, self._each_s = rush, deployment, each_s
+        self.began_ms: int | None = None
+        self._called_ms = 0
+
+    def until(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+        """Wait for ``condition``.
+
+        Raises:
+            RuntimeError: it does not hold in time.
+        """
+        end_s = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > end_s:
+                raise RuntimeError(
+                    f"{what} did not come within {deadline_s:.0f} s: is the machine busy?"
+                    f" {self._deployment.log_tail()}"
+                )
+            self._step()
+
+    def seconds(self, duration_s: float) -> None:
+        """Let ``duration_s`` pass."""
+        end_s = time.monotonic() + duration_s
+        while time.monotonic() < end_s:
+            self._step()
+
+    def _step(self) -> None:
+        time.sleep(_POLL_S)
+        self._deployment.check_running()
+        if self._rush.traffic is not None and self._rush.traffic.error is not None:
+            raise self._rush.traffic.error
+        now_ms = received_ms()
+        if now_ms - self._called_ms >= 1_000:
+            self._called_ms = now_ms
+            since_s = 0.0 if self.began_ms is None else (now_ms - self.began_ms) / 1_000
+            self._each_s(self._rush, since_s)

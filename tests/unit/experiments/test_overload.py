@@ -1,0 +1,151 @@
+"""Judgement of a rush: the answer, what a live topic showed first, tables and plots."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch.pipeline.file import load
+from anabranch.protocol.stage.utility import Curve, Qos
+from experiments.overload import virtual
+from experiments.overload.__main__ import replaced
+from experiments.overload.demo import MAX_DELAY_MS, report
+from experiments.overload.deployments import SHED, one_stage, two_stages
+from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
+from experiments.overload.rush import Course, Outcome, Shown, Truth, judge
+from harness.load_bench import WAITS
+
+QOS = Qos(Curve(((0, 1_000), (5_000, 1_000), (10_000, 0))), Curve(((0, 1_000), (1_000, 0)), True))
+
+
+class Message:
+    """Record of a topic."""
+
+    def __init__(
+        self, end_ms: int, gate: int, result: tuple[int, int, int], **headers: str
+    ) -> None:
+        self._headers = {"anabranch-event-time": str(end_ms)} | {
+            f"anabranch-{name}": value for name, value in headers.items()
+        }
+        vehicles, trucks, toll = result
+        self._value = {"gate": gate, "vehicles": vehicles, "trucks": trucks, "toll": toll}
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [(name, value.encode()) for name, value in self._headers.items()]
+
+    def value(self) -> bytes:
+        return json.dumps(self._value).encode()
+
+
+def test_the_answer_counts_the_vehicles_of_a_second() -> None:
+    truth = Truth()
+    for gate, axles, time_ms in ((1, 2, 5_000), (1, 5, 5_999), (2, 2, 5_500), (1, 2, 6_000)):
+        truth.add(gate, axles, time_ms)
+    assert truth.upto(6_999) == {(6_000, 1): (2, 1, 11), (6_000, 2): (1, 0, 2)}
+    assert truth.upto(7_000)[7_000, 1] == (1, 0, 2)
+    assert dict(truth.rows) == {6_000: 3, 7_000: 1}
+
+
+def shown_of(clock: list[int], records: list[tuple[int, str, Any]]) -> Shown:
+    """Return what an output has shown: ``records`` of (time, topic, record)."""
+    shown = Shown(lambda: clock[0])
+    for at_ms, topic, message in records:
+        clock[0] = at_ms
+        (shown.live if topic == "live" else shown.stable)(message)
+    return shown
+
+
+def rush(**changes: tuple[int, int, int]) -> Outcome:
+    """Return the outcome of a rush of two seconds, whose corrected results are right but for
+    ``changes``.
+    """
+    truth = Truth()
+    for end_ms in range(1_000, 9_000, 1_000):
+        for number in range(4):
+            truth.add(number % 2, 2 if number < 3 else 5, end_ms - 500)
+    right = {0: (2, 0, 4), 1: (2, 1, 11)}
+    records: list[tuple[int, str, Any]] = []
+    for end_ms in range(1_000, 9_000, 1_000):
+        is_rush = 3_000 < end_ms <= 6_000
+        for gate, result in right.items():
+            first = (1, result[1], 2) if is_rush and gate == 0 else result
+            shed = {"kind": "tentative", "shed": "500"} if is_rush else {"kind": "insertion"}
+            late_ms = 2_000 if is_rush else 800
+            records.append((end_ms + late_ms, "live", Message(end_ms, gate, first, **shed)))
+            corrected = changes.get(f"at_{end_ms}_{gate}", result)
+            at_ms = max(end_ms, 9_000 if is_rush else 0) + 900
+            records.append((at_ms, "stable", Message(end_ms, gate, corrected)))
+    records.append((10_000, "live", Message(0, 0, (0, 0, 0), kind="undo")))
+    shown = shown_of([0], sorted(records, key=lambda each: each[0]))
+    return judge("tolls", QOS, shown, truth, (3_000, 6_000), 8_000, backlog=12)
+
+
+def test_a_rush_is_judged() -> None:
+    found = rush()
+    assert (found.usual_ms, found.rush_ms, found.shed) == (800, 2_000, 500)
+    assert (found.right, found.trucks_right) == (0.5, 1.0)
+    assert (found.wrong, found.judged, found.backlog, found.kept_per_s) == (0, 16, 12, 2.0)
+    assert found.utility == pytest.approx((3 * 500 + 2 * 1_000) / 5)
+    assert found.caught_up_s == 1.9
+
+
+@pytest.mark.parametrize("wrong", [{"at_5000_0": (3, 0, 6)}, {"at_8000_1": (2, 0, 4)}])
+def test_a_wrong_corrected_result_is_found(wrong: dict[str, tuple[int, int, int]]) -> None:
+    assert rush(**wrong).wrong == 1
+
+
+def test_the_demo_ends_well_only_if_all_is_right() -> None:
+    found = rush()
+    assert report(found, "rows")[1]
+    for wrong in (
+        replace(found, wrong=1),
+        replace(found, shed=0),
+        replace(found, rush_ms=found.usual_ms + MAX_DELAY_MS + 1),
+    ):
+        assert not report(wrong, "rows")[1]
+
+
+def test_the_page_has_a_row_for_each_output_and_the_plots_their_lines() -> None:
+    found = {"rows": [rush()], "off": [rush()], "two": [rush(), replace(rush(), output="counts")]}
+    blocks = tables(found, Course(1, 4, 3, 3), "today")
+    assert blocks["one"].startswith("today")
+    assert "| rows | 0.8 s | 2.0 s | 50 % | 0.70 | 50% | 100% | 12 rows | 12 s |" in blocks["one"]
+    assert "| counts | 0.8 s | 2.0 s | 50 % |" in blocks["two"]
+    assert "shed: rows" in plots(found)["overload-measured"]
+    assert tables({}, Course(1, 4, 3, 3), "today") == plots({}) == {}
+
+
+def test_a_block_of_the_page_is_replaced() -> None:
+    page = "a\n<!-- one -->\n<!-- end -->\n<!-- two -->\nold\n<!-- end -->\n"
+    found = replaced(replaced(page, "one", "1"), "two", "2")
+    assert found == "a\n<!-- one -->\n1\n<!-- end -->\n<!-- two -->\n2\n<!-- end -->\n"
+    with pytest.raises(SystemExit, match="no block three"):
+        replaced(page, "three", "3")
+
+
+def test_in_virtual_time_shedding_keeps_the_bound_and_the_cheaper_stage_sheds() -> None:
+    shed, late = (virtual.one(name, sheds=name == "rows", until_s=140) for name in ("rows", "off"))
+    assert shed.rush_ms <= shed.usual_ms + WAITS.first_ms < late.rush_ms
+    assert shed.utility > late.utility
+    assert (shed.forks, late.forks, late.shed) == (1, 0, 0)
+    tolls, counts = virtual.two(chooses=True, until_s=140)
+    alike = virtual.two(chooses=False, until_s=140)
+    assert tolls.shed < 500
+    assert counts.shed > 900
+    assert tolls.utility + counts.utility > sum(each.utility for each in alike)
+    blocks = virtual_tables([late, shed], {"chosen": [tolls, counts]})
+    assert blocks["virtual-one"].count("\n") == 3
+    assert "| chosen | tolls |" in blocks["virtual-two"]
+    drawn = virtual_plots([late, shed], {"chosen": [tolls, counts]})
+    assert "counts, chosen" in drawn["overload-two"]
+
+
+@pytest.mark.parametrize("shed", SHED)
+def test_the_pipelines_are_valid(tmp_path: Path, shed: str) -> None:
+    stage = load(one_stage(tmp_path / "one", shed)).stages["tolls"]
+    assert stage.shed.kind == shed
+    assert list(load(two_stages(tmp_path / "two")).stages) == ["tolls", "counts"]
