@@ -124,7 +124,7 @@ OUTPUTS: Final = (
         "(self._rejected_topic, rejected_from, rejected_stops)",
         "(self._rejected_topic, rejected_stops, rejected_stops)",
         "DE8",
-        ("commit applied",),
+        ("commit of a bounded output applied",),
         by=("corrected",),
     ),
     Mutant(
@@ -223,6 +223,7 @@ OUTPUTS: Final = (
         "if len(sizes) > 1:",
         "if False:",
         "DE8",
+        ("bounded output",),
         by=("corrected",),
     ),
     Mutant(
