@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.operating.give_up import GiveUp, GiveUpMissing
-from anabranch.operating.restating import Restating
+from anabranch.operating.restate import Restating
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError, DataMissing, Fenced, Unavailable
 from anabranch.protocol.log.given_up import Times

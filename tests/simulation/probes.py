@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from unittest import mock
 
-from anabranch.processing.recomputing import Recomputing
+from anabranch.processing.recompute_server import RecomputeServer
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log.log_snapshots import LogStart
@@ -249,7 +249,7 @@ def counted(history: History) -> Iterator[None]:
                 "waits for what was asked for" if answer is None else "asks for blocks"
             ),
         ),
-        (Recomputing, "recompute", lambda answer, *_: f"recomputed: {answer[0].value}"),
+        (RecomputeServer, "recompute", lambda answer, *_: f"recomputed: {answer[0].value}"),
     )
     originals = [vars(owner)[name] for owner, name, _ in tables]
 

@@ -15,7 +15,7 @@ from anabranch.process.frame import ServiceContext
 from anabranch.processing.neighbours import Neighbours
 from anabranch.processing.primary import Primary
 from anabranch.processing.stage_replica import StageReplica
-from anabranch.processing.standing_by import StandingBy
+from anabranch.processing.warm_standby import WarmStandby
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind
@@ -179,8 +179,8 @@ class SimulatedReplica(StageReplica):
                     self._port.now_ms - self._judged_engine.moved_ms,
                     runner._availability.waits.first_ms,
                 )
-        if name == "processing.standby_due" and self._standing_by is not None and self.is_passive:
-            bucket = self._standing_by.standby.bucket
+        if name == "processing.standby_due" and self._warm_standby is not None and self.is_passive:
+            bucket = self._warm_standby.standby.bucket
             self._port.note(
                 "becomes the primary",
                 self._own.stage_name,
@@ -191,10 +191,10 @@ class SimulatedReplica(StageReplica):
         self._port.crash_point(name)
 
     @override
-    def _run_standby(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
-        standby, self._looks_ms = standing_by.standby, self._port.now_ms
+    def _run_standby(self, warm_standby: WarmStandby, prepared: PreparedStage) -> None:
+        standby, self._looks_ms = warm_standby.standby, self._port.now_ms
         try:
-            super()._run_standby(standing_by, prepared)
+            super()._run_standby(warm_standby, prepared)
         except Unavailable as error:
             if _OLDER in str(error):
                 # what it has forgotten is needed again: that is why it ends
@@ -213,7 +213,7 @@ class SimulatedReplica(StageReplica):
             return
         runner, boundary, own = primary.runner, primary.boundary, self._own
         self.begun(boundary.epoch)
-        if self._standing_by is not None and self._standing_by.standby.bucket and self.is_passive:
+        if self._warm_standby is not None and self._warm_standby.standby.bucket and self.is_passive:
             self._reached("fails over to a copy")
         if runner.given_up > boundary.log_state.closed(own.replica):
             self._reached("results given up")

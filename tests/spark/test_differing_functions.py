@@ -18,7 +18,7 @@ from anabranch.adapters.system.clock import SystemClock
 from anabranch.client.rows import corrected
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.operating.restating import Restating
+from anabranch.operating.restate import Restating
 from anabranch.pipeline.model import Pipeline
 from anabranch.process.frame import ExitCode
 from anabranch.protocol.control.records import Alarm

@@ -1,6 +1,6 @@
 """The command ``anabranch``: one module per subcommand, which parses options and prints.
 
-The docstring of a command's function is its help text. The work is in ``operating``, ``up`` and
+The docstring of a command's function is its help text. The work is in ``operating``, ``local`` and
 ``pipeline``, which are imported when a command runs: ``--help`` and completion must not wait for
 them.
 

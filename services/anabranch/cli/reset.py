@@ -46,7 +46,7 @@ def reset(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.redis.index import RedisIndex
-    from anabranch.operating import resetting
+    from anabranch.operating import reset as work
     from anabranch.pipeline.file import load
     from anabranch.pipeline.topic_names import index_prefix
 
@@ -58,7 +58,7 @@ def reset(
         embedded = known is None or any(row.service == "kafka" for row in known.processes)
         kafka = None if known is None or embedded else known.kafka
     log = None if kafka is None else KafkaEventLog(kafka)
-    plan = resetting.plan(pipeline, directory, log, os.environ.get(_STORE_VARIABLE))
+    plan = work.plan(pipeline, directory, log, os.environ.get(_STORE_VARIABLE))
     url = os.environ.get("ANABRANCH_REDIS")
     if not plan.in_words() and url is None:
         typer.echo("there is nothing to delete")
@@ -66,11 +66,11 @@ def reset(
     for line in plan.in_words():
         typer.echo(line)
     if log is not None:
-        typer.echo(f"({resetting.ELSEWHERE})")
+        typer.echo(f"({work.ELSEWHERE})")
     confirm(f"Delete all this of pipeline {pipeline.name}?", yes)
     index = None if url is None else RedisIndex(url)
     with WorkDisplay(Console(soft_wrap=True), "deleting") as display:
-        resetting.carry_out(
+        work.carry_out(
             plan,
             directory,
             log,

@@ -37,7 +37,7 @@ def restart(
     """
     from anabranch.adapters.system.clock import SystemClock
     from anabranch.local.drills import Drill
-    from anabranch.operating.restarting import restart as run
+    from anabranch.operating.restart import restart as run
 
     directory = state_file.directory_of(state_dir, file)
     Drill(directory).check(names)

@@ -67,7 +67,7 @@ def restate(
     """
     from anabranch.adapters.kafka.log import KafkaEventLog
     from anabranch.adapters.system.clock import SystemClock
-    from anabranch.operating.restating import Restating, describe
+    from anabranch.operating.restate import Restating, describe
     from anabranch.pipeline.file import load
     from anabranch.pipeline.times import parse_time_ms
 

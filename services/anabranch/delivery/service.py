@@ -18,7 +18,7 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.codec.catalog import BROKERS_OWN, topic_settings
 from anabranch.codec.topic_rules import wrong_for_rejected
-from anabranch.delivery import output_topics, read_back, rejected, shard_checks
+from anabranch.delivery import other_shards, output_topics, read_back, rejected
 from anabranch.delivery.bucket_reader import BucketReader, Stable
 from anabranch.delivery.counters import CorrectedCounters
 from anabranch.delivery.live import LiveTopic
@@ -409,8 +409,8 @@ class DeliveryService:
         if wrong := wrong_for_rejected(self._rejected_topic, admin.settings(self._rejected_topic)):
             raise ConfigurationError(f"output {self._output.name}: {wrong}")
         shards.check_runs()
-        shard_checks.check_unknown_progress(self._context.log, admin, self._pipeline, self._output)
-        self._rejected_partitions = shard_checks.check_partitions(admin, self._output, count)
+        other_shards.check_unknown_progress(self._context.log, admin, self._pipeline, self._output)
+        self._rejected_partitions = other_shards.check_partitions(admin, self._output, count)
         return count
 
     @property
@@ -585,7 +585,7 @@ class DeliveryService:
         """
         output, of_all = self._output, None
         if self._shard.count > 1 and not has_run(progress):
-            of_all = shard_checks.beginning(
+            of_all = other_shards.beginning(
                 self._context.log,
                 self._pipeline,
                 output,

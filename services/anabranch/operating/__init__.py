@@ -1,4 +1,6 @@
-"""The work of the commands on a pipeline: inspect, produce, move, give up, reset, sign contracts.
+"""The work of the commands on a pipeline: check, try, produce, move, scale, give up, restate ...
 
-``cli`` parses options and prints; it calls these modules.
+It is apart from ``cli``, which parses options and prints, for two reasons: ``--help`` and
+completion must not import it, and the simulation and other callers without a terminal carry out the
+same work. A module has the name of its command.
 """

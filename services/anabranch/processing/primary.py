@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import QueryOutput
 from anabranch.process.logging_setup import short
-from anabranch.processing.recomputing import Recomputing, RecomputingReplica
+from anabranch.processing.recompute_server import RecomputeServer, RecomputingReplica
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.errors import AnabranchError, Fenced
 from anabranch.protocol.limits import RECOMPUTE_MS_MAX
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anabranch.processing.replica_environment import Recovery
     from anabranch.processing.replica_identity import ReplicaIdentity
     from anabranch.processing.replica_report import ReplicaReport
-    from anabranch.processing.standing_by import StandingBy
+    from anabranch.processing.warm_standby import WarmStandby
     from anabranch.protocol.control.records import ControlRecord, Heartbeat
     from anabranch.streams.range_query import RangeQuery
 
@@ -52,14 +52,14 @@ class Primary:
         self._context, self._own, self._report = context, own, report
         self._prepared, self._disk = prepared, disk
         self.runner, self.boundary = runner, runner.boundary
-        self.standing_by: StandingBy | None = None
+        self.warm_standby: WarmStandby | None = None
         """Standby that this process was before, if any: it measures the failover."""
         self.has_begun = False
         """Whether the epoch has begun and its first timeline is written."""
         self._horizon_buckets = known_horizon_buckets(context.pipeline, own.stage_name)
         self._running: dict[str, RunningQuery] = {}
         self._stopping: dict[str, Thread] = {}
-        self._recomputing: Recomputing | None = None
+        self._recompute_server: RecomputeServer | None = None
         self._epoch_checked_ms = 0
 
     @property
@@ -76,8 +76,8 @@ class Primary:
             StoppingError: this process was told to stop.
         """
         stable_query = self.runner.fail_over(recovery)
-        if self.standing_by is not None:
-            self.standing_by.passed("steps")
+        if self.warm_standby is not None:
+            self.warm_standby.passed("steps")
         self._report.starting()
         if self.runner.given_up > self.boundary.log_state.closed(self._own.replica):
             self._report.results_given_up(self.runner.given_up)
@@ -98,13 +98,13 @@ class Primary:
             runner.log_lock,
             self._run_range,
         )
-        self._recomputing = Recomputing(self._context, own_replica)
+        self._recompute_server = RecomputeServer(self._context, own_replica)
         self._start_query(runner.stable_query)
 
     def receive(self, entry: ControlRecord) -> None:
         """Process a record of a control topic: a request to recompute, or a reply to one."""
-        if self._recomputing is not None:
-            self._recomputing.receive(entry)
+        if self._recompute_server is not None:
+            self._recompute_server.receive(entry)
 
     def step(self) -> None:
         """Run one round: start and stop queries, wait for them, and recompute for readers. Raises
@@ -132,8 +132,8 @@ class Primary:
                         f"the query of {timeline} ended without an error; Spark's log may say why"
                     )
                     raise AnabranchError(message)
-        if self._recomputing is not None:
-            self._recomputing.step(
+        if self._recompute_server is not None:
+            self._recompute_server.step(
                 may_begin=self.runner.branch is None and self._report.status.state != "starting"
             )
 
@@ -185,12 +185,12 @@ class Primary:
             self._report.tentative_batch_done(done)
             return
         self._report.batch_done(done)
-        if self.standing_by is not None:
-            self.standing_by.batch_done(done.seconds)
+        if self.warm_standby is not None:
+            self.warm_standby.batch_done(done.seconds)
 
     def _run_range(self, query: RangeQuery) -> None:
-        """Run a query that recomputes buckets for a reader (``processing.recomputing``), beside
-        this replica's queries, at most RECOMPUTE_MS_MAX. Raises the error that ended it.
+        """Run a query that recomputes buckets for a reader (``processing.recompute_server``),
+        beside this replica's queries, at most RECOMPUTE_MS_MAX. Raises the error that ended it.
         """
         clock, place = self._context.clock, str(self._disk.directory(query.name))
         output = QueryOutput(self._own.replica, self.epoch, query.only)
@@ -251,6 +251,6 @@ class Primary:
 
     def close(self) -> None:
         """Wait for a running recomputation, and close the stage's log. Call it after ``stop``."""
-        if self._recomputing is not None:
-            self._recomputing.close()
+        if self._recompute_server is not None:
+            self._recompute_server.close()
         self.boundary.close()

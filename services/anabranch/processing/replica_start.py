@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anabranch.processing.replica_identity import ReplicaIdentity
     from anabranch.processing.replica_report import ReplicaReport
     from anabranch.processing.standby import Standby
-    from anabranch.processing.standing_by import StandingBy
+    from anabranch.processing.warm_standby import WarmStandby
     from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.stage.recovery import PartnerWrong
     from anabranch.streams.fences import FenceWatch
@@ -59,15 +59,15 @@ class StartingProcess(HostProcess):
         inputs: InputFollowers,
         checkpoint: OwnCheckpoint,
         node_load: NodeLoad,
-        standing_by: StandingBy | None,
+        warm_standby: WarmStandby | None,
     ) -> None:
-        """Keep the arguments. ``node_load``: measure of the node's cores. ``standing_by``: the
+        """Keep the arguments. ``node_load``: measure of the node's cores. ``warm_standby``: the
         standby that becomes the primary, if any, which measures the failover.
         """
         super().__init__(context.clock, lock=inputs.changed, log_lock=context.threads.turn())
         self._context, self._own = context, own
         self._contact, self._checkpoint = inputs.contact, checkpoint
-        self._node_load, self._standing_by = node_load, standing_by
+        self._node_load, self._warm_standby = node_load, warm_standby
 
     def stopping(self) -> bool:
         """Return whether this process was told to stop."""
@@ -99,8 +99,8 @@ class StartingProcess(HostProcess):
 
     def _passed(self, phase: str) -> None:
         """Note the end of ``phase`` of a standby's failover."""
-        if self._standing_by is not None:
-            self._standing_by.passed(phase)
+        if self._warm_standby is not None:
+            self._warm_standby.passed(phase)
 
     def own_answers(self) -> bool:
         """Return whether the pipeline's own cluster answers. Called from several threads."""

@@ -32,7 +32,7 @@ from anabranch.processing.replica_start import (
     pause_start,
 )
 from anabranch.processing.stage_rules import stage_rules
-from anabranch.processing.standing_by import StandingBy
+from anabranch.processing.warm_standby import WarmStandby
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaLoad
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS
@@ -111,7 +111,7 @@ class StageReplica:
         )
         self._recompute_client = RecomputeClient(context, f"processing.{label}", own.reads)
         self._prepared: PreparedStage | None = None
-        self._standing_by: StandingBy | None = None
+        self._warm_standby: WarmStandby | None = None
         self._neighbours: Neighbours | None = None
         self._primary: Primary | None = None
         self._ended = False
@@ -137,14 +137,14 @@ class StageReplica:
         if own.is_passive or own.may_run_elsewhere:
             token, node = self._context.entropy.token(), None if own.is_passive else own.node
             standby_process = StandbyProcess(own.stage_name, own.process, node, token)
-            standing_by = self._standing_by = StandingBy(
+            warm_standby = self._warm_standby = WarmStandby(
                 self._context, prepared, standby_process, self._checkpoint.disk, own.replica
             )
-            must_wait = standing_by.standby.must_wait
+            must_wait = warm_standby.standby.must_wait
             if must_wait and not own.has_place:
                 raise Fenced(f"{own.label} runs on another node by now")
             if must_wait:
-                standing_by.warm_up()
+                warm_standby.warm_up()
                 self.status.state = "standby"
                 return
         self._fail_over(prepared)
@@ -162,13 +162,13 @@ class StageReplica:
         except StageFunctionError as error:
             raise ConfigurationError(f"stage {own.stage_name}: {error}") from error
 
-    def _run_standby(self, standing_by: StandingBy, prepared: PreparedStage) -> None:
+    def _run_standby(self, warm_standby: WarmStandby, prepared: PreparedStage) -> None:
         """Run one round of the standby, then the failover if it is due."""
-        if standing_by.round():
+        if warm_standby.round():
             self._report.starting()
             self._fail_over(prepared)
             return
-        standby = standing_by.standby
+        standby = warm_standby.standby
         self._inputs.forget(standby.bucket)
         self.status.waiting_for = standby.waiting_for
         self.status.detail |= {"checkpoint_bucket": standby.bucket, **standby.fetched}
@@ -185,9 +185,9 @@ class StageReplica:
             self._recompute_client,
             self._report,
         )
-        if self._standing_by is not None:
-            recovery.standby = self._standing_by.standby
-            primary.standing_by = self._standing_by
+        if self._warm_standby is not None:
+            recovery.standby = self._warm_standby.standby
+            primary.warm_standby = self._warm_standby
         if (log_reader := self._log_reader_so_far) is not None:
             recovery.points = log_reader.points
         try:
@@ -212,7 +212,7 @@ class StageReplica:
             disk,
             stage_rules(context.log, context.pipeline, own.stage_name, self._engine, prepared),
             StartingProcess(
-                context, own, self._followers, self._checkpoint, self.node_load, self._standing_by
+                context, own, self._followers, self._checkpoint, self.node_load, self._warm_standby
             ),
             neighbours.control,
         )
@@ -224,9 +224,9 @@ class StageReplica:
         if the log must be read anew: to verify signatures, or to compare recomputed results with
         old entries, which the standby has forgotten.
         """
-        if self._standing_by is None or not self._own.is_passive or self._key.signing is not None:
+        if self._warm_standby is None or not self._own.is_passive or self._key.signing is not None:
             return None
-        return self._standing_by.standby
+        return self._warm_standby.standby
 
     def _boundary_writer(self, prepared: PreparedStage) -> BoundaryWriter:
         """Open the writer of the stage's boundary log. It signs records that other pipelines read,
@@ -265,16 +265,16 @@ class StageReplica:
         error that ended the stable query or a follower.
         """
         self._followers.check()
-        if self._runner is None and self._standing_by is not None and self._prepared is not None:
-            self._run_standby(self._standing_by, self._prepared)
+        if self._runner is None and self._warm_standby is not None and self._prepared is not None:
+            self._run_standby(self._warm_standby, self._prepared)
         primary, neighbours = self._primary, self._neighbours
         if primary is None or neighbours is None or not primary.has_begun:
             return
         neighbours.poll()
         primary.step()
         self._report.show(primary.runner, self._followers)
-        if self._standing_by is not None:
-            self._standing_by.standby.lead(self._report.bucket, primary.runner.synced_bucket)
+        if self._warm_standby is not None:
+            self._warm_standby.standby.lead(self._report.bucket, primary.runner.synced_bucket)
         self._checkpoint.sync_if_due(primary.runner)
         if primary.check_epoch_if_due():
             self._checkpoint.check_move(self.move)
@@ -348,8 +348,8 @@ class StageReplica:
         if self._primary is not None:
             self._primary.stop()
         self.node_load.dropped(self._own.stage_name)
-        if self._standing_by is not None:
-            self._standing_by.cool_down()
+        if self._warm_standby is not None:
+            self._warm_standby.cool_down()
         self._heartbeats.end()
         self._followers.close()
         for closable in (
@@ -357,7 +357,7 @@ class StageReplica:
             self._prepared,
             self._neighbours,
             self._recompute_client,
-            self._standing_by,
+            self._warm_standby,
             self._key,
             self._followers.contact,
         ):

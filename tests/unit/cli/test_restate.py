@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from anabranch.adapters.kafka import log as kafka_log
 from anabranch.cli import app
-from anabranch.operating import restating as shell
+from anabranch.operating import restate as shell
 from anabranch.pipeline import file
 from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.protocol.errors import ConfigurationError

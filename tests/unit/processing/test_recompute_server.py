@@ -23,7 +23,7 @@ from anabranch.codec.plan_offsets import INITIAL, kind_of, position_of, taken_of
 from anabranch.codec.signed_records import Sign
 from anabranch.pipeline.model import Binding, Stage
 from anabranch.ports import Checkpoints, TopicPartition
-from anabranch.processing.recomputing import Recomputing, RecomputingReplica
+from anabranch.processing.recompute_server import RecomputeServer, RecomputingReplica
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.identifiers import BatchId
@@ -255,7 +255,7 @@ class World:
             if isinstance(entry, AskReply)
         ]
 
-    def settle(self, recomputing: Recomputing) -> list[tuple[AskOutcome, str]]:
+    def settle(self, recomputing: RecomputeServer) -> list[tuple[AskOutcome, str]]:
         """Work off what was asked."""
         recomputing.step(may_begin=True)
         while recomputing.busy:
@@ -298,8 +298,8 @@ def stateful() -> World:
     return made
 
 
-def with_request(world: World, ask: Ask | None = None, replica: str = "0") -> Recomputing:
-    recomputing = Recomputing(world.context, world.made(replica))
+def with_request(world: World, ask: Ask | None = None, replica: str = "0") -> RecomputeServer:
+    recomputing = RecomputeServer(world.context, world.made(replica))
     recomputing.receive(world.ask() if ask is None else ask)
     return recomputing
 
@@ -321,7 +321,7 @@ def test_a_stateless_stage_makes_what_is_gone_again_and_nothing_else(world: Worl
 def test_while_it_works_it_says_so_again(world: World) -> None:
     work = Mock(is_alive=lambda: True)
     threads = Mock(begin=lambda _name, _work: work)
-    recomputing = Recomputing(replace(world.context, threads=threads), world.made())
+    recomputing = RecomputeServer(replace(world.context, threads=threads), world.made())
     recomputing.receive(world.ask())
     for _ in range(4 * ASK_TAKEN_EVERY_MS // 1_000):
         recomputing.step(may_begin=True)

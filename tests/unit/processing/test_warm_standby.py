@@ -21,7 +21,7 @@ from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.process.threads import OWN_THREADS
-from anabranch.processing.standing_by import StandingBy
+from anabranch.processing.warm_standby import WarmStandby
 from anabranch.processing.warming import WARM_UP_BATCHES
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.planner import PlanTraits
@@ -107,7 +107,7 @@ class World:
         )
         disk = ReplicaDisk(folder / "s.1", {"0": folder / "s.0"})
         own = StandbyProcess("s", "1", token="0" * 16)
-        self.made = StandingBy(context, cast("PreparedStage", self.engine), own, disk, "0")
+        self.made = WarmStandby(context, cast("PreparedStage", self.engine), own, disk, "0")
 
 
 @pytest.fixture

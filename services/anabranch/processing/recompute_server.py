@@ -81,7 +81,7 @@ class RecomputingReplica:
     """
 
 
-class Recomputing:
+class RecomputeServer:
     """Server of recompute requests, one at a time, in a thread of its own. The replica's thread
     calls ``receive`` and ``step``.
     """

@@ -10,7 +10,7 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.local import state_file
 from anabranch.local.state_file import Deployment, ProcessRow
-from anabranch.operating.restarting import restart
+from anabranch.operating.restart import restart
 from anabranch.protocol.errors import Unavailable
 
 
@@ -25,7 +25,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Signals, which no process gets."""
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        "anabranch.operating.restarting.os.kill", lambda pid, number: sent.append((pid, number))
+        "anabranch.operating.restart.os.kill", lambda pid, number: sent.append((pid, number))
     )
     return sent
 

@@ -24,7 +24,7 @@ records and blocks. The first record of a producer that is not connected takes h
 """
 
 
-class StandingBy:
+class WarmStandby:
     """Standby of one process, with its warm engine and the phases of its failover. One thread calls
     it.
     """

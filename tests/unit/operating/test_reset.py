@@ -12,7 +12,7 @@ from anabranch.adapters.system.progress import Step
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.state_file import Lock
 from anabranch.local.topic_creation import topics_of
-from anabranch.operating import resetting
+from anabranch.operating import reset
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
@@ -42,12 +42,12 @@ def test_on_a_cluster_everything_but_the_inputs_is_deleted(tmp_path: Path) -> No
     index.put("anabranch:toll-road:x", {"a": "b"})
     index.put("anabranch:other:x", {"a": "b"})
     lines: list[str] = []
-    plan = resetting.plan(PIPELINE, state, log)
+    plan = reset.plan(PIPELINE, state, log)
     assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, (
         "a plan deletes nothing"
     )
     steps: list[Step] = []
-    resetting.carry_out(
+    reset.carry_out(
         plan,
         state,
         log,
@@ -64,7 +64,7 @@ def test_on_a_cluster_everything_but_the_inputs_is_deleted(tmp_path: Path) -> No
     }
     assert index.keys("anabranch:") == ["anabranch:other:x"]
     assert names(state) == ["kafka", "mine", "pipeline.yaml", "redis", "supervisor.lock"]
-    assert resetting.plan(PIPELINE, state, log).in_words() == []
+    assert reset.plan(PIPELINE, state, log).in_words() == []
 
 
 def test_the_checkpoints_in_the_store_are_deleted(tmp_path: Path) -> None:
@@ -74,41 +74,41 @@ def test_the_checkpoints_in_the_store_are_deleted(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
     (store / PIPELINE.name / "tolls.0" / "life-1" / "x.json").touch()
     url = f"file://{store}"
-    plan = resetting.plan(PIPELINE, state, log, url)
+    plan = reset.plan(PIPELINE, state, log, url)
     assert plan.in_words() == [f"delete the checkpoints of {PIPELINE.name} in {url}"]
     lines: list[str] = []
-    resetting.carry_out(plan, state, log, None, "", lines.append)
+    reset.carry_out(plan, state, log, None, "", lines.append)
     assert lines == [f"deleted the checkpoints of {PIPELINE.name} in {url}"]
     assert names(store) == ["other"]
-    resetting.carry_out(plan, state, log, None, "", lines.append)
-    assert resetting.plan(PIPELINE, state, log, url).in_words() == []
+    reset.carry_out(plan, state, log, None, "", lines.append)
+    assert reset.plan(PIPELINE, state, log, url).in_words() == []
 
 
 def test_a_store_that_does_not_answer_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="checkpoint store cannot be read at toll-road"):
-        resetting.plan(PIPELINE, tmp_path, LocalEventLog(), f"file://{tmp_path}/none")
+        reset.plan(PIPELINE, tmp_path, LocalEventLog(), f"file://{tmp_path}/none")
 
 
 def test_an_embedded_broker_is_deleted_whole_and_nothing_of_others(tmp_path: Path) -> None:
     state = state_in(tmp_path)
-    plan = resetting.plan(PIPELINE, state, None)
+    plan = reset.plan(PIPELINE, state, None)
     assert any(
         "the embedded broker with all its topics, inputs too" in line for line in plan.in_words()
     )
-    resetting.carry_out(plan, state, None, None, "", lambda _: None)
+    reset.carry_out(plan, state, None, None, "", lambda _: None)
     assert names(state) == ["mine", "pipeline.yaml", "supervisor.lock"]
 
 
 def test_a_running_deployment_is_not_deleted(tmp_path: Path) -> None:
     state = state_in(tmp_path)
-    plan = resetting.plan(PIPELINE, state, None)
+    plan = reset.plan(PIPELINE, state, None)
     lock = Lock(state)
     lock.acquire()
     try:
         with pytest.raises(ConfigurationError, match=r"runs .*: stop it first, `anabranch down`"):
-            resetting.plan(PIPELINE, state, None)
+            reset.plan(PIPELINE, state, None)
         with pytest.raises(ConfigurationError, match="already in use"):
-            resetting.carry_out(plan, state, None, None, "", lambda _: None)
+            reset.carry_out(plan, state, None, None, "", lambda _: None)
     finally:
         lock.release()
     assert "kafka" in names(state)

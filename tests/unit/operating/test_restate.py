@@ -10,7 +10,7 @@ import pytest
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import topic_settings
-from anabranch.operating.restating import Restating, describe
+from anabranch.operating.restate import Restating, describe
 from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
