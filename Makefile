@@ -235,6 +235,10 @@ bench-batch: classes ## what a small batch costs Spark and the share of each set
 linear-road: classes ## Linear Road, each answer judged: border cases, then a hot quarter of an hour whose last three minutes go by the clock (five minutes; ARGS="--xways 2 --minutes 180" is a full run, "--last 15" runs only its end by the clock)
 	$(BIN)/python -m benchmarks.linear_road $(ARGS)
 
+.PHONY: smart-grid
+smart-grid: classes ## the smart grid's load predictions and outliers, each result judged: at full speed, then overloaded with shedding (five minutes; ARGS="--houses 40 --minutes 60" is an hour of the whole challenge)
+	$(BIN)/python -m benchmarks.smart_grid $(ARGS)
+
 .PHONY: market
 market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (three minutes; ARGS="--participants 200 --seeds 1" is quick)
 	$(BIN)/python -m experiments.market $(ARGS)

@@ -1,0 +1,223 @@
+"""The command, what it says about a run, and what is between it and Kafka."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from anabranch.pipeline.file import load
+from benchmarks.smart_grid import feeder
+from benchmarks.smart_grid.__main__ import (
+    Options,
+    Outcome,
+    RunError,
+    main,
+    overload,
+    quantiles,
+    write_pipeline,
+)
+from benchmarks.smart_grid.feeder import Fed, Feeder
+from benchmarks.smart_grid.generator import FIRST_S, Plan, World
+from benchmarks.smart_grid.oracle import Expected, Prediction
+from benchmarks.smart_grid.receiver import LIVE, OUTLIERS, PREDICTIONS, Receiver, Shown
+from benchmarks.smart_grid.validator import judge
+
+PLAN = Plan(houses=2, days=1, minutes=1)
+NAME = Prediction(FIRST_S + 30, 1, FIRST_S + 120, 0, 1, 2)
+START_S = 1_700_000_000.0
+
+
+def test_the_folder_stays_only_where_something_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(folder))
+    seen: list[Options] = []
+
+    def run(options: Options, _: Path) -> int:
+        seen.append(options)
+        return len(seen) - 1
+
+    assert main(["--houses", "3"], run) == 0
+    assert not folder.exists()
+    assert main([], run) == 1
+    assert folder.exists()
+    assert [options.plan.houses for options in seen] == [3, 10]
+
+
+def test_what_cannot_be_judged_has_a_code_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Options, __: Path) -> int:
+        raise RunError("the broker has no topic x")
+
+    assert main(["--keep", str(tmp_path)], fail) == 2
+    assert "not judged: the broker has no topic x" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--houses", "41"], fail)
+
+
+def test_the_exact_run_has_no_stage_that_may_leave_out_rows(tmp_path: Path) -> None:
+    exact = load(write_pipeline(tmp_path / "exact", shed=False))
+    assert "shed" not in (tmp_path / "exact/pipeline.yaml").read_text().replace("# under", "")
+    assert all(output.live is None for output in exact.outputs.values())
+    whole = load(write_pipeline(tmp_path / "shed", shed=True))
+    assert all(output.live is not None for output in whole.outputs.values())
+
+
+def outcome_of(first: dict[Prediction, Shown], truth: dict[Prediction, int]) -> Outcome:
+    fed = Fed(100, 10.0, 0.0, {FIRST_S + second: START_S + second for second in range(29)})
+    expected = Expected(predictions=truth)
+    return Outcome(judge(expected, [], []), fed, expected, first, 20.0, 1.0, 0.0)
+
+
+def test_what_the_live_topic_showed_first_is_judged() -> None:
+    other, never = NAME._replace(plug=3), NAME._replace(plug=4)
+    late = NAME._replace(due=FIRST_S + 60)
+    outcome = outcome_of(
+        {
+            NAME: Shown(900, START_S + 30, is_tentative=True, shed_permille=400),
+            other: Shown(500, START_S + 29, is_tentative=False, shed_permille=0),
+        },
+        {NAME: 1_000, other: 500, never: 1, late: 1},
+    )
+    found = overload(outcome, FIRST_S, FIRST_S + 30)
+    assert found.latencies_s == (2.0, 1.0), "nothing was fed in the pane's last second"
+    assert found.errors == (0.1,)
+    assert found.errors_mw == (100.0,)
+    assert (found.shed_permille, found.unshown) == (400, 1)
+    assert outcome.readings_per_s == 5
+
+
+def test_an_error_of_nothing_is_absolute_only() -> None:
+    shown = Shown(7, START_S, is_tentative=True, shed_permille=1)
+    found = overload(outcome_of({NAME: shown}, {NAME: 0}), FIRST_S, FIRST_S + 30)
+    assert (found.errors, found.errors_mw) == ((), (7.0,))
+
+
+def test_quantiles_of_some_and_of_no_values() -> None:
+    assert quantiles([1, 2, 3]) == {"p50": 2.0, "p90": 2.8, "max": 3.0}
+    assert quantiles([]) == {"p50": None, "p90": None, "max": None}
+
+
+class Message:
+    """Record as the client library gives it."""
+
+    def __init__(self, topic: str, value: dict[str, Any], **headers: str) -> None:
+        self._topic, self._value = topic, value
+        self._headers = [
+            (f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in headers.items()
+        ]
+
+    def topic(self) -> str:
+        return self._topic
+
+    def value(self) -> bytes:
+        return json.dumps(self._value).encode()
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return self._headers
+
+
+def test_records_become_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.smart_grid.receiver.TopicReader", lambda *_: None)
+    receiver = Receiver("", live=True)
+    at = str((FIRST_S + 30) * 1_000)
+    row = {"house_id": 0, "household_id": 1, "plug_id": 2, "minutes": 1, "start": FIRST_S + 120}
+    share = {"hours": 1, "house_id": 0, "start": 0, "stop": 3_600, "above": 1, "plugs": 4}
+    for message in (
+        Message(PREDICTIONS, {**row, "load_mw": 5}, event_time=at),
+        Message(OUTLIERS, share, event_time=at),
+        Message(LIVE, {**row, "load_mw": 4}, event_time=at, kind="tentative", shed="250"),
+        Message(LIVE, {}, kind="undo"),
+        Message(LIVE, {**row, "load_mw": 5}, event_time=at, kind="insertion"),
+    ):
+        receiver._take(message)
+    assert receiver.received() == (1, 1)
+    assert receiver.predictions() == [(NAME, 5)]
+    assert [value for _, value in receiver.shares()] == [(1, 4)]
+    shown = receiver.first[NAME]
+    assert (shown.load_mw, shown.is_tentative, shown.shed_permille) == (4, True, 250)
+
+
+class Broker:
+    """Producer that keeps what it is given, and a clock that moves while it is polled."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, dict[str, Any] | None, int, float]] = []
+        """Partition, value, time of a heartbeat in ms, and when it was produced."""
+        self.now_s = START_S
+        self.full = 1
+        self.fails = False
+        self.left = 0
+
+    def produce(
+        self, _: str, value: bytes | None, *, partition: int, on_delivery: Any, headers: Any = ()
+    ) -> None:
+        if self.full:
+            self.full -= 1
+            raise BufferError
+        beat = int(headers[0][1]) if headers else 0
+        record = None if value is None else json.loads(value)
+        self.records.append((partition, record, beat, self.now_s))
+        on_delivery(KafkaError(KafkaError._ALL_BROKERS_DOWN) if self.fails else None, None)
+
+    def poll(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def flush(self, _: float) -> int:
+        return self.left
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    made = Broker()
+    monkeypatch.setattr(feeder, "Producer", lambda _: made)
+    monkeypatch.setattr(feeder, "_now_s", lambda: made.now_s)
+    return made
+
+
+def test_readings_are_fed_in_order_by_house_and_each_second_ends_with_heartbeats(
+    broker: Broker,
+) -> None:
+    fed = Feeder("", 2).feed(World(PLAN).blocks())
+    readings = World(PLAN).readings().to_dicts()
+    written = [(partition, row) for partition, row, _, _ in broker.records if row is not None]
+    assert written == [(row["house_id"] % 2, row) for row in readings]
+    assert fed.readings == len(readings)
+    assert sorted(fed.written_s) == sorted({row["timestamp"] for row in readings})
+    over: dict[int, int] = {0: 0, 1: 0}
+    for partition, row, beat, _ in broker.records:
+        if row is None:
+            over[partition] = beat
+        else:
+            assert row["timestamp"] * 1_000 >= over[partition], "a heartbeat was too early"
+    assert set(over.values()) == {(max(fed.written_s) + 3_600) * 1_000}
+
+
+def test_readings_are_fed_at_the_rate_of_their_second(broker: Broker) -> None:
+    def rate_of(second: int) -> float:
+        return 50.0 if second < FIRST_S + 30 else 200.0
+
+    fed = Feeder("", 1).feed(World(PLAN).blocks(), rate_of)
+    halves: dict[bool, int] = {False: 0, True: 0}
+    newest = 0
+    for row in World(PLAN).readings().to_dicts():
+        newest = max(newest, row["timestamp"])
+        halves[newest >= FIRST_S + 30] += 1
+    assert fed.seconds == pytest.approx(halves[False] / 50 + halves[True] / 200, abs=0.2)
+    assert fed.behind_max_s < 0.2
+    assert fed.written_s[FIRST_S + 29] - START_S == pytest.approx(halves[False] / 50, abs=0.2)
+
+
+def test_a_record_that_is_not_written_ends_the_feeding(broker: Broker) -> None:
+    broker.fails = True
+    with pytest.raises(KafkaException):
+        Feeder("", 1).feed(World(PLAN).blocks())
+    broker.fails, broker.left = False, 3
+    with pytest.raises(KafkaException, match="3 records are not written"):
+        Feeder("", 1).feed(World(PLAN).blocks())
