@@ -57,7 +57,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What a live topic showed first of a gate in a window."""
+    """First result of a gate in a window on a live topic."""
 
     at_ms: int
     result: Result
@@ -146,11 +146,11 @@ class Traffic(threading.Thread):
 
 @dataclass
 class Shown:
-    """What one output has shown."""
+    """Results of one output, as its topics showed them."""
 
     now_ms: Callable[[], int] = received_ms
     first: dict[tuple[int, int], First] = field(default_factory=dict)
-    """By window's end and gate."""
+    """First result of each window's end, in ms, and gate."""
     delays_ms: dict[int, int] = field(default_factory=dict)
     """Time from the end of each window to its first result."""
     shed: dict[int, int] = field(default_factory=dict)
