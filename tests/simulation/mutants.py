@@ -115,7 +115,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "gap_not_told": 82,
     "older_epochs_are_heard": 31072,
     "pause_counts_as_silence": 1328,
-    "goes_first_without_a_checkpoint": 1528,
+    "goes_first_without_a_checkpoint": 2102,
     "no_turns": 554,
     "recomputes_too_late": 1795,
     "checkpoint_too_late": 42,

@@ -18,9 +18,8 @@ missed, because the batch that would miss it need not run first. The last two ba
 predict it, so one slow batch makes no fork. Nor does it fork for less than WORK_LEAST_MS of work:
 what is left then was used up by the pace of batches, and fewer rows would not help. A cost that was
 measured on few rows predicts nothing for many: until two larger batches were measured, a batch has
-at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST, or those that take WORK_LEAST_MS if
-no part of the duration is fixed. The first batch of a branch is bounded likewise: all that came
-since the input is missing waits for it.
+at most EXTRAPOLATED_TIMES the rows that two had, or ROWS_FIRST. A batch of a branch must end soon:
+it has instead of ROWS_FIRST the rows that take WORK_LEAST_MS if no part of its duration is fixed.
 
 *How much is kept.* A batch of the branch must end in the time that is left, and within a part of
 the bound that leaves the next batch as much: two batches, one of which a row waits for, take at
@@ -76,8 +75,8 @@ EXTRAPOLATED_TIMES: Final = 4
 predicted from it. The fixed part of a small batch is measured too roughly for more.
 """
 ROWS_FIRST: Final = 1_000
-"""Maximum number of rows of a batch before anything was measured: a second of a function that takes
-a millisecond a row.
+"""Number of rows that a batch may have whatever was measured, but for a measured stage's branch: a
+second of a function that takes a millisecond a row.
 """
 WORK_LEAST_MS: Final = 1_000
 """Duration of the waiting rows' processing, in ms, below which a stage is never late: the time that
@@ -279,6 +278,13 @@ class LoadControl:
     @property
     def rows_max(self) -> int:
         """Maximum number of rows of a batch whose duration can be predicted."""
+        return max(ROWS_FIRST, EXTRAPOLATED_TIMES * self._alone.rows_measured)
+
+    @property
+    def branch_rows_max(self) -> int:
+        """Maximum number of rows of a branch's batch that keeps all of them. The stable query may
+        have more: a backlog is processed sooner in large batches, and nothing waits for one.
+        """
         first = int(min(ROWS_FIRST, self._alone.rows_surely_in(WORK_LEAST_MS)))
         return max(1, first, EXTRAPOLATED_TIMES * self._alone.rows_measured)
 

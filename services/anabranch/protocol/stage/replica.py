@@ -794,7 +794,7 @@ class Replica:
             _complete(situation), min(there.values()), extended=branch.is_extended
         )
         most, load = self._batch_size.rows_max, self.load
-        whole_max = most if load is None else min(most, load.rows_max)
+        whole_max = most if load is None else min(most, load.branch_rows_max)
         plan = next_tentative_plan(
             position, log_states, chosen, due, self._traits, rows_max=whole_max
         )

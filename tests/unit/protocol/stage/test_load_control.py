@@ -137,21 +137,23 @@ class TestLate:
 
     def test_batches_are_bounded_by_what_was_measured(self) -> None:
         assert control().rows_max == ROWS_FIRST
-        assert control(100, 950).rows_max < ROWS_FIRST, "those that surely take a second"
-        assert control(300, 300).rows_max == EXTRAPOLATED_TIMES * 300
+        assert control(100, 10_000).rows_max == ROWS_FIRST
         assert control(100, 10_000, 10_000).rows_max == EXTRAPOLATED_TIMES * 10_000
 
     def test_few_expensive_rows_do_not_predict_many(self) -> None:
         made = control()
         for rows, duration_ms in ((18, 487), (11, 295), (13, 361)):
             made.took(rows, duration_ms, beside=False)
-        assert made.rows_max == EXTRAPOLATED_TIMES * 13
+        assert made.branch_rows_max == EXTRAPOLATED_TIMES * 13
+        assert made.rows_max == ROWS_FIRST, "of the stable query"
+        assert control(100, 950).branch_rows_max < ROWS_FIRST, "those that surely take a second"
+        assert control(300, 300).branch_rows_max == EXTRAPOLATED_TIMES * 300
 
     def test_batches_that_took_no_time_bound_nothing(self) -> None:
         made = control()
         for _ in range(2):
             made.took(5, 0, beside=False)
-        assert made.rows_max == ROWS_FIRST
+        assert made.branch_rows_max == ROWS_FIRST
 
     def test_the_rows_of_a_duration(self) -> None:
         assert control().rows_within(1_000) == ROWS_FIRST
