@@ -41,6 +41,7 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "one_missing_stream_is_named": 5719,
     "columns_of_a_part_of_the_log": 966,
     "columns_of_a_version_that_is_over": 2768,
     "notice_among_the_results": 46,

@@ -676,4 +676,14 @@ STAGES: Final = (
         scenario="new column",
         by=("columns", "progress"),
     ),
+    Mutant(
+        "one_missing_stream_is_named",
+        "protocol.stage.planner:next_tentative_plan",
+        "[:MISSING_STREAMS_MAX]",
+        "[:1]",
+        "PT7",
+        BRANCH,
+        scenario="delta",
+        by=("tentative",),
+    ),
 )
