@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from anabranch.protocol.control.records import Step
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.splitting import (
@@ -15,9 +16,9 @@ from anabranch.protocol.stage.splitting import (
     REACH_BUCKETS,
     SPLIT_MS_MAX,
     STALLED_MS,
-    Step,
 )
 from simulation.split_world import (
+    HORIZON,
     STAGE,
     Decision,
     Result,
@@ -65,14 +66,15 @@ def _halves(shard: str) -> tuple[str, str]:
 
 
 def _state(world: SplitWorld, stream: str, count: int) -> tuple[LogState, int | None]:
-    """Return the state of the first ``count`` records of a log, and its last void bucket: closed by
-    the first record of a chain.
+    """Return the state of the first ``count`` records of a log, and its last void bucket: one
+    horizon after what the first record of a chain leaves out. None: there is no record.
     """
     state, void = LogState(world.writers), None
     for offset, entry in enumerate(world.logs.get(stream, ())[:count]):
         accepted = state.apply(offset, entry).accepted
-        if accepted and isinstance(entry, BoundaryRecord) and entry.prev is None:
-            void = max(void or 0, entry.closed)
+        if accepted and isinstance(entry, BoundaryRecord):
+            is_late = entry.prev is None and bool(entry.missing)
+            void = max(void or 0, entry.closed + HORIZON if is_late else 0)
     return state, void
 
 

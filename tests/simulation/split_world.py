@@ -16,15 +16,15 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BUCKET_MAX
-from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, LogEntry, Part
 from anabranch.protocol.stage import splitting
 from anabranch.protocol.stage.intervals import Interval, interval_of, stage_of
-from anabranch.protocol.stage.recovery import CleanPoints
+from anabranch.protocol.stage.recovery import beginning
 from anabranch.protocol.stage.shares import Share
-from anabranch.protocol.stage.splitting import Phase, SplitDriver, Splits, SplitStep, Step
+from anabranch.protocol.stage.splitting import Phase, ShardLogState, SplitDriver, Splits
 from simulation.history import History
 
 STAGE: Final = "sums"
@@ -33,6 +33,8 @@ SUMMED_BUCKETS: Final = 3
 """Number of buckets of a key that the stage's function adds up: its state."""
 LATER_BUCKETS: Final = 2
 """Number of buckets by which some results are later than their rows."""
+HORIZON: Final = SUMMED_BUCKETS + LATER_BUCKETS
+"""State horizon of the stage, in buckets: a row changes no result that is later than it by more."""
 KEYS: Final = 12
 PAUSES: Final = (0.3, 0.97)
 """For each reader, the chance that it takes nothing in a step, while input goes on."""
@@ -40,7 +42,6 @@ TURNS_PER_BUCKET: Final = 12
 FAULTS: Final = ("crash", "double", "disk", "pause")
 PLACES: Final = (
     "epoch",
-    "copied",
     "begun",
     "blocks",
     "record",
@@ -98,6 +99,8 @@ class SplitOptions:
     """Whether the operator wants a split again that was withdrawn, and each split twice."""
     splits_half: bool = False
     """Whether a half is split, too, once it counts."""
+    trims: bool = False
+    """Whether the input is deleted as soon as the first shard has it."""
     turn_ms: int = 50
     faults: tuple[SplitFault, ...] = ()
 
@@ -118,6 +121,7 @@ def draw(seed: int) -> SplitOptions:
         has_odd_clock=has_odd_clock,
         is_wanted_again=has_odd_clock or rng.random() < 0.3,
         splits_half=rng.random() < 0.4,
+        trims=rng.random() < 0.5,
     )
     if kind == "slow":
         options = replace(options, buckets=350, turn_ms=1_000)
@@ -201,14 +205,14 @@ class Checkpoint:
 class Follower:
     """Reader of one stream's boundary log."""
 
-    def __init__(self, world: SplitWorld, stream: str) -> None:
-        """Begin at the log's beginning, or at a snapshot."""
+    def __init__(self, world: SplitWorld, stream: str, state: LogState | None = None) -> None:
+        """Begin at the log's beginning, or at a snapshot. ``state``: of the log before its first
+        record, for a reader of several shards.
+        """
         self.stream = stream
         self._log = world.logs.setdefault(stream, [])
         self._writers = world.writers
-        self.state = LogState(self._writers)
-        self.void = splitting.VoidBuckets()
-        self.points = CleanPoints(self._writers)
+        self.state = LogState(self._writers) if state is None else state
         self.position = 0
         if world.options.reads_snapshots and self._log and world.rng.random() < 0.5:
             self._begin_at_snapshot(world.rng.randrange(len(self._log) + 1))
@@ -217,27 +221,15 @@ class Follower:
         before = LogState(self._writers)
         for offset, entry in enumerate(self._log[:as_of]):
             before.apply(offset, entry)
-        snapshot = before.snapshot(as_of)
-        self.state = LogState(self._writers)
-        self.state.adopt(snapshot)
+        self.state.adopt(before.snapshot(as_of))
         self.position = as_of
-        self._seen(snapshot, Outcome(accepted=True, reason="adopted", replica=""))
-
-    def _seen(self, entry: LogEntry, outcome: Outcome) -> None:
-        self.void.seen(self.state, entry, outcome)
-        self.points.seen(self.state, entry, outcome)
 
     def read(self, count: int | None = None) -> None:
         """Read up to the end, or the next ``count`` records."""
         end = len(self._log) if count is None else min(len(self._log), self.position + count)
         for offset in range(self.position, end):
-            entry = self._log[offset]
-            self._seen(entry, self.state.apply(offset, entry))
+            self.state.apply(offset, self._log[offset])
         self.position = end
-
-    def half(self) -> splitting.Half:
-        """Return the log as that of a half."""
-        return splitting.Half(self.state, self.void.upto)
 
 
 @dataclass
@@ -303,6 +295,16 @@ class SplitWorld:
     def now_ms(self) -> int:
         """Present time."""
         return self.turn * self.options.turn_ms
+
+    @property
+    def trimmed(self) -> int:
+        """Last bucket of the input that is deleted: in some seeds all that the first shard has in
+        its checkpoints.
+        """
+        if not self.options.trims:
+            return 0
+        own = [self.store.get((STAGE, writer)) for writer in self.writers]
+        return min(each[-1].bucket if each else 0 for each in own)
 
     @property
     def available(self) -> int:
@@ -396,15 +398,16 @@ class SplitWorld:
                 return
 
     def _can_lose_disk(self, shard: str) -> bool:
-        """Whether its state can be had again: a half's from its parent's checkpoints."""
-        return shard != STAGE
+        """Whether the process begins as the first one did: before it has results (HV8)."""
+        state = self.state_of(shard)
+        return not any(state.origin(writer).has_results for writer in self.writers)
 
     def _supervise(self) -> None:
         """Start the processes that should run and do not."""
         splits = self.splits()
         due = [STAGE]
         for shard in due:
-            runs = splitting.half_runs(splits.of(shard), self.state_of(shard))
+            runs = splitting.half_runs(splits.of(shard))
             if runs and not self.options.never_starts:
                 due += splitting.halves_of(shard)
         for shard in due:
@@ -431,9 +434,7 @@ class SplitWorld:
             yield from self._want(self.rng.choice(splitting.halves_of(STAGE)))
 
     def _want(self, shard: str) -> Iterator[str]:
-        logs = {stream: self.state_of(stream) for stream in list(self.logs)}
-        shards = list(splitting.streams_after([STAGE], logs, BUCKET_MAX))
-        assert not splitting.rejected(shard, shards)
+        assert not splitting.rejected(shard, parents(), self.splits())
         tries = 2 if self.options.is_wanted_again else 1
         for _ in range(tries):
             self.state_step(SplitStep(shard, Step.WANTED, self.now_ms))
@@ -449,27 +450,36 @@ class SplitWorld:
         """Take buckets, as a stage that reads this one does."""
         taken = self.taken[number]
         followers: dict[str, Follower] = {}
+        states: dict[str, ShardLogState] = {}
+        for shard, parent in parents().items():
+            states[shard] = ShardLogState(self.writers, states.get(parent))
+            followers[shard] = Follower(self, shard, states[shard])
         while True:
             yield "reads"
             for follower in followers.values():
                 follower.read(self.rng.choice((0, 1, 3, None)))
-            logs = {stream: each.state for stream, each in followers.items()}
-            streams = list(splitting.streams_after([STAGE], logs, taken.upto))
-            for stream in streams:
-                if stream not in followers:
-                    followers[stream] = Follower(self, stream)
-            upto = splitting.complete_upto([STAGE], logs, taken.upto)
+            upto = min(state.upto for state in states.values())
             if upto <= taken.upto:
                 continue
             if self.available < self.options.buckets and self.rng.random() < PAUSES[number]:
                 continue
             upto = min(upto, taken.upto + self.rng.choice((1, 2, 20)))
-            for stream in streams:
-                for bucket, _, parts in logs[stream].stable(taken.upto + 1, upto):
+            for state in states.values():
+                for bucket, _, parts in state.stable(taken.upto + 1, upto):
                     rows = taken.rows.setdefault(bucket, [])
                     for part in parts:
                         rows += self.blocks[part.attempt, part.bucket]
             taken.upto = upto
+            for state in states.values():
+                state.forget(upto)
+
+
+def parents() -> dict[str, str]:
+    """Return all shards that there may be, each with the one that it is a half of."""
+    found = {STAGE: ""}
+    for shard in (STAGE, *splitting.halves_of(STAGE)):
+        found |= dict.fromkeys(splitting.halves_of(shard), shard)
+    return found
 
 
 class ShardProcess:
@@ -483,7 +493,7 @@ class ShardProcess:
         self._epoch = -1
         self._batch = 0
         self._tip: BatchId | None = None
-        self._bucket = 0
+        self._bucket = self._given_up = 0
         self._state: State = {}
         self._splits, self._moves_read = Splits(), 0
         bits = self._interval.bits
@@ -535,7 +545,7 @@ class ShardProcess:
             return True
         self._read_moves()
         self._parent.read()
-        return splitting.half_runs(self._splits.of(self._parent.stream), self._parent.state)
+        return splitting.half_runs(self._splits.of(self._parent.stream))
 
     def _read_moves(self) -> None:
         moves = self._world.moves
@@ -548,53 +558,63 @@ class ShardProcess:
         return BatchId(f"{self._shard.replace('.', '-')}-{self._replica}-{self._life}", self._batch)
 
     def _begins(self) -> Generator[str, None, bool]:
-        """Load a checkpoint, or copy one of the parent. Return whether that succeeded."""
+        """Load a checkpoint, or begin late as a half of the parent. Return whether that
+        succeeded.
+        """
         world, chain = self._world, self._log.state.chain(self._replica)
         own = world.store.setdefault((self._shard, self._replica), [])
         found = next((each for each in reversed(own) if each.tip in chain), None)
         if found is not None:
             self._load(found)
             self._tip = found.tip
+            self._given_up = splitting.void_upto(self._log.state, HORIZON)
             return True
         if self._parent is None:
             return True
-        while (copied := self._copied(self._parent)) is None:
-            yield "waits"
-            if not self._goes_on():
-                return False
-        checkpoint, base = copied
-        self._load(checkpoint)
-        yield "copied"
-        ident = self._ident()
-        world.append(
-            self._shard,
-            splitting.begins(self._replica, self._epoch, ident, base, world.now_ms),
+        self._parent.read()
+        parent = self._parent.state
+        begins = beginning(
+            self._log.state,
+            self._replica,
+            HORIZON,
+            "active",
+            gone=lambda: max(world.trimmed, splitting.half_begins_after(parent, HORIZON)),
+            complete=lambda: 0,
         )
-        yield "begun"
         world.history.reached("half begins")
+        self._given_up = begins.given_up
+        if not begins.after:
+            return True
+        return (yield from self._closes_empty(begins.after, None))
+
+    def _closes_empty(self, upto: int, tip: BatchId | None) -> Generator[str, None, bool]:
+        """Close buckets without results, with the input named as missing. Return whether that
+        succeeded.
+        """
+        world, ident = self._world, self._ident()
+        late = BoundaryRecord(
+            self._replica,
+            self._epoch,
+            ident,
+            tip,
+            upto,
+            missing=("a",),
+            written_ms=world.now_ms,
+        )
+        world.append(self._shard, late)
+        yield "begun"
         self._log.read()
-        self._tip = ident
+        self._tip, self._bucket = ident, upto
         return self._log.state.accepted(self._replica, ident)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         self._bucket, self._state = checkpoint.bucket, dict(checkpoint.state)
 
-    def _copied(self, parent: Follower) -> tuple[Checkpoint, int] | None:
-        """Return a checkpoint of the parent, and the base of its clean point."""
-        text = splitting.parent_text(share_of(self._shard))
-        if parent.state.share != text:
-            return None
-        for writer in self._world.writers:
-            for each in reversed(self._world.store.get((parent.stream, writer), [])):
-                upto = parent.state.upto
-                base = parent.points.base(writer, each.tip, fingerprint_of(text), upto)
-                if base is not None:
-                    return each, base
-        return None
-
     def _run_batch(self) -> Iterator[str]:
         world = self._world
         last = min(world.available, self._bucket + world.rng.choice((1, 1, 2, 5)))
+        if self._bucket < self._given_up:
+            last = min(last, self._given_up)
         state = self._state
         results: dict[int, list[Result]] = {}
         for bucket in range(self._bucket + 1, last + 1):
@@ -607,7 +627,7 @@ class ShardProcess:
         attempt = f"{self._shard}/{ident}"
         parts = []
         for of, made in sorted(results.items()):
-            if not made:
+            if not made or of <= self._given_up:
                 continue
             world.blocks[attempt, of] = made
             digest = sum(map(row_hash, made)) % 2**64
@@ -620,6 +640,7 @@ class ShardProcess:
             self._tip,
             last,
             tuple(parts),
+            missing=("a",) if last <= self._given_up else (),
             written_ms=world.now_ms,
         )
         world.append(self._shard, record)
@@ -643,11 +664,17 @@ class ShardProcess:
         world, attempt = self._world, self._splits.of(self._shard)
         if attempt.phase is Phase.WANTED:
             if self._driver is None or self._driver.attempt != attempt.number:
-                self._driver = SplitDriver(self._shard, attempt.number, world.now_ms)
+                self._driver = SplitDriver(
+                    self._shard,
+                    attempt.number,
+                    world.now_ms,
+                    horizon=HORIZON,
+                    width_ms=WIDTH_MS,
+                )
                 self._halves = [Follower(world, each) for each in splitting.halves_of(self._shard)]
             for follower in self._halves:
                 follower.read(world.rng.choice((0, 1, None)))
-            halves = [each.half() for each in self._halves]
+            halves = [each.state for each in self._halves]
             if world.options.has_odd_clock and world.rng.random() < JUMPS:
                 self._ahead_ms = splitting.SPLIT_MS_MAX
             now_ms = world.now_ms + self._ahead_ms

@@ -337,6 +337,29 @@ class Restated:
     written_ms: int
 
 
+class Step(StrEnum):
+    """Step of an attempt to split a shard, as the log of moves states it."""
+
+    WANTED = "wanted"
+    CONFIRMED = "confirmed"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStep:
+    """Record in the log of moves about the split of one shard (``protocol.stage.splitting``)."""
+
+    shard: str
+    step: Step
+    written_ms: int
+    attempt: int = -1
+    """Number of the attempt that the record answers; -1 if it asks for one."""
+    reason: str = ""
+    """Reason for people: why the attempt is withdrawn."""
+    bucket: int = -1
+    """First bucket in which the rows of both halves differ from the shard's; -1: none."""
+
+
 ControlRecord = (
     Heartbeat
     | Fence
@@ -348,6 +371,7 @@ ControlRecord = (
     | Move
     | Restated
     | NodeReport
+    | SplitStep
 )
 
 

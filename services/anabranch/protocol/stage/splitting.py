@@ -1,41 +1,39 @@
-"""Split of a shard into its two halves, with its state, while it runs: who decides what, when the
-halves count, and from which streams a reader takes a bucket.
+"""Split of a shard into its two halves while it runs: who decides what, when the halves count, and
+what a reader takes from each stream.
 
 Theory of operation. A shard is an interval of the hash of the key (``protocol.stage.intervals``).
-Its *halves* are shards of their own, with streams of their own, whose names follow from its name.
-They begin in a copy of the shard's state and run beside it, unread, until it is proven that both
-together make what the shard makes. Then the shard ends, and readers continue with the halves.
+Its *halves* are stages of the pipeline from its first start on, with streams and places of their
+own, which no process runs before a split is wanted. Then they begin as any stage does that is added
+to a pipeline: empty, *late* (``protocol.stage.recovery``), one state horizon before what the shard
+has closed, or after what is deleted of their inputs. The results of the first horizon may lack
+input, so their buckets are closed empty: they are *void*. Nothing is copied, so a half never has
+state of keys that are not its own. The halves run beside the shard, unread, until it is proven that
+both together make what the shard makes. Then the shard ends, and readers continue with the halves.
 
-*Two logs decide.* In the log of moves an operator or the scaler states that a split is ``WANTED``.
-The offset of that record is the number of the *attempt*. A process of the shard answers it with
-``CONFIRMED`` or ``WITHDRAWN``; the first answer in the log counts (``AFTER``). After a
-confirmation the attempt cannot be withdrawn any more, and a process of the shard *ends* its stream:
-the record in the shard's boundary log names two heirs, and no other record counts after it (BL20).
-Until then the shard counts, whatever the halves have made; from then on the halves count, whatever
-becomes of the shard. Any process may die between any two of these records: whichever process of
-the shard begins next reads both logs and does what is due. A process that was replaced cannot end
-the stream, because its epoch is old (BL1); an answer of it counts only as the first one to this
-attempt, and is then as good as that of another process.
+*Two logs decide.* In the log of moves an operator states that a split is ``WANTED``. The offset of
+that record is the number of the *attempt*. A process of the shard answers it with ``CONFIRMED`` or
+``WITHDRAWN``; the first answer in the log counts (``AFTER``). After a confirmation the attempt
+cannot be withdrawn any more, and a process of the shard *ends* its stream: the record in the
+shard's boundary log names two heirs, and no other record counts after it (BL20). Until then the
+shard counts, whatever the halves have made; from then on the halves count, whatever becomes of the
+shard. Any process may die between any two of these records: whichever process of the shard begins
+next reads both logs and does what is due. A process that was replaced cannot end the stream,
+because its epoch is old (BL1); an answer of it counts only as the first one to this attempt, and is
+then as good as that of another process.
 
-*The beginning of a half.* It copies a checkpoint of the shard whose record is a clean point of the
-shard's log (``protocol.stage.recovery``), made under the same plan with the parent's share
-(``parent_text``). From there on it takes only input rows of its interval, and drops results of
-other keys: their state came with the copy, still closes windows and fires timers, and leaves as it
-expires. The copy names the results after its bucket. A bucket of which the shard had named rows
-before that is incomplete in the half, so the half's first record closes all buckets up to the base
-of the clean point empty: they are *void*. The base is stable in the shard's stream when the half
-begins, so no void bucket comes after the cutover. A half that loses its state begins again in the
-same way, as long as the store has a checkpoint of the shard, also after the end.
+*The proof.* Digests are sums: of every bucket that all three have closed and that is not void the
+sums of rows and digests of the halves are those of the shard. One difference withdraws the attempt,
+and names the bucket: the function does not work key by key, or its state horizon is longer than
+stated. No reader has seen a row of the halves. Equal sums in ``PROVEN_BUCKETS`` buckets, of which
+at least one has rows, confirm it, once the halves are as far as the shard but for
+``REACH_BUCKETS``: so results do not pause at the cutover.
 
-*The proof.* Digests are sums: of every bucket that all three have closed the sums of rows and
-digests of the halves are those of the shard. One difference withdraws the attempt, and names the
-bucket: the function does not work key by key. No reader has seen a row of the halves. Equal sums in
-``PROVEN_BUCKETS`` buckets, of which at least one has rows, confirm it, once the halves are as far
-as the shard but for ``REACH_BUCKETS``: so results do not pause at the cutover.
-
-*Reading.* A reader takes the shard's stream up to the last bucket that was stable when it ended,
-and after that the streams of the halves. A plan never reaches beyond that bucket, so a batch takes
-all streams of an input up to the same bucket, or none (PN1).
+*Reading.* A reader follows the streams of all shards that there may be, as it follows all
+generations of a source (``protocol.edge.handover``): it takes bucket n of all of them or of none
+(PN1). A stream that has ended holds nothing back, and has no rows after its last bucket that
+counts. A half that is not read yet, because a shard above it has not ended, holds nothing back
+either, and has no rows. So all that a split changes for a reader is in the state of the log
+(``ShardLogState``).
 
 Invariants:
     HV1 an attempt has one answer: the first one in the log that names its number. A split that is
@@ -45,28 +43,31 @@ Invariants:
         this attempt.
     HV4 an attempt is confirmed only if ``PROVEN_BUCKETS`` buckets were compared since both halves
         last began, at least one of them with rows, and none differed.
-    HV5 a void bucket of a half is stable in the shard's stream, and is neither compared nor read.
+    HV5 a void bucket of a half is neither compared nor read: an attempt is confirmed only after
+        buckets that follow it, and those are read from the shard.
     HV6 a bucket is read from the shard or from both halves, never from one of them alone, and never
         from neither.
     HV7 an attempt that makes no progress for ``STALLED_MS``, or is not confirmed within
-        ``SPLIT_MS_MAX``, is withdrawn. A shard whose processes are all away cannot withdraw, and
-        loses nothing by that.
-    HV8 a half uses the checkpoint of no other stage, shard or plan than its parent's.
+        ``SPLIT_MS_MAX`` and the state horizon, is withdrawn. A shard whose processes are all away
+        cannot withdraw, and loses nothing by that.
+    HV8 a half begins late before it has results, and never again: a half that loses its state waits
+        for its input or a checkpoint as every stage does. So no void bucket comes after the
+        cutover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import Final
 
+from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import BUCKET_MAX, SHARDS_MAX
-from anabranch.protocol.log.boundary_log import LogState, Outcome, contents
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry, LogSnapshot
-from anabranch.protocol.stage.intervals import Interval, interval_of, stage_of
-from anabranch.protocol.stage.shares import Share
+from anabranch.protocol.limits import BUCKET_MAX
+from anabranch.protocol.log.boundary_log import LogState, contents
+from anabranch.protocol.log.records import BoundaryRecord, Part
+from anabranch.protocol.stage.intervals import interval_of, stage_of
 
 PROVEN_BUCKETS: Final = 8
 """Number of buckets that must be equal before a split is confirmed. A function that mixes keys
@@ -90,29 +91,6 @@ do not reach the shard, which may be faster than they are.
 
 HEIRS: Final = 2
 """Number of streams in which the stream of a shard continues after its end."""
-
-
-class Step(StrEnum):
-    """Step of an attempt to split a shard, as the log of moves states it."""
-
-    WANTED = "wanted"
-    CONFIRMED = "confirmed"
-    WITHDRAWN = "withdrawn"
-
-
-@dataclass(frozen=True, slots=True)
-class SplitStep:
-    """Record in the log of moves about the split of one shard."""
-
-    shard: str
-    step: Step
-    written_ms: int
-    attempt: int = -1
-    """Number of the attempt that the record answers; -1 if it asks for one."""
-    reason: str = ""
-    """Reason for people: why the attempt is withdrawn."""
-    bucket: int = -1
-    """First bucket in which the rows of both halves differ from the shard's; -1: none."""
 
 
 class Phase(Enum):
@@ -181,91 +159,55 @@ def halves_of(shard: str) -> tuple[str, str]:
     return lower.name(stage), upper.name(stage)
 
 
-def rejected(shard: str, shards: Collection[str]) -> str:
-    """Return why ``shard`` cannot be split; empty if it can. ``shards``: shards of its stage whose
-    streams have not ended.
+def rejected(shard: str, parents: Mapping[str, str], splits: Splits) -> str:
+    """Return why ``shard`` cannot be split; empty if it can, or is being split. ``parents``: of
+    each stage of the pipeline the shard that it is a half of; empty for one that is none.
     """
-    if shard not in shards:
-        return f"there is no shard {shard} now; there are {', '.join(sorted(shards))}"
-    if len(shards) >= SHARDS_MAX:
-        return f"stage {stage_of(shard)} has {len(shards)} shards, the most that its readers follow"
-    if not interval_of(shard).can_be_halved:
-        return f"shard {shard} is as small as a shard can be: split another one"
+    if shard not in parents:
+        return f"there is no stage {shard}; there are {', '.join(sorted(parents))}"
+    if shard not in parents.values():
+        return (
+            f"the pipeline file names no halves of {shard}: raise `halvings` of its stage before"
+            " the pipeline's first start"
+        )
+    if splits.of(shard).phase is Phase.CONFIRMED:
+        return f"{shard} was split: split {' or '.join(halves_of(shard))}"
+    parent = parents[shard]
+    if parent and splits.of(parent).phase is not Phase.CONFIRMED:
+        return f"{shard} does not run: it is a half of {parent}, which is not split"
     return ""
 
 
-def half_runs(attempt: Attempt, parent: LogState) -> bool:
-    """Return whether the halves of a shard run (HV3). ``attempt``: the newest one of the shard;
-    ``parent``: the shard's log.
+def half_runs(attempt: Attempt) -> bool:
+    """Return whether the halves of a shard run (HV3). ``attempt``: the newest one of the shard."""
+    return attempt.phase in (Phase.WANTED, Phase.CONFIRMED)
+
+
+def half_begins_after(shard: LogState, horizon: int) -> int:
+    """Return the bucket after which a half of ``shard`` begins, if its input from there on is not
+    deleted: one state horizon, in buckets, before what the shard has closed.
     """
-    return bool(parent.heirs) or attempt.phase in (Phase.WANTED, Phase.CONFIRMED)
+    return max(0, shard.closed_upto - horizon)
 
 
-# -- the beginning of a half
-# --------------------------------------------------------------------------------------------------
-
-
-def parent_text(share: Share) -> str:
-    """Return the share that the shard's log must state whose checkpoint a half with this share
-    copies (HV8, BL16); empty: all rows.
+def void_upto(half: LogState, horizon: int) -> int:
+    """Return the last void bucket of a half (HV5); 0: none is. ``horizon``: the state horizon of
+    the stage, in buckets.
     """
-    bits = share.interval.bits[:-1]
-    return Share(Interval(bits), share.by).text() if bits else ""
-
-
-def begins(replica: str, epoch: int, ident: BatchId, base: int, written_ms: int) -> BoundaryRecord:
-    """Return the first record of a half that begins in a copy of its parent's checkpoint: it voids
-    the buckets up to ``base``, the base of the clean point (HV5).
-    """
-    return BoundaryRecord(
-        replica=replica, epoch=epoch, id=ident, prev=None, closed=base, written_ms=written_ms
-    )
-
-
-class VoidBuckets:
-    """Last void bucket of a half, by its log. Needs every record of the log, right after the log
-    state applied it (``seen``).
-    """
-
-    def __init__(self) -> None:
-        """Start before the first record."""
-        self.upto: int | None = None
-        """Last bucket that the half closed without computing it; None: it has not begun."""
-
-    def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> None:
-        """Apply a record of the log. Of a log that is read from a snapshot on, all that is closed
-        there counts as void: the beginning is not described.
-        """
-        if not outcome.accepted:
-            return
-        if isinstance(entry, LogSnapshot):
-            self.upto = log_state.upto or None
-        elif (
-            isinstance(entry, BoundaryRecord)
-            and entry.kind is BoundaryKind.STABLE
-            and entry.prev is None
-        ):
-            self.upto = max(entry.closed, self.upto or 0)
+    late = max(half.origin(writer).late_upto for writer in half.writers)
+    return late + horizon if late else 0
 
 
 # -- the proof
 # --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
-    """Log of one half, as a process of the shard has read it."""
-
-    log_state: LogState
-    void_upto: int | None
-    """Last void bucket (``VoidBuckets``); None: the half has not begun."""
-
-
 class Proof:
     """Comparison of a shard with its halves, bucket by bucket (HV4)."""
 
-    def __init__(self) -> None:
-        """Start without a compared bucket."""
+    def __init__(self, horizon: int) -> None:
+        """Start without a compared bucket. ``horizon``: the stage's state horizon, in buckets."""
+        self._horizon = horizon
         self._void_upto = 0
         self._upto = 0
         self.compared = 0
@@ -280,16 +222,19 @@ class Proof:
         """Whether so many buckets were equal that the split may be confirmed."""
         return self.differs is None and self.compared >= PROVEN_BUCKETS and self.with_rows > 0
 
-    def compare(self, shard: LogState, halves: Sequence[Half]) -> None:
+    @property
+    def upto(self) -> int:
+        """Last bucket that was compared, or need not be."""
+        return max(self._upto, self._void_upto)
+
+    def compare(self, shard: LogState, halves: Sequence[LogState]) -> None:
         """Compare the buckets that all have closed and that were not compared yet."""
-        begun = [half.void_upto for half in halves if half.void_upto is not None]
-        if len(begun) < HEIRS:
-            return
-        if max(begun) > self._void_upto:
-            self._void_upto = max(begun)
+        void = max(void_upto(half, self._horizon) for half in halves)
+        if void > self._void_upto:
+            self._void_upto = void
             self.compared = self.with_rows = 0
-        logs = [shard, *(half.log_state for half in halves)]
-        first = 1 + max(self._upto, self._void_upto, *(each.forgotten for each in logs))
+        logs = [shard, *halves]
+        first = 1 + max(self.upto, *(each.forgotten for each in logs))
         last = min(each.upto for each in logs)
         if first > last or self.differs is not None:
             return
@@ -313,16 +258,27 @@ def _sums(log_state: LogState, first: int, last: int) -> dict[int, tuple[int, in
 class SplitDriver:
     """Decisions of a process of the shard about one attempt."""
 
-    def __init__(self, shard: str, attempt: int, now_ms: int) -> None:
-        """Begin with attempt number ``attempt``, which the log of moves wants."""
+    def __init__(
+        self, shard: str, attempt: int, now_ms: int, *, horizon: int, width_ms: int
+    ) -> None:
+        """Begin with attempt number ``attempt``, which the log of moves wants.
+
+        Args:
+            shard: Name of the shard.
+            attempt: Number of the attempt.
+            now_ms: Present time, by a monotonic clock of the process.
+            horizon: The stage's state horizon, in buckets: for so long the halves are void.
+            width_ms: Width of a bucket, in ms.
+        """
         self.attempt = attempt
         self._shard = shard
-        self._proof = Proof()
+        self.proof = Proof(horizon)
+        self._split_ms_max = SPLIT_MS_MAX + horizon * width_ms
         self._seen_ms = self._progress_ms = now_ms
         self._reached: tuple[int, ...] = ()
 
     def answer(
-        self, now_ms: int, wall_ms: int, shard: LogState, halves: Sequence[Half]
+        self, now_ms: int, wall_ms: int, shard: LogState, halves: Sequence[LogState]
     ) -> SplitStep | None:
         """Return the answer that is due; None: none yet (HV4, HV7).
 
@@ -332,36 +288,38 @@ class SplitDriver:
             shard: The log of the shard.
             halves: The logs of both halves.
         """
-        self._proof.compare(shard, halves)
-        differs = self._proof.differs
+        self.proof.compare(shard, halves)
+        differs = self.proof.differs
         if differs is not None:
             reason = (
                 f"bucket {differs} of the halves together is not that of {self._shard}: the"
-                " function does not compute each key from the rows of this key alone"
+                " function does not compute each key from the rows of this key alone, or its state"
+                " reaches back further than its state_horizon"
             )
             return self._step(Step.WITHDRAWN, wall_ms, reason, differs)
-        if self._proof.is_enough and self._is_within_reach(shard, halves):
+        if self.proof.is_enough and self._is_within_reach(shard, halves):
             return self._step(Step.CONFIRMED, wall_ms)
-        reached = tuple(half.log_state.upto for half in halves)
+        reached = tuple(half.upto for half in halves)
         if reached != self._reached:
             self._reached, self._progress_ms = reached, now_ms
-        if now_ms - self._seen_ms >= SPLIT_MS_MAX:
+        if now_ms - self._seen_ms >= self._split_ms_max:
+            minutes = self._split_ms_max // 60_000
             return self._step(
                 Step.WITHDRAWN,
                 wall_ms,
-                f"the halves did not reach {self._shard} within {SPLIT_MS_MAX // 60_000} minutes",
+                f"the halves did not reach {self._shard} within {minutes} minutes",
             )
         if now_ms - self._progress_ms >= STALLED_MS:
             return self._step(
                 Step.WITHDRAWN,
                 wall_ms,
                 f"the halves got no further for {STALLED_MS // 60_000} minutes: check that the"
-                f" nodes of {' and '.join(halves_of(self._shard))} run and reach the store",
+                f" nodes of {' and '.join(halves_of(self._shard))} run",
             )
         return None
 
-    def _is_within_reach(self, shard: LogState, halves: Iterable[Half]) -> bool:
-        return all(half.log_state.upto + REACH_BUCKETS >= shard.upto for half in halves)
+    def _is_within_reach(self, shard: LogState, halves: Iterable[LogState]) -> bool:
+        return all(half.upto + REACH_BUCKETS >= shard.upto for half in halves)
 
     def _step(self, step: Step, wall_ms: int, reason: str = "", bucket: int = -1) -> SplitStep:
         return SplitStep(self._shard, step, wall_ms, self.attempt, reason, bucket)
@@ -377,7 +335,7 @@ def end(
         id=ident,
         prev=log_state.tip(replica),
         closed=BUCKET_MAX,
-        past=log_state.upto,
+        past=log_state.closed_upto,
         heirs=HEIRS,
         written_ms=written_ms,
     )
@@ -387,29 +345,86 @@ def end(
 # --------------------------------------------------------------------------------------------------
 
 
-def streams_after(
-    shards: Iterable[str], logs: Mapping[str, LogState], bucket: int
-) -> Iterable[str]:
-    """Yield the streams that have the next bucket after ``bucket`` of an input (HV6).
-
-    Args:
-        shards: Shards with which the stage began.
-        logs: Logs that the reader follows. A log that is missing has to be followed next.
-        bucket: Last bucket that the reader has taken.
+class ShardLogState(LogState):
+    """State of the log of one shard for a reader that follows all shards of the stage: rows of a
+    bucket are in the shard or in both of its halves (HV6). The reader has to lock the states of all
+    shards together.
     """
-    for shard in shards:
-        log_state = logs.get(shard)
-        if log_state is not None and log_state.heirs and log_state.upto <= bucket:
-            yield from streams_after(halves_of(shard), logs, bucket)
-        else:
-            yield shard
 
+    def __init__(self, writers: Iterable[str], parent: ShardLogState | None = None) -> None:
+        """Start before the first record. ``parent``: state of the shard that this one is a half of;
+        None: the stage began with it.
+        """
+        super().__init__(writers)
+        self._parent = parent
+        self.heirs_known = HEIRS
 
-def complete_upto(shards: Iterable[str], logs: Mapping[str, LogState], bucket: int) -> int:
-    """Return the last bucket up to which a plan after ``bucket`` may take the input: complete in
-    each of the streams that have it, and not beyond the end of one of them (HV6).
-    """
-    return min(
-        logs[stream].upto if stream in logs else bucket
-        for stream in streams_after(shards, logs, bucket)
-    )
+    @property
+    def is_read(self) -> bool:
+        """Whether every shard above this one has ended."""
+        return self._parent is None or (self._parent.heirs > 0 and self._parent.is_read)
+
+    @property
+    def begins_after(self) -> int:
+        """Last bucket whose rows are in a shard above this one."""
+        if self._parent is None:
+            return 0
+        return max(self._parent.closed_upto, self._parent.begins_after)
+
+    @property
+    def upto(self) -> int:
+        """Last bucket up to which the stream is complete for this reader; ``BUCKET_MAX`` while it
+        is not read, since it then holds no bucket back.
+        """
+        return max(super().upto, self.begins_after) if self.is_read else BUCKET_MAX
+
+    @property
+    def past_upto(self) -> int:
+        """Last bucket that the stream is known to have passed; 0 while it is not read."""
+        return super().past_upto if self.is_read else 0
+
+    @property
+    def seen_upto(self) -> int:
+        """Last bucket that the stream has passed or begun; 0 while it is not read."""
+        return super().seen_upto if self.is_read else 0
+
+    def stable(
+        self, first: int, last: int, count_max: int | None = None
+    ) -> list[tuple[int, str, tuple[Part, ...]]]:
+        """Return the non-empty stable buckets in ``first..last`` that are read from this stream, as
+        ``LogState`` does.
+        """
+        first, last = self._own_range(first, last)
+        return super().stable(first, last, count_max) if self.is_read and first <= last else []
+
+    def _own_range(self, first: int, last: int) -> tuple[int, int]:
+        """Return the first and last bucket of ``first..last`` that are read from this stream."""
+        # What the shard had named of later buckets when it ended is in the halves, too.
+        upto = min(last, self.closed_upto) if self.heirs else last
+        return max(first, self.begins_after + 1), upto
+
+    def open_parts(self, bucket: int) -> tuple[str, tuple[Part, ...]]:
+        """Return (writer, its stable parts) of a bucket that is not stable; none if the bucket is
+        not read from this stream.
+        """
+        return super().open_parts(bucket) if bucket > self.upto else ("", ())
+
+    def open_buckets(self, first: int, last: int, count_max: int | None = None) -> list[int]:
+        """Return the buckets in ``first..last`` that have named parts, are not stable and are read
+        from this stream, ascending.
+        """
+        return super().open_buckets(max(first, self.upto + 1), last, count_max)
+
+    def has_branch(self, replica: str) -> bool:
+        """Return whether a branch of the writer runs; False while the stream is not read."""
+        return self.is_read and super().has_branch(replica)
+
+    def tentative_upto(self, replica: str) -> int:
+        """Return the highest bucket that any branch of the writer has closed; 0 while the stream is
+        not read.
+        """
+        return super().tentative_upto(replica) if self.is_read else 0
+
+    def tentative_offers(self, after: int = 0) -> dict[str, int]:
+        """Return, per writer, its last tentative bucket after those that are read elsewhere."""
+        return super().tentative_offers(max(after, self.upto))

@@ -22,6 +22,7 @@ from anabranch.protocol.control.records import (
     ReplicaState,
     Restated,
     Speaker,
+    SplitStep,
     TrimPoint,
 )
 
@@ -67,6 +68,7 @@ def test_each_kind_of_control_record_is_named() -> None:
         Move,
         Restated,
         NodeReport,
+        SplitStep,
     }
 
 

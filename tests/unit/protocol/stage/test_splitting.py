@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import SHARDS_MAX
-from anabranch.protocol.log.boundary_log import LogState, Outcome
+from anabranch.protocol.limits import BUCKET_MAX
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import LogEntry, Part
-from anabranch.protocol.stage.intervals import BITS_MAX, Interval, divided
-from anabranch.protocol.stage.shares import Share
 from anabranch.protocol.stage.splitting import (
     AFTER,
     HEIRS,
@@ -20,24 +19,19 @@ from anabranch.protocol.stage.splitting import (
     SPLIT_MS_MAX,
     STALLED_MS,
     Attempt,
-    Half,
     Phase,
     Proof,
+    ShardLogState,
     SplitDriver,
     Splits,
-    SplitStep,
-    Step,
-    VoidBuckets,
-    begins,
-    complete_upto,
     end,
+    half_begins_after,
     half_runs,
     halves_of,
-    parent_text,
     rejected,
-    streams_after,
+    void_upto,
 )
-from harness.boundary_logs import record, started, state_after
+from harness.boundary_logs import record, started, state_after, tentative
 
 ENDING = BatchId("end", 0)
 
@@ -99,15 +93,31 @@ def test_halves_are_named_by_their_bits() -> None:
     assert halves_of("s.1") == ("s.10", "s.11")
 
 
-def test_a_shard_that_cannot_be_split_is_rejected() -> None:
-    assert rejected("s", ["s"]) == ""
-    assert rejected("s.0", ["s.00", "s.1"]) == "there is no shard s.0 now; there are s.00, s.1"
-    shards = [each.name("s") for each in divided(SHARDS_MAX)]
-    assert rejected(shards[0], shards) == (
-        "stage s has 16 shards, the most that its readers follow"
-    )
-    small = Interval("0" * BITS_MAX).name("s")
-    assert rejected(small, [small]).startswith(f"shard {small} is as small")
+PARENTS = {"s": "", "s.0": "", "s.1": "", "s.00": "s.0", "s.01": "s.0", "s.000": "s.00"}
+PARENTS |= {"s.001": "s.00"}
+
+
+@pytest.mark.parametrize(
+    ("shard", "confirmed", "why"),
+    [
+        ("s.0", [], ""),
+        ("s.00", ["s.0"], ""),
+        ("t", [], "there is no stage t; there are s, s.0, s.00, s.000, s.001, s.01, s.1"),
+        ("s.1", [], "the pipeline file names no halves of s.1: raise `halvings` of its stage"),
+        ("s.0", ["s.0"], "s.0 was split: split s.00 or s.01"),
+        ("s.00", [], "s.00 does not run: it is a half of s.0, which is not split"),
+    ],
+)
+def test_a_shard_that_cannot_be_split_is_rejected(
+    shard: str, confirmed: list[str], why: str
+) -> None:
+    splits = Splits()
+    for number, each in enumerate(confirmed):
+        splits.apply(2 * number, SplitStep(each, Step.WANTED, 0))
+        splits.apply(2 * number + 1, SplitStep(each, Step.CONFIRMED, 0, 2 * number))
+    found = rejected(shard, PARENTS, splits)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
 
 
 @pytest.mark.parametrize(
@@ -120,42 +130,29 @@ def test_a_shard_that_cannot_be_split_is_rejected() -> None:
     ],
 )
 def test_hv3_halves_stop_when_their_attempt_is_withdrawn(phase: Phase, *, runs: bool) -> None:
-    assert half_runs(Attempt(phase), log(5)) == runs
-    assert half_runs(Attempt(phase), ended(5))
+    assert half_runs(Attempt(phase)) == runs
 
 
 # -- the beginning
 
 
-def test_hv8_the_share_of_the_parent_follows_from_that_of_the_half() -> None:
-    by = {"cars": ("segment",)}
-    assert parent_text(Share(Interval("01"), by)) == Share(Interval("0"), by).text()
-    assert parent_text(Share(Interval("0"), by)) == ""
+def late(after: int, closed: int, rows: dict[int, int] | None = None) -> LogState:
+    """Return the log of a half that began late after bucket ``after``."""
+    first = replace(record(0, 0, after), missing=("a",))
+    parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 7 * n) for b, n in (rows or {}).items() if b > after)
+    return state_after(started(), first, record(0, 1, closed, parts))
 
 
-def test_hv5_a_half_begins_with_void_buckets() -> None:
-    void, half = VoidBuckets(), LogState(["0"])
-    first = begins("0", 0, BatchId("l", 0), 7, 1)
-    entries: list[LogEntry] = [started(), first, record(0, 1, 9)]
-    for offset, entry in enumerate(entries):
-        void.seen(half, entry, half.apply(offset, entry))
-    assert (void.upto, half.upto, half.stable(1, 7)) == (7, 9, [])
-    again = begins("0", 0, BatchId("m", 0), 8, 1)
-    void.seen(half, again, half.apply(3, again))
-    assert void.upto == 8
-    early = begins("0", 0, BatchId("n", 0), 2, 1)
-    void.seen(half, early, half.apply(4, early))
-    assert void.upto == 8
-    void.seen(half, begins("0", 0, BatchId("o", 0), 12, 1), Outcome(False, "fenced", "0"))
-    assert void.upto == 8
+def test_hv8_a_half_begins_one_horizon_before_the_shard() -> None:
+    assert half_begins_after(log(12), 5) == 7
+    assert half_begins_after(log(3), 5) == 0
+    assert half_begins_after(ended(12), 5) == 7
 
 
-def test_hv5_of_a_log_that_is_read_from_a_snapshot_on_all_is_void() -> None:
-    for closed, upto in ((6, 6), (0, None)):
-        snapshot = log(closed).snapshot(2)
-        void, half = VoidBuckets(), LogState.from_snapshot(snapshot)
-        void.seen(half, snapshot, Outcome(True, "adopted", ""))
-        assert void.upto == upto
+def test_hv5_what_a_half_closes_before_it_can_be_complete_is_void() -> None:
+    assert void_upto(late(7, 9), 5) == 12
+    assert void_upto(late(7, 9), 0) == 7
+    assert void_upto(log(9), 5) == 0
 
 
 # -- the proof
@@ -165,13 +162,18 @@ LEFT = dict.fromkeys(range(1, 40), 1)
 RIGHT = dict.fromkeys(range(1, 40), 3)
 
 
-def halves(left: LogState, right: LogState, void: int | None = 0) -> tuple[Half, Half]:
-    return Half(left, 0 if void is None else void), Half(right, void)
+def halves(left: LogState, right: LogState) -> tuple[LogState, LogState]:
+    return left, right
 
 
-def proof_of(closed: int, *, void: int | None = 0, right: dict[int, int] = RIGHT) -> Proof:
-    proof = Proof()
-    proof.compare(log(closed, EACH), halves(log(closed, LEFT), log(closed, right), void))
+def half(rows: dict[int, int], closed: int, void: int) -> LogState:
+    """Return the log of a half whose last void bucket is ``void``; 0: it has none."""
+    return late(void - 2, closed, rows) if void else log(closed, rows)
+
+
+def proof_of(closed: int, *, void: int = 0, right: dict[int, int] = RIGHT) -> Proof:
+    proof = Proof(2)
+    proof.compare(log(closed, EACH), halves(log(closed, LEFT), half(right, closed, void)))
     return proof
 
 
@@ -179,12 +181,14 @@ def test_hv4_equal_sums_in_enough_buckets_prove_it() -> None:
     assert not proof_of(PROVEN_BUCKETS - 1).is_enough
     proof = proof_of(PROVEN_BUCKETS)
     assert (proof.compared, proof.with_rows, proof.is_enough) == (8, 8, True)
-    assert not proof_of(PROVEN_BUCKETS, void=None).is_enough
+    nothing = Proof(2)
+    nothing.compare(log(20, EACH), halves(log(20, LEFT), LogState(["0"])))
+    assert (nothing.compared, nothing.upto) == (0, 0), "a half has not begun"
     assert proof_of(PROVEN_BUCKETS + 5, void=5).compared == PROVEN_BUCKETS
 
 
 def test_hv4_empty_buckets_alone_prove_nothing() -> None:
-    proof = Proof()
+    proof = Proof(2)
     proof.compare(log(20), halves(log(20), log(20)))
     assert (proof.compared, proof.is_enough) == (20, False)
     later = {21: 4}, {21: 1}, {21: 3}
@@ -203,14 +207,14 @@ def test_hv4_the_first_bucket_that_differs_is_named(right: dict[int, int]) -> No
 
 def test_hv4_digests_are_compared_too() -> None:
     other = state_after(started(), record(0, 0, 3, (Part(2, 0, "a", 1, 0, 1, 3, 99),)))
-    proof = Proof()
+    proof = Proof(2)
     proof.compare(log(3, {2: 4}), halves(log(3, {2: 1}), other))
     assert proof.differs == 2
 
 
 def test_hv4_a_half_that_begins_again_is_proven_again() -> None:
     proof = proof_of(20)
-    proof.compare(log(24, EACH), halves(log(24, LEFT), log(24, RIGHT), 22))
+    proof.compare(log(24, EACH), halves(log(24, LEFT), half(RIGHT, 24, 22)))
     assert (proof.compared, proof.with_rows, proof.is_enough) == (2, 2, False)
 
 
@@ -228,7 +232,7 @@ def test_each_bucket_is_compared_once_and_none_that_is_forgotten() -> None:
 
 
 def driver() -> SplitDriver:
-    return SplitDriver("s", 4, 1_000)
+    return SplitDriver("s", 4, 1_000, horizon=2, width_ms=60_000)
 
 
 def test_it_is_confirmed_when_it_is_proven_and_the_halves_are_there() -> None:
@@ -261,14 +265,17 @@ def test_hv7_without_progress_it_is_withdrawn() -> None:
     assert "got no further for 5 minutes: check that the nodes of s.0 and s.1" in answer.reason
 
 
-def test_hv7_an_attempt_has_an_hour() -> None:
+def test_hv7_an_attempt_has_an_hour_and_the_state_horizon() -> None:
     asked, shard = driver(), log(900, EACH)
     for number in range(60):
         far = halves(log(number + 1, LEFT), log(number + 1, RIGHT))
         assert asked.answer(1_000 + number * 60_000, 5, shard, far) is None
-    answer = asked.answer(1_000 + SPLIT_MS_MAX, 5, shard, halves(log(70), log(70), 69))
+    least_ms = 1_000 + SPLIT_MS_MAX + 2 * 60_000
+    near = halves(log(70), half({}, 70, 69))
+    assert asked.answer(least_ms - 1, 5, shard, near) is None
+    answer = asked.answer(least_ms, 5, shard, near)
     assert answer is not None
-    assert answer.reason == "the halves did not reach s within 60 minutes"
+    assert answer.reason == "the halves did not reach s within 62 minutes"
 
 
 # -- the end and reading
@@ -293,19 +300,67 @@ def test_the_end_takes_back_nothing_that_another_replica_closed_before_it() -> N
     assert LogState.from_snapshot(log_state.snapshot(5)).upto == 8
 
 
+def shards(**logs: list[LogEntry]) -> dict[str, ShardLogState]:
+    """Return what a reader has of the shards ``s`` and its halves ``s0`` and ``s1``."""
+    found = {"s": ShardLogState(["0"])}
+    found |= {name: ShardLogState(["0"], found["s"]) for name in ("s0", "s1")}
+    for name, entries in logs.items():
+        for offset, entry in enumerate(entries):
+            found[name].apply(offset, entry)
+    return found
+
+
+def entries(closed: int, rows: dict[int, int] | None = None) -> list[LogEntry]:
+    parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 7 * n) for b, n in (rows or {}).items())
+    return [started(), record(0, 0, closed, parts)]
+
+
+def finish(shard: ShardLogState) -> None:
+    """End the shard's stream."""
+    assert shard.apply(2, end("0", 0, ENDING, shard, 1)).accepted
+
+
+def filled(state: LogState, first: int, last: int) -> list[int]:
+    return [bucket for bucket, _, _ in state.stable(first, last)]
+
+
 def test_hv6_a_bucket_is_read_from_the_shard_or_from_both_halves() -> None:
-    logs = {"s.0": ended(5), "s.1": log(9)}
-    assert list(streams_after(["s.0", "s.1"], logs, 4)) == ["s.0", "s.1"]
-    assert list(streams_after(["s.0", "s.1"], logs, 5)) == ["s.00", "s.01", "s.1"]
-    assert complete_upto(["s.0", "s.1"], logs, 4) == 5
-    assert complete_upto(["s.0", "s.1"], logs, 5) == 5, "the halves are not followed yet"
-    logs |= {"s.00": log(7), "s.01": log(8)}
-    assert complete_upto(["s.0", "s.1"], logs, 5) == 7
+    logs = shards(s=entries(5, EACH), s0=entries(7, LEFT), s1=entries(4, RIGHT))
+    assert [each.upto for each in logs.values()] == [5, BUCKET_MAX, BUCKET_MAX]
+    assert [filled(each, 3, 5) for each in logs.values()] == [[3, 4, 5], [], []]
+    finish(logs["s"])
+    assert [each.upto for each in logs.values()] == [BUCKET_MAX, 7, 5]
+    assert [filled(each, 3, 5) for each in logs.values()] == [[3, 4, 5], [], []]
+    assert filled(logs["s"], 5, 9) == [5], "what it had named of later buckets is in the halves"
+    assert filled(logs["s0"], 5, 7) == [6, 7]
+
+
+def test_hv6_a_half_that_is_not_read_shows_nothing() -> None:
+    parts = [Part(b, 0, "t", 1, 0, 1, 1, 1) for b in (8, 9)]
+    branch = tentative(0, 0, 9, *parts, base=7)
+    logs = shards(s=entries(5), s0=[*entries(7, {9: 1}), branch])
+    half = logs["s0"]
+    assert (half.past_upto, half.seen_upto) == (0, 0)
+    assert not half.has_branch("0")
+    assert (half.tentative_upto("0"), half.tentative_offers()) == (0, {})
+    assert (half.open_parts(9), half.open_buckets(8, 20)) == (("", ()), [])
+    finish(logs["s"])
+    assert (half.past_upto, half.seen_upto) == (9, 9)
+    assert half.has_branch("0")
+    assert (half.tentative_upto("0"), half.tentative_offers()) == (9, {"0": 9})
+    assert half.open_buckets(1, 20) == [9]
+    assert half.open_parts(9)[0] == "0"
 
 
 def test_hv6_a_half_may_be_split_in_turn() -> None:
-    logs = {"s": ended(5), "s.0": log(9), "s.1": ended(7), "s.10": log(9), "s.11": log(8)}
-    assert list(streams_after(["s"], logs, 6)) == ["s.0", "s.1"]
-    assert complete_upto(["s"], logs, 6) == 7
-    assert list(streams_after(["s"], logs, 7)) == ["s.0", "s.10", "s.11"]
-    assert complete_upto(["s"], logs, 7) == 8
+    """As long as a shard above it has not ended nothing of it is read."""
+    logs = shards(s=entries(5), s0=entries(7, EACH), s1=entries(9))
+    quarter = ShardLogState(["0"], logs["s0"])
+    for offset, entry in enumerate(entries(9, EACH)):
+        quarter.apply(offset, entry)
+    finish(logs["s0"])
+    assert (quarter.is_read, quarter.upto) == (False, BUCKET_MAX)
+    finish(logs["s"])
+    assert (quarter.is_read, quarter.begins_after, quarter.upto) == (True, 7, 9)
+    assert filled(logs["s0"], 1, 9) == [6, 7]
+    assert filled(quarter, 1, 9) == [8, 9]
