@@ -28,11 +28,6 @@ ENTRY_POINTS = {
 SHIPPED = "anabranch.adapters.memory."
 """The ports in memory: for the tests of services, and of whoever writes one."""
 
-SIMULATED = {"anabranch.protocol.stage.splitting"}
-"""Rules that the simulation runs and no service carries out yet. A module leaves this set with the
-first service that uses it.
-"""
-
 STARTS_SPARK = {
     "anabranch.adapters.spark.session.start_session",
     "harness.stage_processes",
@@ -117,8 +112,7 @@ def test_each_unit_test_file_has_its_module(files: list[Path], modules: dict[str
 
 def test_each_module_is_used(modules: dict[str, str]) -> None:
     """Another module uses it, or it is started as a service or by name; tests and examples do not
-    count for the services' own layers, but for the rules in ``SIMULATED``: the simulation uses
-    these, and nothing else does.
+    count for the services' own layers.
     """
     used: set[str] = set()
     for name, source in modules.items():
@@ -132,11 +126,7 @@ def test_each_module_is_used(modules: dict[str, str]) -> None:
         and not name.endswith("__main__")
         and names_in(source)
     ]
-    assert sorted(dead) == sorted(SIMULATED)
-    simulated: set[str] = set()
-    for path in Path("tests/simulation").glob("*.py"):
-        simulated |= imported_modules(path.read_text())
-    assert simulated >= SIMULATED
+    assert dead == []
 
 
 def starts_spark(source: str) -> bool:

@@ -1,6 +1,6 @@
 """Heartbeats, fences, trim points, recompute requests and replies, alarms, delivery progress,
-moves, restatements and reports of nodes as bytes: Avro single objects, read as strictly as the
-boundary records.
+moves, restatements, steps of splits and reports of nodes as bytes: Avro single objects, read as
+strictly as the boundary records.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from anabranch.protocol.control.records import (
     NodeReport,
     ReplicaLoad,
     Restated,
+    SplitStep,
+    Step,
     TrimPoint,
     Vote,
 )
@@ -46,6 +48,7 @@ _KINDS: Final[dict[str, type[ControlRecord]]] = {
     "move": Move,
     "restated": Restated,
     "node_report": NodeReport,
+    "split_step": SplitStep,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 _TEXTS: Final = frozenset({"text", "reason", "withdrawn", "because"})
@@ -96,6 +99,9 @@ def decode(value: bytes | None) -> ControlRecord:
     if kind is NodeReport:
         node, written_ms, cores, replicas = fields
         return NodeReport(node, written_ms, cores, tuple(_load(*each) for each in replicas))
+    if kind is SplitStep:
+        shard, step, *rest = fields
+        return SplitStep(shard, Step(step), *rest)
     return kind(*fields)
 
 
@@ -130,7 +136,12 @@ def key_of(entry: ControlRecord) -> bytes:
         return f"node_report:{entry.node}".encode()
     if isinstance(entry, Restated):
         return f"restated:{entry.stage}:{entry.version}".encode()
-    names = {"trim_point": "stream", "delivery_progress": "output", "alarm": "stream"}
+    names = {
+        "trim_point": "stream",
+        "delivery_progress": "output",
+        "alarm": "stream",
+        "split_step": "shard",
+    }
     kind = _NAMES[type(entry)]
     return f"{kind}:{getattr(entry, names[kind])}".encode()
 
@@ -146,6 +157,6 @@ def _plain(name: str, value: Any) -> Any:
         ]
     if name == "replicas":
         return [dataclasses.asdict(load) for load in value]
-    if isinstance(value, AskOutcome):
+    if isinstance(value, (AskOutcome, Step)):
         return value.value
     return value[:ALARM_CHARACTERS_MAX] if name in _TEXTS else value

@@ -1,5 +1,5 @@
-"""Reader and writer of the log of moves, which places each replica on a node and lets stages begin
-anew; and a query for the node on which a replica runs.
+"""Reader and writer of the log of moves, which places each replica on a node, lets stages begin
+anew and splits shards; and a query for the node on which a replica runs.
 
 A crash loses nothing: a new reader reads the log again, from its beginning.
 """
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch.codec import control_records
 from anabranch.ports import EventLog, TopicPartition
-from anabranch.protocol.control.records import Move, Restated
+from anabranch.protocol.control.records import Move, Restated, SplitStep
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
 from anabranch.protocol.stage.restating import Restatements
+from anabranch.protocol.stage.splitting import Splits
 from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream
 from anabranch.streams.log_end import read_to
 
@@ -27,8 +28,10 @@ _SILENT_POLLS_MAX: Final = 100
 """Maximum number of consecutive empty polls before the log's end, after which reading fails."""
 
 
-def append_decision(log: EventLog, at: TopicPartition, entry: Move | Restated, what: str) -> None:
-    """Append an operator's decision to the log of moves at ``at``. ``what`` it is, for messages.
+def append_decision(
+    log: EventLog, at: TopicPartition, entry: Move | Restated | SplitStep, what: str
+) -> None:
+    """Append a decision to the log of moves at ``at``. ``what`` it is, for messages.
 
     Raises:
         Unavailable: the broker does not answer, or it is not known whether the record was written:
@@ -55,20 +58,24 @@ class PlacementReader:
         topic: str,
         places: Places,
         listener: Callable[[Move, str], None] = lambda _move, _source: None,
+        on_split: Callable[[SplitStep], None] = lambda _step: None,
     ) -> None:
         """Open the log. ``places`` are those of the pipeline file; moves change them. ``listener``
         receives each move that counts, after it was applied, and the node that had the place
-        before.
+        before; ``on_split`` each step of a split that counts.
 
         Raises:
             Unavailable: the topic does not exist, or there is no answer.
         """
         self.places, self._at, self._listener = places, TopicPartition(topic, 0), listener
+        self._on_split = on_split
         self._reader = log.reader(committed=False, headers=False, follows=True)
         self._reader.assign({self._at: self._reader.offsets(self._at)[0]})
         self.restatements = Restatements()
+        self.splits = Splits()
+        """Attempts to split shards."""
         self.ignored = 0
-        """Number of records that are neither moves nor restatements, or impossible ones."""
+        """Number of records that are none of these, or impossible ones."""
 
     def poll(self, wait_ms: int = 0) -> bool:
         """Read and apply new moves, waiting up to ``wait_ms`` for the first. Return whether a place
@@ -76,11 +83,11 @@ class PlacementReader:
         """
         has_changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
-            for value in chunk.values:
-                has_changed |= self._take(value)
+            for offset, value in zip(chunk.offsets, chunk.values, strict=True):
+                has_changed |= self._take(offset, value)
         return has_changed
 
-    def _take(self, value: bytes | None) -> bool:
+    def _take(self, offset: int, value: bytes | None) -> bool:
         """Take one record. Returns whether a place has changed."""
         try:
             entry = control_records.decode(value)
@@ -88,6 +95,9 @@ class PlacementReader:
             entry = None
         has_moved = isinstance(entry, Move) and self._apply(entry)
         is_decision = isinstance(entry, Restated) and self.restatements.add(entry)
+        if isinstance(entry, SplitStep) and self.splits.apply(offset, entry):
+            is_decision = True
+            self._on_split(entry)
         self.ignored += not (has_moved or is_decision)
         return has_moved
 

@@ -20,6 +20,8 @@ from anabranch.protocol.control.records import (
     NodeReport,
     ReplicaLoad,
     Restated,
+    SplitStep,
+    Step,
     TrimPoint,
     Vote,
 )
@@ -74,6 +76,7 @@ ANSWER = AskReply(
 )
 TRIM = TrimPoint(stream="reports", bucket=9, written_ms=4)
 RESTATED = Restated(stage="tolls", version=2, after=70, written_ms=4)
+SPLIT = SplitStep("tolls.0", Step.WITHDRAWN, 4, attempt=9, reason="bucket 7 differs", bucket=7)
 MOVE = Move(stage="tolls", replica="1", node="north.2", written_ms=4)
 SCALED = dataclasses.replace(MOVE, only_from="north.0", cause="lost", because="it was silent")
 LOAD = ReplicaLoad(
@@ -106,6 +109,8 @@ ALARM = Alarm(kind="digest", stream="tolls", bucket=-1, text="two replicas diffe
         REPORT,
         dataclasses.replace(REPORT, replicas=()),
         RESTATED,
+        SPLIT,
+        SplitStep("tolls", Step.WANTED, 4),
     ],
 )
 def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
@@ -125,6 +130,7 @@ def test_a_record_comes_back_as_it_was(entry: ControlRecord) -> None:
         ("move", Move),
         ("restated", Restated),
         ("node_report", NodeReport),
+        ("split_step", SplitStep),
     ],
 )
 def test_the_schema_has_the_fields_of_the_value_in_their_order(name: str, kind: type) -> None:
@@ -175,6 +181,7 @@ def test_a_name_longer_than_any_of_ours_is_rejected(entry: ControlRecord) -> Non
         (FENCE, b"fence:tolls:1:17"),
         (MOVE, b"move:tolls:1"),
         (RESTATED, b"restated:tolls:2"),
+        (SPLIT, b"split_step:tolls.0"),
         (REPORT, b"node_report:north.7"),
         (TRIM, b"trim_point:reports"),
         (PROGRESS, b"delivery_progress:tolls"),
