@@ -329,6 +329,16 @@ OUTPUTS: Final = (
         by=("live",),
     ),
     Mutant(
+        "failure_begins_unread",
+        "delivery.live:LiveTopic._next_run",
+        "if run is None or not run.begins_failure",
+        "if True",
+        "LD8",
+        ("pause",),
+        scenario="own bounds",
+        by=("live",),
+    ),
+    Mutant(
         "patient_output_shows_at_once",
         "protocol.edge.live_choice:Hold.__init__",
         "max(0, own_ms - waits.first_ms)",
