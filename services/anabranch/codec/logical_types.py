@@ -54,7 +54,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class UnfitError(ValueError):
-    """A text is not one of its type. Stays inside the codec."""
+    """Raised when a text is not a value of its type. Stays inside the codec."""
 
     def __init__(self, reason: RejectionReason, text: str) -> None:
         super().__init__(text)

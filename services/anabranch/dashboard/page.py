@@ -133,7 +133,7 @@ class Page:
         self._hops: list[Section] = []
         self._hops_ms = 0
         self._sent: dict[str, Section] = {}
-        """Sections as of the last message."""
+        """Sections of the page, as the last message to the clients had them."""
         self._sent_event = 0
         """Number of the last event that a message had."""
         self._seq = 0

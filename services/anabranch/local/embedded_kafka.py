@@ -185,8 +185,9 @@ class EmbeddedKafka(OwnedServer):
         super().stop(timeout_s)
 
     def _choose_ports(self, *, afresh: bool, relink: bool) -> tuple[int, int]:
-        """Choose and store the ports, and return (broker's, controller's). With ``relink`` also
-        chooses the links'. Takes the last ports where possible, unless ``afresh``.
+        """Choose and store the ports, and return (the broker's, the controller's). ``afresh``:
+        whether to choose others than the last ones, which are kept where possible. ``relink``:
+        whether to choose the ports of the links, too.
         """
         remembered = self._dir / "ports.json"
         last = json.loads(remembered.read_text()) if remembered.exists() and not afresh else {}

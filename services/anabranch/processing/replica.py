@@ -593,11 +593,6 @@ class ReplicaRunner:
         with self.lock:
             return self._busy.read(self._clock.monotonic_ms())
 
-    def busy_total_ms(self) -> int:
-        """Return the time in which batches have run so far, in ms."""
-        with self.lock:
-            return self._busy.total_ms(self._clock.monotonic_ms())
-
     def behind(self) -> int:
         """Return the number of buckets that are complete on all inputs and that the stable query
         has not run; 0 before its first bucket, which may be any.

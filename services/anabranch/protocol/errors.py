@@ -82,7 +82,7 @@ class Outvoted(Fenced):
 
 
 class RejectionReason(StrEnum):
-    """Why a user's record went to the dead-letter topic; the value is what stands in the
+    """Reason for which a user's record went to the dead-letter topic; the value stands in the
     record's header.
     """
 

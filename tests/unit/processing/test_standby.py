@@ -361,10 +361,13 @@ class Moved(World):
             self.clock,
             self.pipeline,
             StandbyProcess("s", "0", "north.9", "0" * 16),
-            self.primary,
+            self.own_disk(),
         )
         self.made.append(made)
         return made
+
+    def own_disk(self) -> ReplicaDisk:
+        return self.primary
 
     def writer(self, node: str = "north.0") -> BoundaryWriter:
         return BoundaryWriter(
@@ -433,16 +436,8 @@ class MovedFar(Moved):
     def disk(self, process: str, other: str) -> ReplicaDisk:
         return self.stored_disk("near")
 
-    def comes(self) -> Standby:
-        made = Standby(
-            self.log,
-            self.clock,
-            self.pipeline,
-            StandbyProcess("s", "0", "north.9", "0" * 16),
-            self.far,
-        )
-        self.made.append(made)
-        return made
+    def own_disk(self) -> ReplicaDisk:
+        return self.far
 
 
 def test_one_that_is_moved_far_is_due_when_its_copy_has_come_near(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ INPUT_MISSING: Final = "input_missing"
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A service process is alive, and what it does. What it says of itself decides about load
+    """Sign of life of a service process, with its state. What it says of itself decides about load
     and the choice of an upstream replica only, never about a row.
     """
 
@@ -312,8 +312,8 @@ class ReplicaLoad:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node is alive, and what its replicas do. Written by the nodes of a pipeline that is scaled
-    (``protocol.control.scaling``); it decides about places only, never about a row.
+    """Sign of life of a node, with the state of its replicas. Written by the nodes of a pipeline
+    that is scaled (``protocol.control.scaling``); it decides about places only, never about a row.
     """
 
     node: str

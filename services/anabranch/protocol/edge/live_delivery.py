@@ -138,8 +138,8 @@ def live_begins_after(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """If the topic stands at ``failure`` (None: wherever), and stable or tentative buckets
-    are there, or all is corrected (None: either).
+    """Row of the table of actions. It holds if the topic is in ``failure`` (None: in any), if
+    stable or tentative buckets are there, and if all is corrected (None: either).
     """
 
     number: int

@@ -75,11 +75,11 @@ class LiveRecord:
     key: bytes | None = None
     value: bytes | None = None
     stable: int = _NO_BUCKET
-    """Bucket up to which every bucket is stable, by a control record."""
+    """Last bucket up to which all buckets are stable, as a control record states."""
     shown: int = _NO_BUCKET
     """Bucket up to which tentative buckets are shown, by a boundary; 0 if there is no failure."""
     stable_ms: int = 0
-    """The end of ``stable`` in event time."""
+    """End of bucket ``stable`` in event time, in ms."""
     shown_ms: int = 0
     sequence: int = 0
     """Number of a boundary's transaction."""

@@ -34,7 +34,7 @@ PROPOSALS_MAX: Final = 1_000
 
 
 class ContractState(StrEnum):
-    """The values are what stands in records and is shown."""
+    """State of a contract, by the value that records and people use."""
 
     PROPOSED = "proposed"
     ACTIVE = "active"

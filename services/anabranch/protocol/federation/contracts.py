@@ -54,7 +54,7 @@ PARTS_PER_MILLION: Final = 1_000_000
 
 
 class Transfer(StrEnum):
-    """How the seller's copy of a task gets its state."""
+    """Way in which the seller's copy of a task gets its state."""
 
     CHECKPOINT = "checkpoint"
     REBUILD = "rebuild"
@@ -94,7 +94,7 @@ class QualityClauses:
 
 @dataclass(frozen=True, slots=True)
 class EndClauses:
-    """How a contract ends before its time: notice, then time in which load comes home."""
+    """Terms of an end before a contract's time: notice, then time in which load comes home."""
 
     notice_ms: int
     drain_ms: int
@@ -112,7 +112,7 @@ class PenaltyClauses:
 
 @dataclass(frozen=True, slots=True)
 class AuditClauses:
-    """How running load is metered, compared and settled."""
+    """Terms by which running load is metered, compared and settled."""
 
     meter_ms: int
     """Length of a metering interval."""

@@ -29,18 +29,18 @@ class Place(Enum):
     """Place of a task."""
 
     PROMISED = "promised"
-    """Accepted; it comes when its buyer's ledger entry says so."""
+    """Place of an accepted task, which comes when its buyer's ledger entry says so."""
     HERE = "here"
     OFFERED = "offered"
-    """The task runs here, and is part of the outstanding offer."""
+    """Place of a task that runs here and is part of the outstanding offer."""
     LEAVING = "leaving"
-    """The task runs here; a seller has accepted it and prepares it."""
+    """Place of a task that runs here and that a seller has accepted and prepares."""
     AWAY = "away"
-    """A seller runs it."""
+    """Place of a task that a seller runs."""
     COMING = "coming"
-    """A seller runs it; it is being got ready here."""
+    """Place of a task that a seller runs and that is being prepared here."""
     RETURNING = "returning"
-    """The task runs here; its buyer has the request to take it back."""
+    """Place of a task that runs here and that its buyer was asked to take back."""
 
 
 class Event(Enum):

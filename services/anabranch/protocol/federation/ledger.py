@@ -75,7 +75,7 @@ FINDINGS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """A side measured the mean load of a movement in a slot."""
+    """Mean load of a movement in a slot, as one side measured it."""
 
     SIGNED_AS: ClassVar[str] = "metered"
 
@@ -103,7 +103,7 @@ class AuditCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The auditor computed a sample again. ``nonce`` is the number that the sample follows from."""
+    """Result of a sample that the auditor recomputed. ``nonce`` determines the sample."""
 
     SIGNED_AS: ClassVar[str] = "audited"
 

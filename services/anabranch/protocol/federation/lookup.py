@@ -176,7 +176,7 @@ class FoundStream:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """Why a stream is not found."""
+    """Reason for which a stream is not found."""
 
     why: str
     since_ms: int | None = None

@@ -53,21 +53,21 @@ class MovementState(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a movement ended."""
+    """Reason for which a movement ended."""
 
     RECALLED = "recalled"
     RETURNED = "returned"
     SILENT = "silent"
-    """The other side gave no sign of life."""
+    """End because the other side gave no sign of life."""
     WRONG = "wrong"
-    """An audit found wrong results or loads."""
+    """End because an audit found wrong results or loads."""
     CONTRACT_ENDS = "contract ends"
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The buyer says that the seller runs a task from now on. ``answer`` is the seller's,
-    with its signature; ``at_ms`` is for people.
+    """Statement of the buyer that the seller runs a task from now on. ``answer``: the seller's
+    acceptance, with its signature. ``at_ms``: time, for people.
     """
 
     SIGNED_AS: ClassVar[str] = "movement started"
@@ -83,7 +83,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A party says that a movement that has not started never will."""
+    """Statement of a party that a movement which has not started never will."""
 
     SIGNED_AS: ClassVar[str] = "movement withdrawn"
 
@@ -95,7 +95,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A party says that the buyer runs the task again from now on."""
+    """Statement of a party that the buyer runs the task again from now on."""
 
     SIGNED_AS: ClassVar[str] = "movement ended"
 
@@ -108,7 +108,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The seller says on which node the task of a movement that runs is to run from now on.
+    """Statement of the seller on which node the task of a movement that runs is to run from now on.
     ``number``: of its words about the movement, from 1 on.
     """
 

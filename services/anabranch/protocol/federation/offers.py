@@ -83,7 +83,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ReturnRequest:
-    """The seller asks the buyer to take a task back."""
+    """Request of the seller that the buyer takes a task back."""
 
     SIGNED_AS: ClassVar[str] = "return request"
 

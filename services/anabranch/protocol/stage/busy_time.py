@@ -45,8 +45,6 @@ class BusyTime:
         self._running: set[str] = set()
         self._counted_ms = self._read_ms = now_ms
         self._busy_ms = self._rows = 0
-        self._before_ms = 0
-        """Busy time of all reads so far."""
 
     def began(self, query: str, now_ms: int) -> None:
         """Note that a batch of ``query`` has begun."""
@@ -63,14 +61,8 @@ class BusyTime:
         """Return what was measured since the previous read, and begin anew (BT2)."""
         self._count(now_ms)
         found = BusyRead(now_ms - self._read_ms, self._busy_ms, self._rows)
-        self._before_ms += self._busy_ms
         self._read_ms, self._busy_ms, self._rows = now_ms, 0, 0
         return found
-
-    def total_ms(self, now_ms: int) -> int:
-        """Return the busy time since the begin of the measurement, in ms."""
-        self._count(now_ms)
-        return self._before_ms + self._busy_ms
 
     def _count(self, now_ms: int) -> None:
         """Count the time since the last call."""

@@ -95,7 +95,7 @@ class ShedChoice:
         """Time since which everything has fitted."""
         self._cores = cores
         self._correcting: frozenset[str] = frozenset()
-        """Stages that correct."""
+        """Stages whose corrections run now (NL5)."""
 
     def decide(self, now_ms: int, demands: Sequence[StageDemand], others_us: int) -> Limits:
         """Return the limits of the stages.

@@ -5,6 +5,7 @@ query; of a record with too many parts, as several.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -302,26 +303,8 @@ def make(
     )
 
 
-def append(
-    of: RecordChain,
-    batch: int,
-    *parts: Part,
-    kind: BoundaryKind = BoundaryKind.STABLE,
-    is_stable_query: bool = True,
-    closed: int = 5,
-    missing: tuple[str, ...] = (),
-    shed: int = 0,
-) -> BoundaryRecord:
-    made = make(
-        of,
-        batch,
-        *parts,
-        kind=kind,
-        is_stable_query=is_stable_query,
-        closed=closed,
-        missing=missing,
-        shed=shed,
-    )
+def append(of: RecordChain, batch: int, *parts: Part, **of_the_record: Any) -> BoundaryRecord:
+    made = make(of, batch, *parts, **of_the_record)
     of.appended(made)
     return made
 

@@ -24,18 +24,6 @@ def test_a_batch_that_runs_counts_before_its_end() -> None:
     assert found.rows_per_s == 15
 
 
-def test_the_whole_counts_through_all_reads() -> None:
-    """BT2."""
-    busy = BusyTime(0)
-    busy.began("q", 500)
-    assert busy.total_ms(1_000) == 500
-    assert busy.read(1_500).busy_ms == 1_000
-    assert busy.total_ms(1_500) == 1_000
-    busy.ended("q", 1, 2_000)
-    assert busy.total_ms(9_000) == 1_500
-    assert busy.read(9_000).busy_ms == 500
-
-
 def test_two_queries_at_the_same_time_count_once() -> None:
     """BT1, BT3."""
     busy = BusyTime(0)
