@@ -239,6 +239,10 @@ linear-road: classes ## Linear Road, each answer judged: border cases, then a ho
 smart-grid: classes ## the smart grid's load predictions and outliers, each result judged: at full speed, then overloaded with shedding (five minutes; ARGS="--houses 40 --minutes 60" is an hour of the whole challenge)
 	$(BIN)/python -m benchmarks.smart_grid $(ARGS)
 
+.PHONY: nexmark
+nexmark: classes ## Nexmark's queries in SQL beside plain PySpark and Flink SQL, each answer judged, to docs/experiments/nexmark.md (half an hour; ARGS="--queries q5,q7 --events 200000" is quick)
+	$(BIN)/python -m benchmarks.nexmark $(ARGS)
+
 .PHONY: market
 market: install ## the market for load among 995 participants: tables and plots, to docs/experiments (three minutes; ARGS="--participants 200 --seeds 1" is quick)
 	$(BIN)/python -m experiments.market $(ARGS)

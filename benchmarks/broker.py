@@ -5,6 +5,7 @@ their append times.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,20 +30,22 @@ class Results:
     seen_ms: list[float] = field(default_factory=list)
 
 
-def create_topics(kafka: str) -> None:
+def create_topics(kafka: str, input_topic: str = INPUT, output_topic: str = OUTPUT) -> None:
     """Create the input and the output topic; the broker sets the output's timestamps."""
     topics = [
-        NewTopic(INPUT, PARTITIONS, 1),
-        NewTopic(OUTPUT, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"}),
+        NewTopic(input_topic, PARTITIONS, 1),
+        NewTopic(output_topic, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"}),
     ]
     admin = AdminClient({"bootstrap.servers": kafka})
     for future in admin.create_topics(topics).values():
         future.result(_TIMEOUT_S)
 
 
-def produce_backlog(kafka: str, values: list[str], last: str) -> float:
+def produce_backlog(
+    kafka: str, values: Sequence[str], last: str | None, topic: str = INPUT
+) -> float:
     """Write a backlog in one transaction, so that readers of committed records see all of it from
-    one instant on.
+    one instant on. ``last`` ends it in each partition.
 
     Returns:
         That instant: the wall-clock time (s) just before the commit.
@@ -63,21 +66,22 @@ def produce_backlog(kafka: str, values: list[str], last: str) -> float:
     producer.init_transactions(_TIMEOUT_S)
     producer.begin_transaction()
     for number, value in enumerate(values):
-        _produce(producer, value, number % PARTITIONS)
+        _produce(producer, topic, value, number % PARTITIONS)
         if number % _BATCH == 0:
             producer.poll(0)
-    for partition in range(PARTITIONS):
-        _produce(producer, last, partition)
+    if last is not None:
+        for partition in range(PARTITIONS):
+            _produce(producer, topic, last, partition)
     producer.flush(_COMMIT_TIMEOUT_S)
     visible_s = time.time()
     producer.commit_transaction(_COMMIT_TIMEOUT_S)
     return visible_s
 
 
-def _produce(producer: Producer, value: str, partition: int) -> None:
+def _produce(producer: Producer, topic: str, value: str, partition: int) -> None:
     while True:
         try:
-            producer.produce(INPUT, value, partition=partition)
+            producer.produce(topic, value, partition=partition)
         except BufferError:
             producer.poll(0.1)
         else:
@@ -87,8 +91,9 @@ def _produce(producer: Producer, value: str, partition: int) -> None:
 class ResultReader:
     """Reads the output topic in pieces and watches its end."""
 
-    def __init__(self, kafka: str) -> None:
-        """Start at the beginning of the topic."""
+    def __init__(self, kafka: str, topic: str = OUTPUT) -> None:
+        """Start at the beginning of ``topic``."""
+        self._topic = topic
         self._consumer = Consumer(
             {
                 "bootstrap.servers": kafka,
@@ -112,7 +117,7 @@ class ResultReader:
         written.
         """
         return sum(
-            self._ends.get_watermark_offsets(TopicPartition(OUTPUT, p), _TIMEOUT_S)[1]
+            self._ends.get_watermark_offsets(TopicPartition(self._topic, p), _TIMEOUT_S)[1]
             for p in self._positions
         )
 
@@ -124,7 +129,7 @@ class ResultReader:
         """Return the records appended since the last call."""
         results = Results()
         self._consumer.assign(
-            [TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()]
+            [TopicPartition(self._topic, p, offset) for p, offset in self._positions.items()]
         )
         open_partitions = set(self._positions)
         while open_partitions:
@@ -147,7 +152,7 @@ class ResultReader:
         """
         results = Results()
         self._consumer.assign(
-            [TopicPartition(OUTPUT, p, offset) for p, offset in self._positions.items()]
+            [TopicPartition(self._topic, p, offset) for p, offset in self._positions.items()]
         )
         while time.time() < until_s:
             messages = self._consumer.consume(_BATCH, 0.02)

@@ -25,7 +25,7 @@ from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.broker import ResultReader, create_topics
 from benchmarks.generator import times_of
 from benchmarks.processes import exit_on_signals, memory_mib, name_of, tree
-from benchmarks.systems import SYSTEMS, Running
+from benchmarks.systems import SYSTEMS, start
 from benchmarks.workload import WINDOW_MS, compare, expected, parse, readings
 
 _HEAD_START_S: Final = 8.0
@@ -96,7 +96,7 @@ def main() -> int:
     running = None
     try:
         create_topics(kafka.address)
-        running = Running(arguments.system, "windowed", kafka.address, folder)
+        running = start(arguments.system, "windowed", kafka.address, folder)
         print(f"{arguments.system} ready after {running.await_ready():.1f} s", flush=True)
         seconds = arguments.records / arguments.rate
         start_s = time.time() + _HEAD_START_S

@@ -17,7 +17,7 @@ from anabranch.protocol.errors import LocalProtocolError
 from benchmarks.broker import ResultReader, Results, create_topics, part_spans, produce_backlog
 from benchmarks.generator import times_of
 from benchmarks.processes import Sampler
-from benchmarks.systems import Running, System
+from benchmarks.systems import Running, System, start
 from benchmarks.workload import (
     ENDER_AFTER_MS,
     EVENT_TIME_MS,
@@ -304,7 +304,7 @@ def run_session(
             plan,
             kafka.address,
             kafka.pid or 0,
-            lambda: Running(system, job, kafka.address, folder),
+            lambda: start(system, job, kafka.address, folder),
         )
         try:
             for phase in ("cold", *(name for name in plan.phases if name != "cold")):

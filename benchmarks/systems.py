@@ -35,17 +35,12 @@ _TOPICS: Final = (
 class Running:
     """A started system."""
 
-    def __init__(self, system: System, job: Job, kafka: str, folder: Path) -> None:
-        """Start ``system``; ``folder`` gets its state and its log."""
+    def __init__(
+        self, system: str, command: list[str], environment: dict[str, str], folder: Path
+    ) -> None:
+        """Start ``system`` by ``command``; ``folder`` gets its log."""
         self.system = system
         self.log = folder / "system.log"
-        match system:
-            case "pyspark" | "pyspark-real-time":
-                command, environment = _pyspark(system, job, kafka, folder)
-            case "flink":
-                command, environment = _flink(job, kafka, folder)
-            case _:
-                command, environment = _anabranch(system, job, kafka, folder)
         self.command = command
         self.started_s = time.time()
         with self.log.open("w") as log:
@@ -115,6 +110,38 @@ class Running:
                 continue
 
 
+def start(system: System, job: Job, kafka: str, folder: Path) -> Running:
+    """Start ``system``; ``folder`` gets its state and its log."""
+    match system:
+        case "pyspark" | "pyspark-real-time":
+            command, environment = _pyspark(system, job, kafka, folder)
+        case "flink":
+            command, environment = _flink(job, kafka, folder)
+        case _:
+            command, environment = _anabranch(system, job, kafka, folder)
+    return Running(system, command, environment, folder)
+
+
+def pyspark_environment() -> dict[str, str]:
+    """Return this process's environment for plain PySpark: its workers and jars are those of its
+    own environment, whatever the caller's shell says.
+    """
+    hidden = ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
+def flink_environment() -> dict[str, str]:
+    """Return this process's environment for Flink, with the Java of this project."""
+    hidden = ("FLINK_HOME", "PYTHONPATH", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    return environment | {
+        "JAVA_HOME": str(find_java().executable.resolve().parent.parent),
+        "JVM_ARGS": "-Xmx2g",
+        # There is no function in Python, so nothing that runs one is to be started.
+        "_python_worker_execution_mode": "process",
+    }
+
+
 def _pyspark(
     system: System, job: Job, kafka: str, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
@@ -127,27 +154,17 @@ def _pyspark(
         *(["--real-time"] if system == "pyspark-real-time" else []),
         *os.environ.get("BENCH_PYSPARK_OPTIONS", "").split(),
     ]
-    # Its workers and jars are those of its own environment, whatever the caller's shell says.
-    hidden = ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS", "VIRTUAL_ENV")
-    return command, {name: value for name, value in os.environ.items() if name not in hidden}
+    return command, pyspark_environment()
 
 
 def _flink(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     where = flink()
-    java = find_java().executable
     command = [
         *(str(where.python), str(_HERE / "flink" / "job.py")),
         *("--job", job, "--kafka", kafka, "--connector", str(where.connector)),
         *("--checkpoint", str(folder / "checkpoint"), *_TOPICS),
     ]
-    hidden = ("FLINK_HOME", "PYTHONPATH", "VIRTUAL_ENV")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    return command, environment | {
-        "JAVA_HOME": str(java.resolve().parent.parent),
-        "JVM_ARGS": "-Xmx2g",
-        # There is no function in Python, so nothing that runs one is to be started.
-        "_python_worker_execution_mode": "process",
-    }
+    return command, flink_environment()
 
 
 def _anabranch(
