@@ -369,7 +369,7 @@ class Stage(_Model):
 
     @property
     def rows_per_s(self) -> int:
-        """Limit on its input, in rows per second; 0: no limit."""
+        """Limit on the stage's input, in rows per second; 0: no limit."""
         return 0 if self.offered is None else self.offered.terms.rows_per_s
 
     def found_next_to(self, pipeline_file: Path) -> Path:

@@ -3,8 +3,8 @@ it.
 
 Theory of operation. A task is the participant's own, or came under a movement of somebody else's
 contract. It may leave under a movement of an own contract, also one that came: that is a resale.
-What becomes of a task is the word of a ledger (``movements``), except what stays inside: offering
-it, and asking for it to go. The table below is the one that runs; ``came`` is the movement under
+A ledger (``movements``) decides what becomes of a task, except for the agent's own steps: offering
+it, and asking for its return. The table below holds all transitions; ``came`` is the movement under
 which a task is here, ``went`` the one under which it left.
 
 Invariants:

@@ -41,7 +41,7 @@ from anabranch.protocol.federation.statements import Signature, Verify, is_signe
 from anabranch.protocol.identifiers import is_name
 
 NODES_MAX: Final = 16
-"""A movement names so many different nodes at most: bounds what a reader of its ledger holds."""
+"""Maximum number of different nodes that a movement names: bounds the memory of its readers."""
 
 
 class MovementState(StrEnum):
@@ -109,7 +109,7 @@ class Ended:
 @dataclass(frozen=True, slots=True)
 class Placed:
     """Statement of the seller on which node the task of a movement that runs is to run from now on.
-    ``number``: of its words about the movement, from 1 on.
+    ``number``: number of the statement about the movement, from 1 on.
     """
 
     SIGNED_AS: ClassVar[str] = "movement placed"

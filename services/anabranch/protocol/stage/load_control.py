@@ -468,8 +468,8 @@ class BacklogForecast:
         """Time and size at the first observation."""
 
     def observe(self, now_ms: int, held: int) -> int | None:
-        """Return how long the backlog, which is ``held`` now, has room, in ms; None if it does not
-        grow, or not yet known.
+        """Return the time until the backlog, which is ``held`` now, has no room left, in ms; None
+        if it does not grow, or that is not yet known.
         """
         if self._first is None:
             self._first = now_ms, held

@@ -123,7 +123,7 @@ class ResultSpacing:
         """Distance between two buckets that may have results, in buckets; 0 until it is known."""
 
     def seen(self, buckets: Iterable[int]) -> None:
-        """Add buckets with results, in order."""
+        """Add ``buckets``, in order, to the buckets in which the stage has results."""
         for bucket in buckets:
             if self._last:
                 self.buckets = gcd(self.buckets, bucket - self._last)
