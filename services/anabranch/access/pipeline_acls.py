@@ -106,6 +106,10 @@ class _Instance:
     """Streams that it writes."""
     replica: str = ""
     reads: frozenset[str] = frozenset()
+    watches: frozenset[str] = frozenset()
+    """Streams of which it reads the boundary logs alone: halves of its shard, or the shard of which
+    it is a half.
+    """
     ends: frozenset[str] = frozenset()
     """Streams of earlier shards, to whose boundary logs it appends the records that end them."""
     source: str = ""
@@ -120,12 +124,16 @@ class _Instance:
     """Whether it works with every topic of the pipeline."""
     scales: bool = True
     """Whether it may work with the log of moves, if its service does at all."""
+    answers: bool = True
+    """Whether it may write there, if it works with it: of replicas only those of a shard that may
+    be split.
+    """
 
     def may_write(self, topic: _Topic) -> bool:
         """Return whether ``topic`` is its own to write. Of control topics only its own one is, so
         that no other process can speak for it.
         """
-        if topic.is_bound:
+        if topic.is_bound or (topic.kind == "placement" and not self.answers):
             return False
         return self.everything or (
             (
@@ -145,6 +153,8 @@ class _Instance:
         """
         if topic.kind == "keys":
             return topic.stream in self.reads | self.writes
+        if topic.kind == "boundaries" and topic.stream in self.watches:
+            return True
         if topic.is_bound:
             return topic.stream in self.reads
         own_log = topic.stream in self.writes and not topic.replica
@@ -386,7 +396,9 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 frozenset({stage}),
                 replica,
                 frozenset(pipeline.inputs(stage)),
+                watches=frozenset({*pipeline.halves(stage), *filter(None, [declared.parent])}),
                 process=f"processing.{stage}.{process}",
+                answers=bool(pipeline.halves(stage)),
             )
     yield from _partner_instances(pipeline, before, by_participant=by_participant)
     for name, output in pipeline.deliveries().items():
@@ -405,12 +417,13 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
     places = pipeline.places()
     for node in pipeline.reporting_nodes():
         whose = f"participant.{places.owner_of(node)}" if by_participant else f"processing.{node}"
-        yield _Instance("processing", f"{before}{whose}", process=f"node.{node}")
+        yield _Instance("processing", f"{before}{whose}", process=f"node.{node}", answers=False)
     yield _Instance(
         "consistency_manager",
         f"{before}consistency_manager",
         everything=True,
-        scales=pipeline.scaling is not None,
+        scales=pipeline.scaling is not None or any(map(pipeline.halves, pipeline.stages)),
+        answers=pipeline.scaling is not None,
     )
     yield _Instance(
         "dashboard",
@@ -444,6 +457,7 @@ def _partner_instances(
                     replica,
                     frozenset(pipeline.inputs(declared.name)),
                     process=f"processing.{declared.name}.{replica}",
+                    answers=False,
                 )
 
 

@@ -138,8 +138,14 @@ class _Plans:
         kind = "stateful" if traits.is_stateful else "stateless"
         self.facts.append(f"stage {name}: {kind}; {traits.batch}; gives {_listed(query.schema)}")
         if stage.share is not None:
-            shards = len(self._pipeline.input_streams(whole_of(name)))
+            shards = len(self._pipeline.begins_with(whole_of(name)))
             self.facts.append(f"stage {name}: one of {shards} shards, which are alike")
+        if self._pipeline.halves(name):
+            self.facts.append(
+                f"stage {name}: may be split while it runs (anabranch split {name}); its halves"
+                f" take over when they have read {stage.state_horizon_ms} ms of input, its"
+                " state_horizon, and are proven"
+            )
         self.facts += [f"stage {name}: {traits.batch}, because {r}" for r in traits.reasons]
         if traits.reasons:
             self.facts.append(

@@ -32,6 +32,7 @@ from anabranch.pipeline.stage_shards import expanded
 from anabranch.pipeline.topic_uses import TopicUses
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
+from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import is_name
 
@@ -188,6 +189,14 @@ class _PipelineReader(Document):
             host="" if self._host is None else self._host.participant,
         )
         check_uses(self, top, stages, federated)
+        for stage in stages.values():
+            if stage.parent and federated is not None:
+                self.mistake(
+                    ("stages", whole_of(stage.name), "halvings"),
+                    "is for pipelines outside a federation: another participant's node cannot run"
+                    " a half",
+                )
+                break
         nodes = read_nodes(self, top.get("nodes", {}), stages)
         scaling = read_scaling(self, top.get("scaling"), stages, nodes)
         outputs = {

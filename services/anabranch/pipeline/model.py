@@ -340,6 +340,10 @@ class Stage(_Model):
     """
     share: Share | None = None
     """Share of its inputs' rows that the stage takes, where it is a shard; None: all rows."""
+    parent: str = ""
+    """Shard that this one is a half of. It runs only once that one is split
+    (``protocol.stage.splitting``); empty: the stage begins with it.
+    """
     shed: Shed = Shed()
     """Rows that the stage may leave out of its tentative results while it is overloaded."""
 
@@ -348,7 +352,7 @@ class Stage(_Model):
         """Whether it is a whole stage or its first shard. Checks of what all shards have in common
         run on this one only, so that a mistake is reported once.
         """
-        return self.share is None or not self.share.interval.prefix
+        return not self.parent and (self.share is None or not self.share.interval.prefix)
 
     @property
     def functions(self) -> list[str]:
@@ -395,7 +399,9 @@ class Stage(_Model):
 
     def placed(self) -> PlacedStage:
         """Return the properties of the stage that its placement depends on."""
-        return PlacedStage(self.name, self.participant, tuple(self.process_ids()))
+        return PlacedStage(
+            self.name, self.participant, tuple(self.process_ids()), parent=self.parent
+        )
 
 
 class Binding(_Model):
@@ -598,8 +604,8 @@ class Pipeline(_Model):
     clusters: dict[str, str] = {}
     """Addresses of other owners' Kafka clusters, by their names here."""
     stage_shards: dict[str, list[str]] = {}
-    """Names of the shards of each stage that is split, in the order of their intervals. The shards
-    are in ``stages``.
+    """Names of the shards that each stage with shards has or may get: those with which it begins,
+    then their halves, each time in the order of their intervals. The shards are in ``stages``.
     """
     publish_ms: dict[str, int] = {}
     """Stages that other pipelines read, and how long blocks are kept for them, in ms."""
@@ -688,6 +694,15 @@ class Pipeline(_Model):
             return self.sources[name].streams()
         return self.stage_shards.get(name, [name])
 
+    def halves(self, stage: str) -> list[str]:
+        """Return the halves into which the shard ``stage`` may be split; empty: it may not be."""
+        return [name for name, each in self.stages.items() if each.parent == stage]
+
+    def begins_with(self, stage: str) -> list[str]:
+        """Return the shards with which ``stage`` begins; empty: it has none."""
+        shards = self.stage_shards.get(stage, [])
+        return [shard for shard in shards if not self.stages[shard].parent]
+
     def inputs(self, stage: str) -> list[str]:
         """Return the streams that ``stage`` reads, in the order in which it names them; of an input
         with shards, all.
@@ -700,7 +715,8 @@ class Pipeline(_Model):
         """
         stages: dict[str, Stage] = {}
         for name, stage in self.stages.items():
-            if stage.is_whole_or_first_shard and name not in self.stage_shards:
+            is_union = name in self.stage_shards and name not in self.stage_shards[name]
+            if stage.is_whole_or_first_shard and not is_union:
                 whole = whole_of(name)
                 changes = {"name": whole, "share": None, "shed": Shed()}
                 stages[whole] = stage.model_copy(update=changes)

@@ -40,6 +40,7 @@ _STAGE_KEYS: Final = (
     "resources",
     "shards",
     "shard_by",
+    "halvings",
     "shed",
     "history",
 )

@@ -4,7 +4,7 @@ them where it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from anabranch.pipeline.document import MISSING, Document, Place
@@ -41,19 +41,37 @@ def expanded(
     for name, stage in stages.items():
         entry = raw[name] if isinstance(raw[name], dict) else {}
         count, by = _shards(document, entry, stage)
+        halvings = _halvings(document, entry, stage, count, is_delivered=name in delivered)
         shed = read_shed(document, entry, stage, by, checks_code=checks_code)
         stage = stage.model_copy(update={"shed": shed})  # noqa: PLW2901
-        if count == 1:
+        if count == 1 and not halvings:
             found[name] = stage
             continue
-        intervals = divided(count)
-        shards[name] = [interval.name(name) for interval in intervals]
-        for interval, shard in zip(intervals, shards[name], strict=True):
-            share = Share(interval, by)
-            found[shard] = stage.model_copy(update={"name": shard, "share": share})
-        if name in delivered:
+        shards[name] = []
+        for interval, parent in _intervals(divided(count), halvings):
+            shard = interval.name(name)
+            shards[name].append(shard)
+            share = Share(interval, by) if interval.bits else None
+            found[shard] = stage.model_copy(
+                update={
+                    "name": shard,
+                    "share": share,
+                    "parent": "" if parent is None else parent.name(name),
+                }
+            )
+        if count > 1 and name in delivered:
             found[name] = union_of(stage)
     return found, shards
+
+
+def _intervals(first: list[Interval], halvings: int) -> Iterator[tuple[Interval, Interval | None]]:
+    """Yield the intervals of all shards that a stage may have, each with the one that it is a half
+    of: None for those with which the stage begins, which come ``first``.
+    """
+    found: list[tuple[Interval, Interval | None]] = [(each, None) for each in first]
+    for _ in range(halvings + 1):
+        yield from found
+        found = [(half, each) for each, _ in found for half in each.halves()]
 
 
 def shards_of(stage: str, stages: Mapping[str, Stage]) -> list[str]:
@@ -114,6 +132,40 @@ def _shards(
             f" {limits.SHARE_CHARACTERS_MAX} are possible",
         )
     return count, by
+
+
+def _halvings(
+    document: Document, raw: Mapping[str, Any], stage: Stage, count: int, *, is_delivered: bool
+) -> int:
+    """Return how often each shard of ``stage``, which begins with ``count``, may be halved."""
+    at: Place = ("stages", stage.name, "halvings")
+    halvings = document.integer(raw.get("halvings", 0), at, 0, BITS_MAX)
+    if not halvings:
+        return 0
+    if count << halvings > limits.SHARDS_MAX:
+        document.mistake(
+            at,
+            f"{count << halvings} shards could run at the same time, and a stage has at most"
+            f" {limits.SHARDS_MAX}",
+        )
+        return 0
+    if raw.get("shard_by", MISSING) is MISSING:
+        document.mistake(at, "needs shard_by, the key by which the rows of a shard are halved")
+    if stage.ha != "active":
+        document.mistake(at, f"is for ha: active, and this stage has ha: {stage.ha}")
+    if stage.state_horizon_ms is None:
+        document.mistake(
+            at,
+            "needs state_horizon, the time after which a record no longer changes results: a half"
+            " takes over once it has read so much input",
+        )
+    if count == 1 and is_delivered:
+        document.mistake(
+            at,
+            "needs shards: 2 or more where an output or another pipeline reads the stage: under the"
+            " stage's own name runs what unites the shards",
+        )
+    return halvings
 
 
 def _by(

@@ -226,3 +226,71 @@ def test_what_is_wrong_with_all_shards_is_said_once(tmp_path: Path) -> None:
     assert "its inputs have 17 streams" in mistake(
         tmp_path, TWO, reads="[cars, jams]", source=", shards: 16"
     )
+
+
+HALVED = f"{TWO}, halvings: 1, state_horizon: 1s"
+
+
+def test_the_halves_of_shards_are_stages_from_the_beginning(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, HALVED, output="first")
+    halves = ["first.00", "first.01", "first.10", "first.11"]
+    assert pipeline.inputs("first") == ["first.0", "first.1", *halves]
+    assert pipeline.begins_with("first") == ["first.0", "first.1"]
+    assert [pipeline.halves(each) for each in ("first.1", "first.10")] == [halves[2:], []]
+    assert [pipeline.stages[each].parent for each in ("first.1", "first.10")] == ["", "first.1"]
+    assert pipeline.stages["first.10"].share == Share(Interval("10"), {"cars": ("n",)})
+    assert {f"{half}.0" for half in halves} < set(pipeline.nodes()["local.0"])
+    assert list(pipeline.unsplit().stages) == ["first", "second"]
+    assert readers_of(pipeline)["first.00"] == [
+        Peer("processing", "first", "0"),
+        Peer("processing", "second", "0"),
+    ]
+
+
+def test_a_stage_may_begin_whole_and_be_halved_twice(tmp_path: Path) -> None:
+    pipeline = pipeline_in(tmp_path, "shard_by: n, halvings: 2, state_horizon: 0ms")
+    assert pipeline.begins_with("first") == ["first"]
+    assert pipeline.stages["first"].share is None
+    assert pipeline.halves("first.1") == ["first.10", "first.11"]
+    assert len(pipeline.inputs("second")) == 7
+    assert list(pipeline.unsplit().stages) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("first", "options", "text"),
+    [
+        (f"{TWO}, halvings: 1", {}, "needs state_horizon, the time after which a record"),
+        (f"{HALVED}, ha: passive, replicas: 2", {}, "is for ha: active, and this stage has"),
+        ("shards: 8, shard_by: n, halvings: 2, state_horizon: 1s", {}, "32 shards could run"),
+        (
+            "shard_by: n, halvings: 1, state_horizon: 1s",
+            {"output": "first"},
+            "needs shards: 2 or more where an output or another pipeline reads the stage",
+        ),
+        ("halvings: 1, state_horizon: 1s", {}, "needs shard_by, the key by which the rows"),
+        ("shards: 8, shard_by: n, halvings: 1, state_horizon: 1s", {}, "a stage reads at most 16"),
+    ],
+)
+def test_a_stage_that_cannot_be_halved_is_a_mistake(
+    tmp_path: Path, first: str, options: dict[str, str], text: str
+) -> None:
+    assert text in mistake(tmp_path, first, **options)
+
+
+def test_a_replica_may_answer_a_split_of_its_shard_alone(tmp_path: Path) -> None:
+    pipeline = pipeline_in(
+        tmp_path,
+        HALVED,
+        more="nodes: {a: [first.0.0], b: [first.00.0], c: [second.0], d: [first.01.0]}\n",
+    )
+    found = {(right.principal, right.name, right.operation) for right in rights(pipeline)}
+    moves = {who for who, topic, may in found if (topic, may) == ("p.placement", Operation.WRITE)}
+    assert moves == {"p.processing.a", "p.processing.local.0", "p.operator"}, (
+        "the second has first.1"
+    )
+    assert ("p.consistency_manager", "p.placement", Operation.READ) in found
+    for who, stream in (("a", "first.00"), ("a", "first.01"), ("b", "first.0")):
+        at = f"p.processing.{who}", f"p.{stream}.boundaries"
+        assert (*at, Operation.READ) in found
+        assert (*at, Operation.WRITE) not in found
+    assert ("p.processing.b", "p.first.01.boundaries", Operation.READ) not in found
