@@ -241,7 +241,7 @@ def keys_of(fields: type[pydantic.BaseModel]) -> set[str]:
         for name in fields.model_fields
     } - {"path", "name", "stage_shards", "shards_before"}
     if "share" in own:
-        own = own - {"share"} | {"shards", "shard_by"}
+        own = own - {"share", "parent"} | {"shards", "shard_by", "halvings"}
     return own | {"pipeline"} if fields is model.Pipeline else own
 
 
@@ -284,6 +284,8 @@ def test_the_documented_defaults_are_those_of_a_file_that_leaves_all_out(tmp_pat
             actual: Any = getattr(value, key, getattr(value, f"{key}_ms", None))
             if isinstance(value, model.Stage) and key == "shards":
                 actual = len(pipeline.input_streams(value.name))
+            if isinstance(value, model.Stage) and key == "halvings":
+                actual = len(pipeline.halves(value.name))
             if isinstance(actual, model.Shed):
                 actual = actual.kind
             if (of_bytes := getattr(value, f"{key}_bytes", None)) is not None:

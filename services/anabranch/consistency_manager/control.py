@@ -81,7 +81,9 @@ class ManagerControl:
         self._writer = ControlWriter(context.log, topic, context.clock)
         self._fence_writer = ControlWriter(context.log, names.fences(), context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
-        self._trimming = Trimming(readers_of(self._pipeline), kept_buckets(self._pipeline))
+        self._trimming = Trimming(
+            readers_of(self._pipeline), kept_buckets(self._pipeline), halves(self._pipeline)
+        )
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
         self.alarms: list[Alarm] = []
@@ -305,6 +307,16 @@ def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
         for stream, keep_ms in kept_ms.items()
         if keep_ms and stream not in pipeline.bindings
     }
+
+
+def halves(pipeline: Pipeline) -> list[Peer]:
+    """Return the replicas of halves of shards, which begin late when they begin."""
+    return [
+        Peer(REPLICA_SERVICE, name, replica)
+        for name, stage in pipeline.stages.items()
+        if stage.parent
+        for replica in stage.replica_ids()
+    ]
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:

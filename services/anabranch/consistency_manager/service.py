@@ -23,6 +23,7 @@ from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
 from anabranch.consistency_manager.scaling import scaling_of
+from anabranch.consistency_manager.splits import SplitAlarms
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
@@ -71,6 +72,7 @@ class ConsistencyManager:
         self._topic_differences: list[str] = []
         self._image = IndexImage(self._pipeline.name)
         self._scaling = scaling_of(context)
+        self._splits = SplitAlarms(context)
         self._control = ManagerControl(context, self._image, self._scaling)
         self._trimming = BlockTrimming(context)
         self._log_trimming = LogTrimming(context)
@@ -149,6 +151,7 @@ class ConsistencyManager:
         self._control.start()
         if self._scaling is not None:
             self._scaling.start()
+        self._splits.start()
         for reader in self._streams.values():
             reader.read_to_end()
         self._log_trimming.read_to_end()
@@ -162,6 +165,8 @@ class ConsistencyManager:
         )
         if self._scaling is not None:
             self._scaling.round()
+        for alarm in self._splits.round():
+            self._raise_once(alarm)
         while self._control.alarms:
             self._raise_once(self._control.alarms.pop(0))
         self._trimming.round(self._control.trim_points())
@@ -181,6 +186,7 @@ class ConsistencyManager:
         self._control.close()
         if self._scaling is not None:
             self._scaling.close()
+        self._splits.close()
         self._trimming.close()
         self._log_trimming.close()
         self._floats.close()
@@ -386,7 +392,8 @@ class ConsistencyManager:
         return [
             stream
             for stream, reader in self._streams.items()
-            if reader.log_state.heirs
+            if stream not in self._pipeline.stages
+            and reader.log_state.heirs
             and self._control.trim_point(stream)
             >= max(reader.log_state.filled_upto, reader.log_state.closed_upto)
         ]
@@ -402,8 +409,11 @@ class ConsistencyManager:
         for stream, gaps in self._gaps.items():
             self._given_up.labels(self._pipeline.name, stream).set(gaps.lost)
         now_ms, width_ms = self._context.clock.now_ms(), self._pipeline.bucket_ms
-        ended = [stream for stream, each in self._streams.items() if each.log_state.heirs]
-        slowest = min((uptos[stream] for stream in uptos.keys() - ended), default=0)
+        ended = {stream for stream, each in self._streams.items() if each.log_state.heirs}
+        unread = {name for name, stage in self._pipeline.stages.items() if stage.parent} - {
+            half for stream in ended for half in self._pipeline.halves(stream)
+        }
+        slowest = min((uptos[stream] for stream in uptos.keys() - ended - unread), default=0)
         if slowest > 0:
             self.status.last_bucket_ms = bound_ms(slowest, width_ms)
             self.status.lag_ms = now_ms - self.status.last_bucket_ms

@@ -47,6 +47,8 @@ POINTS: Final = {
     "processing.peer_copied": "a peer's directory was copied; no timeline file names the copy",
     "processing.timeline_written": "the own timeline file is written; older ones are still there",
     "processing.base_appended": "the base record was seen in the log; no batch has run",
+    "processing.split_answered": "the log of moves has an answer to a split; nothing followed yet",
+    "processing.split_ended": "a shard's stream has ended; its process still reads its inputs",
     "checkpoint.fetched": "the files of a stored checkpoint were read: there is no copy of it yet",
     "checkpoint.taking_fetched": "a copy of a stored checkpoint is to become the replica's own",
     "checkpoint.copying": "half of a copy: the files are linked, it does not have its name",

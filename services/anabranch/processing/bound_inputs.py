@@ -11,7 +11,7 @@ from anabranch.protocol.errors import Unavailable
 from anabranch.streams.distant_control import DistantControl, JointControl
 from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.log_end import OwnContact
-from anabranch.streams.stream_logs import open_elsewhere, open_stream
+from anabranch.streams.stream_logs import input_state, open_elsewhere, open_stream
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -40,6 +40,7 @@ class BoundInputs:
             if self._pipeline.cluster_of(stream)
         }
         """Cluster of each input that is not on the pipeline's own."""
+        self._opened: dict[str, StreamReader] = {}
 
     def await_topics(self, status: ServiceStatus) -> bool:
         """Wait for the topics of other pipelines that the stage reads. Return False if told to
@@ -84,7 +85,8 @@ class BoundInputs:
         return not context.stopping.is_set()
 
     def open(self, stream: str, lock: AbstractContextManager[object]) -> StreamReader:
-        """Open a reader of an input, which holds ``lock`` while its log state changes.
+        """Open a reader of an input, which holds ``lock`` while its log state changes. The inputs
+        have to be opened in the order of the pipeline: each shard before its halves.
 
         Raises:
             Unavailable: the input is on the pipeline's own cluster, which does not answer.
@@ -92,7 +94,15 @@ class BoundInputs:
         there = self.elsewhere.get(stream)
         if there is not None:
             return open_elsewhere(there, self._pipeline, stream, lock=lock)
-        return open_stream(self._context.log, self._pipeline, stream, lock=lock)
+        reader = open_stream(
+            self._context.log,
+            self._pipeline,
+            stream,
+            lock=lock,
+            new_state=input_state(self._pipeline, stream, self._opened),
+        )
+        self._opened[stream] = reader
+        return reader
 
     def open_control(self) -> JointControl:
         """Open a reader of the control topics of the replica's neighbours and of the writers of

@@ -29,9 +29,10 @@ from anabranch.processing.hosting import FAILED, HostedReplica
 from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
+from anabranch.processing.own_split import OwnSplit
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.control.placement import AfterEnd, Places, after_end, goes_on
-from anabranch.protocol.control.records import Move, NodeReport
+from anabranch.protocol.control.records import Move, NodeReport, SplitStep
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -39,6 +40,7 @@ from anabranch.protocol.errors import (
     EngineEnded,
     Unavailable,
 )
+from anabranch.protocol.stage.splitting import Attempt, half_runs
 from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ class Node:
                 # An unreadable log fails the replica on its new node as well: leave it there.
                 with contextlib.suppress(DataMissing, ConfigurationError):
                     self._kept |= {label} if self._stays(label, places) else set()
-            replicas = [*places.of_node(self._node), *self._kept]
+            replicas = [*filter(self._is_wanted, places.of_node(self._node)), *self._kept]
             context.logger.info("placed", node=self._node, replicas=replicas)
             stages = {label.rpartition(".")[0] for label in replicas}
             self._await_topics(
@@ -328,7 +330,7 @@ class Node:
             self._placement_next_ms = now_ms + PLACEMENT_LOOK_MS
             placement.poll()
         places = placement.places
-        placed = places.of_node(self._node)
+        placed = [label for label in places.of_node(self._node) if self._is_wanted(label)]
         self._kept.difference_update(placed)
         self._leaving.difference_update(placed)
         for label, each in list(self._hosted.items()):
@@ -350,6 +352,36 @@ class Node:
                     after_end,
                     self._context.threads,
                 )
+
+    def _is_wanted(self, label: str) -> bool:
+        """Return whether the replica ``label`` is to run anywhere: a half of a shard runs only from
+        the split on.
+        """
+        parent = self._context.pipeline.stages[label.rpartition(".")[0]].parent
+        return not parent or half_runs(self._attempt(parent))
+
+    def _attempt(self, shard: str) -> Attempt:
+        """Return the newest attempt to split ``shard``, as far as the log of moves was read."""
+        return Attempt() if self._placement is None else self._placement.splits.of(shard)
+
+    def _answer_split(self, step: SplitStep) -> None:
+        """Write the answer to an attempt into the log of moves. The shard gives it again every
+        second until it is read there.
+        """
+        context = self._context
+        at = TopicPartition(context.pipeline.topic_names.placement(), 0)
+        try:
+            append_decision(context.log, at, step, "answer to the split")
+        except AnabranchError as error:
+            context.logger.warning("split_not_answered", shard=step.shard, why=str(error))
+        else:
+            context.logger.info(
+                "split_answered",
+                shard=step.shard,
+                step=step.step.value,
+                bucket=step.bucket,
+                reason=step.reason,
+            )
 
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
         """Decide whether the replica ``label``, whose place is elsewhere now, keeps running until
@@ -377,7 +409,7 @@ class Node:
     def _stays(self, label: str, places: Places) -> bool:
         """Return whether the replica ``label``, whose place is elsewhere, keeps running here."""
         is_passive = self._context.pipeline.stages[label.rpartition(".")[0]].ha == "passive"
-        return goes_on(
+        return self._is_wanted(label) and goes_on(
             runs_here=self._runs_on(label) == self._node,
             is_passive=is_passive,
             is_removed=not places.node_of(label),
@@ -394,7 +426,7 @@ class Node:
             placement.read_to_end()
             runs_on = self._runs_on(label)
         return after_end(
-            has_place=placement.places.node_of(label) == self._node,
+            has_place=placement.places.node_of(label) == self._node and self._is_wanted(label),
             is_fenced=is_fenced,
             runs_on=runs_on,
             node=self._node,
@@ -454,6 +486,9 @@ class Node:
         if self._load is not None:
             made.node_load = self._load
         made.move = OwnMove(partial(self._goes_to, label), partial(self._withdraw, label))
+        shard = label.rpartition(".")[0]
+        if context.pipeline.halves(shard):
+            made.split.access = OwnSplit(partial(self._attempt, shard), self._answer_split)
         self._made[label] = made
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made

@@ -16,6 +16,7 @@ from anabranch.process.logging_setup import short
 from anabranch.processing.recompute_server import RecomputeServer, RecomputingReplica
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.protocol.errors import AnabranchError, Fenced
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import RECOMPUTE_MS_MAX
 from anabranch.protocol.stage.recovery import unneeded_upto
 
@@ -243,6 +244,18 @@ class Primary:
         return unneeded_upto(
             closed, self.runner.synced_bucket, self._horizon_buckets, self._own.stage.ha
         )
+
+    def end_stream(self, halves: str) -> None:
+        """Stop the queries and end the stream of this shard, whose ``halves`` are proven.
+
+        Raises:
+            Fenced: a newer process of this replica began.
+        """
+        self.stop()
+        self._running.clear()
+        self.runner.end_stream(BatchId(self._context.entropy.token(), 0))
+        self._context.crash_point("processing.split_ended")
+        self._context.logger.info("shard_split", stage=self._own.label, halves=halves)
 
     def stop(self) -> None:
         """Let running batches end, then stop the queries. Idempotent."""

@@ -21,6 +21,7 @@ from anabranch.processing.disk_steps import on_disk
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply, ControlRecord
 from anabranch.protocol.errors import Fenced, Unavailable
 from anabranch.protocol.limits import ASK_BUCKETS_MAX, RECOMPUTE_MS_MAX
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import Part
 from anabranch.protocol.log.timeline import (
     Answer,
@@ -41,12 +42,11 @@ from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.gone_blocks import GoneBlocks
 from anabranch.streams.heartbeats import ControlWriter
 from anabranch.streams.range_query import RangeQuery
-from anabranch.streams.stream_logs import open_stream
+from anabranch.streams.stream_logs import input_state, open_stream
 
 if TYPE_CHECKING:
     from anabranch.ports import Checkpoints, LogReader, Thread
     from anabranch.process.frame import ServiceContext
-    from anabranch.protocol.log.boundary_log import LogState
     from anabranch.protocol.stage.planner import PlanTraits
     from anabranch.streams.boundary_writer import BoundaryWriter
 
@@ -221,7 +221,12 @@ class RecomputeServer:
             own.close()
             reader.close()
 
-    def _follow(self, stream: str, points: CleanPoints | None = None) -> BoundaryReader:
+    def _follow(
+        self,
+        stream: str,
+        points: CleanPoints | None = None,
+        new_state: Callable[[Iterable[str]], LogState] = LogState,
+    ) -> BoundaryReader:
         """Open a reader of a stream and read its whole log: the replica's own readers have
         forgotten the buckets that they have passed.
         """
@@ -232,6 +237,7 @@ class RecomputeServer:
             listener=lambda _offset, entry, outcome: (
                 None if points is None else points.seen(reader.log_state, entry, outcome)
             ),
+            new_state=new_state,
         )
         try:
             reader.read_to_end()
@@ -285,7 +291,8 @@ class RecomputeServer:
         asking: dict[str, LogReader] = {}
         try:
             for stream in self._pipeline.inputs(own_replica.stage):
-                inputs[stream] = self._follow(stream)
+                new_state = input_state(self._pipeline, stream, inputs)
+                inputs[stream] = self._follow(stream, new_state=new_state)
                 log = self._context.log_of(stream)
                 asking[stream] = log.reader(committed=False, headers=False)
             gone_blocks = {

@@ -49,6 +49,7 @@ from anabranch.processing.replica_steps import ReplicaSteps
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, TooManyParts, Unavailable
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.given_up import named, of_results
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded, GivenUp, Part
@@ -73,6 +74,7 @@ from anabranch.protocol.stage.replica import (
     Situation,
     StageRules,
 )
+from anabranch.protocol.stage.splitting import end
 from anabranch.protocol.stage.upstream_selection import works_on_tentative
 from anabranch.streams.boundary_reader import StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
@@ -693,10 +695,35 @@ class ReplicaRunner:
             now_ms=self._clock.monotonic_ms(),
             log_states={name: reader.log_state for name, reader in self._inputs.items()},
             chosen=chosen,
-            working=frozenset(name for name in states if works_on_tentative(states[name])),
+            # A stream that is complete for ever, or not read yet, has nothing to correct.
+            working=frozenset(
+                name
+                for name in states
+                if works_on_tentative(states[name])
+                and self._inputs[name].log_state.upto < BUCKET_MAX
+            ),
             may_correct=upstream.may_correct(self._started().wants_to_correct),
             peer_serves=upstream.peer_serves(),
         )
+
+    def end_stream(self, ident: BatchId) -> None:
+        """End the stream in favour of the halves of the shard, unless another process has done so
+        (``protocol.stage.splitting``, HV2). No query may run any more.
+
+        Raises:
+            Fenced: a newer process of this replica began, and ends the stream.
+        """
+        boundary = self.boundary
+        with self.log_lock:
+            boundary.read_to_end()
+            if boundary.log_state.heirs:
+                return
+            state, now_ms = boundary.log_state, self._clock.now_ms()
+            try:
+                boundary.append(end(self._name, boundary.epoch, ident, state, now_ms))
+            except Fenced:
+                if not state.heirs:  # else another replica's end came first
+                    raise
 
     def _fork(self, query: str, position: QueryPosition) -> None:
         """Fork (rule 11): take a snapshot and write its timeline file. From then on the running

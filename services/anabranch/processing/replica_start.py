@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
+from anabranch.processing.own_split import begins_after
 from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.control.placement import has_left
 from anabranch.protocol.errors import Fenced
@@ -168,8 +169,13 @@ class StageRecovery(Recovery):
             pause_start(self._context)
 
     def last_gone(self) -> int:
-        """Return the last bucket of which an input's blocks were trimmed; 0 if none."""
-        return self._inputs.last_gone()
+        """Return the last bucket that a start without a checkpoint leaves out: an input's blocks
+        were trimmed, or a half of a shard does not need it. 0 if none.
+        """
+        gone, half = self._inputs.last_gone(), self._own.stage_name
+        if not self._own.stage.parent:
+            return gone
+        return max(gone, begins_after(self._context.log, self._context.pipeline, half))
 
     def complete(self) -> int:
         """Return the last bucket that is complete on all inputs by now."""

@@ -9,8 +9,9 @@ changes them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.blocks import schema_text
 from anabranch.processing.input_followers import InputFollowers
@@ -20,6 +21,7 @@ from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.own_checkpoint import OwnCheckpoint
 from anabranch.processing.own_key import OwnKey
 from anabranch.processing.own_move import NO_MOVE
+from anabranch.processing.own_split import ShardSplit
 from anabranch.processing.primary import Primary
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.processing.replica_heartbeats import ReplicaHeartbeats
@@ -33,9 +35,14 @@ from anabranch.processing.replica_start import (
 )
 from anabranch.processing.stage_rules import stage_rules
 from anabranch.processing.warm_standby import WarmStandby
-from anabranch.protocol.control.records import ControlRecord, Heartbeat, ReplicaLoad
+from anabranch.protocol.control.records import (
+    ControlRecord,
+    Heartbeat,
+    ReplicaLoad,
+    ReplicaState,
+)
 from anabranch.protocol.errors import ConfigurationError, Fenced, StageFunctionError
-from anabranch.protocol.limits import HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS
+from anabranch.protocol.limits import BUCKET_MAX, HEARTBEAT_EVERY_MS, PASSIVE_BEAT_MS
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.standby import STANDING_BY, StandbyProcess
 from anabranch.streams.boundary_writer import BoundaryWriter
@@ -50,6 +57,9 @@ if TYPE_CHECKING:
     from anabranch.process.frame import ServiceContext
     from anabranch.processing.standby import Standby
     from anabranch.protocol.stage.load_control import LoadDemand
+
+_REST_S: Final = 0.1
+"""Pause between two rounds of a shard that was split, in seconds."""
 
 
 class StageReplica:
@@ -88,6 +98,7 @@ class StageReplica:
         self._own = own = ReplicaIdentity.of(
             pipeline, label, node, may_run_elsewhere=may_run_elsewhere, has_place=has_place
         )
+        self.split = ShardSplit(context, own.stage_name)
         self._report = ReplicaReport(context, own)
         self.status = self._report.status
         self._key = OwnKey(context, own)
@@ -125,6 +136,9 @@ class StageReplica:
         if not self._followers.bound.await_topics(self.status):
             return
         if not self._key.await_accepted(self.status):
+            return
+        if self.split.was_carried_out():
+            self._rest_after_split()
             return
         self._checkpoint.open()
         self._followers.start()
@@ -264,6 +278,9 @@ class StageReplica:
         """Run one round: poll the control topics, start and stop queries, and report. Raises the
         error that ended the stable query or a follower.
         """
+        if self.split.is_over:
+            self._context.stopping.wait(_REST_S)
+            return
         self._followers.check()
         if self._runner is None and self._warm_standby is not None and self._prepared is not None:
             self._run_standby(self._warm_standby, self._prepared)
@@ -278,13 +295,25 @@ class StageReplica:
         self._checkpoint.sync_if_due(primary.runner)
         if primary.check_epoch_if_due():
             self._checkpoint.check_move(self.move)
+            if self.split.round(self.status.detail):
+                primary.end_stream(self.split.successors)
+                self._rest_after_split()
+
+    def _rest_after_split(self) -> None:
+        """Stop all work: the halves of this shard have taken over. The process remains, so that its
+        last heartbeat lets go of its inputs, and people see what became of the shard.
+        """
+        self.split.is_over = True
+        self._followers.close()
+        self.status.state, self.status.lag_ms = "standby", None
+        self.status.waiting_for = f"nothing: {self.split.successors} have taken over"
 
     def _heartbeat(self) -> Heartbeat | None:
         """Build the current heartbeat; None before this process's epoch."""
         primary, neighbours, own = self._primary, self._neighbours, self._own
         if primary is None or neighbours is None or primary.epoch < 0:
             return None
-        return primary.heartbeat(
+        beat = primary.heartbeat(
             Heartbeat(
                 "processing",
                 own.stage_name,
@@ -298,6 +327,11 @@ class StageReplica:
                 corrects=neighbours.gate.corrects,
             )
         )
+        if not self.split.is_over:
+            return beat
+        # It reads nothing any more, so no input is kept for it.
+        stable = ReplicaState.STABLE.value
+        return replace(beat, replica_state=stable, checkpoint_bucket=BUCKET_MAX)
 
     @property
     def _runner(self) -> ReplicaRunner | None:
@@ -353,6 +387,7 @@ class StageReplica:
         self._heartbeats.end()
         self._followers.close()
         for closable in (
+            self.split,
             self._primary,
             self._prepared,
             self._neighbours,

@@ -86,6 +86,8 @@ class ExpectedStream:
     """Judge of signatures; with None every record of the topic counts, signed or not."""
     source: SourceStream | None = None
     """Shards and numbers of the source, if the stream is a source's; else None."""
+    new_state: Callable[[Iterable[str]], LogState] = LogState
+    """Function (writers) that returns the state of the log before its first record."""
 
 
 _ANY: Final = ExpectedStream()
@@ -166,7 +168,7 @@ class BoundaryReader:
         self._listener = listener
         self._lock = lock if lock is not None else nullcontext()
         self._writers, self._expected = tuple(writers), expected
-        self.log_state = LogState(self._writers)
+        self.log_state = expected.new_state(self._writers)
         if expected.source is not None:
             expected.source.tell(self.log_state)
         self.counts: Counter[str] = Counter()

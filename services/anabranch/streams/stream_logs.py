@@ -6,13 +6,23 @@ omits these.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anabranch.pipeline.topic_names import FederationTopics, TopicNames
 from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.federation.stream_signers import OwnedStream
-from anabranch.streams.boundary_reader import BoundaryReader, ExpectedStream, Judge, Listener
+from anabranch.protocol.log.boundary_log import LogState
+from anabranch.protocol.stage.splitting import ShardLogState
+from anabranch.streams.boundary_reader import (
+    BoundaryReader,
+    ExpectedStream,
+    Judge,
+    Listener,
+    StreamReader,
+)
 from anabranch.streams.distant_reader import DistantReader
 from anabranch.streams.stream_signers import NamedKeys, PublishedSigners, check_dated
 
@@ -28,10 +38,11 @@ def open_stream(
     *,
     listener: Listener | None = None,
     lock: AbstractContextManager[object] | None = None,
+    new_state: Callable[[Iterable[str]], LogState] = LogState,
 ) -> BoundaryReader:
     """Open the boundary log of ``stream``, an input or the process' own. In another pipeline's log
     only records count that its owner, or a participant that may sign for it, has signed; they
-    appear under the stream's name in this pipeline.
+    appear under the stream's name in this pipeline. ``new_state``: as of ``ExpectedStream``.
 
     Raises:
         Unavailable: the log, or its owner's key log, does not exist, or there is no answer.
@@ -51,12 +62,27 @@ def open_stream(
                 known_as="" if binding is None else stream,
                 judge=judge,
                 source=None if source is None else source.stream(stream),
+                new_state=new_state,
             ),
         )
     except BaseException:
         if judge is not None:
             judge.close()
         raise
+
+
+def input_state(
+    pipeline: Pipeline, stream: str, opened: Mapping[str, StreamReader]
+) -> Callable[[Iterable[str]], LogState]:
+    """Return the function that makes the log state of ``stream`` for a process that reads it as an
+    input. ``opened``: the readers of the streams that are inputs before this one, by name.
+    """
+    stage = pipeline.stages.get(stream)
+    if stage is None or not (stage.parent or pipeline.halves(stream)):
+        return LogState
+    above = opened[stage.parent].log_state if stage.parent else None
+    assert above is None or isinstance(above, ShardLogState), "made here"  # noqa: S101
+    return partial(ShardLogState, parent=above)
 
 
 def open_published(

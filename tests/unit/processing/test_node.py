@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 
 from anabranch.adapters.connect import replica_disks
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.model import HaMode, Pipeline, Scaling, Shed, Stage
@@ -29,7 +29,15 @@ from anabranch.processing import stage_replica
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
-from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, Speaker
+from anabranch.processing.own_split import ShardSplit
+from anabranch.protocol.control.records import (
+    Move,
+    NodeReport,
+    ReplicaLoad,
+    Speaker,
+    SplitStep,
+    Step,
+)
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -40,6 +48,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
+from anabranch.protocol.stage.splitting import Phase
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
@@ -66,6 +75,7 @@ class Waiting:
         self.move, self.limits = NO_MOVE, list[int | None]()
         self.node_load: NodeLoad | None = None
         self.name = context.settings.name
+        self.split = ShardSplit(context, self.name.rpartition(".")[0])
         self.may_run_elsewhere = may_run_elsewhere
         self.has_place = has_place
         self.stopping = context.stopping
@@ -73,7 +83,7 @@ class Waiting:
         MADE.append(self)
 
     def start(self) -> None:
-        pipeline, (stage, _, replica) = self._context.pipeline, self.name.partition(".")
+        pipeline, (stage, _, replica) = self._context.pipeline, self.name.rpartition(".")
         on = runs_on(self._context.log, pipeline, stage, replica)
         if pipeline.stages[stage].ha == "passive" or (
             self.may_run_elsewhere and on not in ("", self._node)
@@ -84,11 +94,11 @@ class Waiting:
 
     def begin(self) -> None:
         """Make the replica begin on this node."""
-        replica = self.name.rpartition(".")[2]
+        stage, _, replica = self.name.rpartition(".")
         context = self._context
         BoundaryWriter(
             context.log,
-            "p.s.boundaries",
+            context.pipeline.topic_names.boundaries(stage),
             ["0", "1"],
             EpochStarted(replica, "f", SeededEntropy(1).token(), node=self._node),
             context.clock,
@@ -160,6 +170,11 @@ class World:
             name="s", participant="north", reads=[], transform=["m:f"], replicas=replicas, ha=ha
         )
         nodes: dict[str, list[str]] = {"north.7": ["s.1"], NEW: []} if replicas == 2 else {NEW: []}
+        halves = [
+            stage.model_copy(update={"name": f"s.{half}", "parent": "s"})
+            for half in (0, 1)
+            if kind == "halved"
+        ]
         self.pipeline = Pipeline(
             name="p",
             path=folder / "p.yaml",
@@ -167,7 +182,7 @@ class World:
             max_delay_ms=1_000,
             partitions=1,
             sources={},
-            stages={"s": stage},
+            stages={"s": stage} | {half.name: half for half in halves},
             outputs={},
             named_nodes=nodes,
         )
@@ -175,6 +190,7 @@ class World:
             [
                 topic_settings("placement", "p.placement"),
                 topic_settings("boundaries", "p.s.boundaries"),
+                *(topic_settings("boundaries", f"p.{half.name}.boundaries") for half in halves),
             ]
         )
         self.nodes: list[Node] = []
@@ -214,9 +230,12 @@ class World:
 
     def move(self, node: str, *, label: str = "s.0", wait_ms: int = PLACEMENT_LOOK_MS) -> None:
         stage, _, replica = label.rpartition(".")
-        move = Move(stage, replica, node, 0)
+        self.record(Move(stage, replica, node, 0), wait_ms)
+
+    def record(self, entry: Move | SplitStep, wait_ms: int = PLACEMENT_LOOK_MS) -> None:
+        """Write into the log of moves, and let the nodes' next look be due."""
         writer = self.log.writer()
-        writer.send(TopicPartition("p.placement", 0), control_records.encode(move))
+        writer.send(TopicPartition("p.placement", 0), control_records.encode(entry))
         writer.flush()
         self.clock.advance(wait_ms)
 
@@ -308,6 +327,30 @@ def test_a_move_that_is_taken_back_ends_what_only_stands_by(world: World) -> Non
     MADE[0].dies_of = Fenced("a second process of this node")  # type: ignore[assignment]
     with pytest.raises(Fenced):
         becomes(old, {})
+
+
+@pytest.mark.parametrize("world", ["halved"], indirect=True)
+def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: World) -> None:
+    world.move(NEW, label="s.1.0")
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    becomes(new, {})
+    world.record(SplitStep("s", Step.WANTED, 0))
+    becomes(old, {"s.0": "running", "s.0.0": "running"})
+    becomes(new, {"s.1.0": "running"})
+    becomes(world.node(NEW), {"s.1.0": "running"})
+    shard = next(each for each in MADE if each.name == "s.0").split
+    assert shard.access.attempt().phase is Phase.WANTED
+    shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0, shard.access.attempt().number, "why"))
+    world.clock.advance(PLACEMENT_LOOK_MS)
+    becomes(old, {"s.0": "running"})
+    becomes(new, {})
+    becomes(world.node(OLD), {"s.0": "running"})
+    assert shard.access.attempt().reason == "why"
+    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.placement")
+    shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0))
+    world.record(SplitStep("s", Step.WANTED, 0))
+    becomes(new, {"s.1.0": "running"})
 
 
 def test_a_move_is_withdrawn_by_the_node_that_runs_the_replica(world: World) -> None:

@@ -25,6 +25,7 @@ from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol import limits
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.errors import Fenced, LocalProtocolError, Unavailable
+from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log import writer
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, BranchEnded, GivenUp
 from anabranch.protocol.log.timeline import timeline_name
@@ -101,6 +102,29 @@ class TestGivenUp:
         process.settle()
         tentative = [record for record in world.records() if record.kind is BoundaryKind.TENTATIVE]
         assert tentative[-1].missing == ("a", "b")
+
+
+class TestEnd:
+    """The shard's halves are proven."""
+
+    def test_the_stream_ends_once_after_what_was_stable(self) -> None:
+        world, process = running(STATEFUL)
+        before = world.log_state()
+        process.runner.end_stream(BatchId("e", 0))
+        process.runner.end_stream(BatchId("f", 0))
+        found = world.log_state()
+        assert (found.heirs, found.closed_upto) == (2, before.upto)
+        assert [each.id for each in world.records() if each.heirs] == [BatchId("e", 0)]
+
+    def test_a_replaced_process_does_not_end_it(self) -> None:
+        world, process = running(STATEFUL)
+        second = world.start()
+        second.begin()
+        with pytest.raises(Fenced):
+            process.runner.end_stream(BatchId("e", 0))
+        assert world.log_state().heirs == 0
+        second.runner.end_stream(BatchId("f", 0))
+        assert world.log_state().heirs == 2
 
 
 class TestStart:

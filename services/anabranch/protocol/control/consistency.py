@@ -417,7 +417,7 @@ class AlarmBook:
 
     def known(self, alarm: Alarm) -> None:
         """Note an alarm that is in the topic."""
-        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED):
+        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED, SPLIT_DIFFERS):
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
     def is_new(self, alarm: Alarm) -> bool:
@@ -438,6 +438,11 @@ class AlarmBook:
         self.known(alarm)
         return alarm
 
+
+SPLIT_DIFFERS: Final = "split_differs"
+"""Kind of an alarm: the halves of a shard made something else than the shard
+(``protocol.stage.splitting``).
+"""
 
 GAP: Final = "gap"
 """Kind of an alarm: results were given up."""

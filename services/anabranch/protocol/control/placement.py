@@ -66,6 +66,11 @@ class PlacedStage:
     processes: tuple[str, ...]
     """Ids of its replicas, or of the processes that are one replica."""
 
+    parent: str = ""
+    """Stage beside whose replicas its own are placed, where the file does not name them; empty:
+    none.
+    """
+
     def labels(self) -> list[str]:
         """Return the label ``STAGE.REPLICA`` of each replica."""
         return [f"{self.name}.{process}" for process in self.processes]
@@ -87,7 +92,7 @@ def place(
     node may have none.
 
     Args:
-        stages: All stages of the pipeline, each after those that it reads.
+        stages: All stages of the pipeline, each after those that it reads and after its parent.
         named: Replicas of each node as the pipeline file names them, without mistakes
             (``misplaced``).
     """
@@ -95,7 +100,9 @@ def place(
     nodes: dict[str, list[str]] = {node: [] for node, labels in named.items() if not labels}
     for stage in stages:
         for process, label in zip(stage.processes, stage.labels(), strict=True):
-            nodes.setdefault(places.get(label, f"{stage.participant}.{process}"), []).append(label)
+            beside = places.get(f"{stage.parent}.{process}", f"{stage.participant}.{process}")
+            node = places[label] = places.get(label, beside)
+            nodes.setdefault(node, []).append(label)
     return nodes
 
 

@@ -36,7 +36,8 @@ Invariants:
     TM1 the trim point of a stream never falls, over restarts of the manager too.
     TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time,
         whatever the clocks of the readers say, and at most the stream's last stable bucket.
-    TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time.
+    TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time; but not a
+        half of a shard, which begins late when it begins (``protocol.stage.splitting``).
     TM4 of a stream that has readers, nothing is trimmed without a single one that counts.
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
@@ -121,11 +122,13 @@ class Trimming:
         self,
         readers: Mapping[str, Collection[Peer]],
         kept_buckets: Mapping[str, int] | None = None,
+        late: Collection[Peer] = (),
     ) -> None:
         """Start without trim points. ``readers``: all possible readers, by stream.
         ``kept_buckets``: number of newest buckets to keep, for streams that others read, too.
+        ``late``: readers that hold nothing back before they were heard (TM3).
         """
-        self._kept_buckets = kept_buckets or {}
+        self._kept_buckets, self._late = kept_buckets or {}, frozenset(late)
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, int] = {}
@@ -176,6 +179,8 @@ class Trimming:
                 continue
             beat = self._detector.last(reader)
             if beat is None:
+                if reader in self._late:
+                    continue
                 return 0
             positions.append(beat.checkpoint_bucket)
         is_read_elsewhere_alone = stream in self._kept_buckets and not self._readers[stream]

@@ -53,6 +53,17 @@ def test_all_stages_of_a_participant_share_a_node_for_each_replica() -> None:
     assert not list(misplaced(STAGES, {}))
 
 
+def test_a_half_of_a_shard_is_beside_it_unless_the_file_says_otherwise() -> None:
+    halves = [PlacedStage(f"sums.{n}", "north", SUMS.processes, parent="sums") for n in (0, 1)]
+    quarter = PlacedStage("sums.00", "north", SUMS.processes, parent="sums.0")
+    assert place([SUMS, *halves, quarter], {"big": ["sums.0"], "other": ["sums.1.0"]}) == {
+        "big": ["sums.0", "sums.0.0", "sums.00.0"],
+        "other": ["sums.1.0"],
+        "north.1": ["sums.1", "sums.0.1", "sums.1.1", "sums.00.1"],
+        "north.2": ["sums.2", "sums.0.2", "sums.1.2", "sums.00.2"],
+    }
+
+
 def test_what_the_file_does_not_name_keeps_its_place() -> None:
     named = {"big": ["sums.0"], "north.1": ["sums.2"], "other": ["sums.1"]}
     assert place(STAGES, named) == {

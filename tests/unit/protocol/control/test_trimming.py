@@ -103,6 +103,16 @@ def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) ->
     assert trimming.due(late, {"reports": 9}, wall_ms=late) == [TrimPoint("reports", 8, late)]
 
 
+def test_tm3_a_half_that_never_ran_holds_nothing_back() -> None:
+    trimming = Trimming({"reports": STAGE}, late=[STAGE[1]])
+    trimming.receive(beat(STAGE[0], 7), NOW)
+    assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [7]
+    later = NOW + TRIM_EVERY_MS
+    trimming.receive(beat(STAGE[0], 9), later)
+    trimming.receive(beat(STAGE[1], 0), later)
+    assert trimming.due(later, {"reports": 9}, wall_ms=later) == [], "it begins"
+
+
 def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trimming) -> None:
     trimming.receive(beat(STAGE[0], 7), NOW)
     trimming.receive(beat(STAGE[1], 5), NOW)

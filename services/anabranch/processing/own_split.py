@@ -1,0 +1,210 @@
+"""The split of a shard into its halves, as a process of the shard carries it out: it compares their
+logs with that of the shard, answers the attempt, and ends the stream
+(``protocol.stage.splitting``).
+
+Nothing is kept: after a crash the next process reads the logs again, and compares anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from anabranch.pipeline.waits import known_horizon_buckets
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.stage.splitting import Attempt, Phase, SplitDriver, half_begins_after
+from anabranch.streams.stream_logs import open_stream
+
+if TYPE_CHECKING:
+    from anabranch.pipeline.model import Pipeline
+    from anabranch.ports import Clock, EventLog
+    from anabranch.process.frame import ServiceContext
+    from anabranch.protocol.control.records import SplitStep
+    from anabranch.streams.boundary_reader import BoundaryReader
+
+
+@dataclass(frozen=True, slots=True)
+class OwnSplit:
+    """Access to the split of one shard, as its node provides it. The replica's thread calls it."""
+
+    attempt: Callable[[], Attempt] = Attempt
+    """Function that returns the newest attempt to split the shard."""
+    answer: Callable[[SplitStep], None] = lambda _step: None
+    """Function that writes the answer to an attempt. What cannot be written now is asked for
+    again.
+    """
+
+
+NO_SPLIT: Final = OwnSplit()
+
+
+class ShardSplit:
+    """Split of one shard, as one of its processes carries it out. The replica's thread calls it."""
+
+    def __init__(self, context: ServiceContext, stage: str) -> None:
+        """Begin without an attempt. ``stage``: the shard."""
+        self._context, self._stage = context, stage
+        self.access = NO_SPLIT
+        """Access to the log of moves. The node sets it before the replica starts."""
+        self._proof: SplitProof | None = None
+        self.is_over = False
+        """Whether the stream has ended, because the halves have taken over."""
+
+    @property
+    def successors(self) -> str:
+        """Names of the halves, for people."""
+        return " and ".join(self._context.pipeline.halves(self._stage))
+
+    def was_carried_out(self) -> bool:
+        """Return whether a process of the shard has ended the stream.
+
+        Raises:
+            Unavailable: the log of the shard cannot be read.
+        """
+        return self.access.attempt().phase is Phase.CONFIRMED and _has_ended(
+            self._context.log, self._context.pipeline, self._stage
+        )
+
+    def round(self, detail: dict[str, Any]) -> bool:
+        """Answer the attempt if that is due. Return whether the stream must end, since the attempt
+        is confirmed. ``detail``: of the status, which shows the attempt.
+        """
+        attempt = self.access.attempt()
+        if self._proof is not None and (
+            attempt.phase is not Phase.WANTED or attempt.number != self._proof.attempt
+        ):
+            self.close()
+        for key in ("split", "split_withdrawn"):
+            detail.pop(key, None)
+        if attempt.phase is Phase.WITHDRAWN:
+            detail["split_withdrawn"] = attempt.reason
+        elif attempt.phase is Phase.WANTED:
+            detail["split"] = self._compare(attempt.number)
+        return attempt.phase is Phase.CONFIRMED
+
+    def _compare(self, attempt: int) -> dict[str, object]:
+        """Compare the shard with its halves and give the answer that follows. Return what is known
+        by now, for people.
+        """
+        context = self._context
+        if self._proof is None:
+            self._proof = SplitProof(
+                context.log, context.pipeline, self._stage, attempt, context.clock
+            )
+        answer = self._proof.answer()
+        if answer is not None:
+            self.access.answer(answer)
+            context.crash_point("processing.split_answered")
+        return self._proof.shown()
+
+    def close(self) -> None:
+        """Close the logs. Idempotent."""
+        if self._proof is not None:
+            self._proof.close()
+            self._proof = None
+
+
+class SplitProof:
+    """Comparison of the shard ``stage`` with its halves for one attempt, by their boundary logs.
+    One thread calls it.
+    """
+
+    def __init__(
+        self, log: EventLog, pipeline: Pipeline, stage: str, attempt: int, clock: Clock
+    ) -> None:
+        """Begin; the logs are opened by ``answer``."""
+        self._log, self._pipeline, self._clock = log, pipeline, clock
+        self._streams = [stage, *pipeline.halves(stage)]
+        self._readers: list[BoundaryReader] = []
+        self._driver = SplitDriver(
+            stage,
+            attempt,
+            clock.monotonic_ms(),
+            horizon=known_horizon_buckets(pipeline, stage),
+            width_ms=pipeline.bucket_ms,
+        )
+        self.trouble = ""
+        """Reason why the logs cannot be read now; empty: they can."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt."""
+        return self._driver.attempt
+
+    def answer(self) -> SplitStep | None:
+        """Read what is new in the logs. Return the answer that is due; None: none yet."""
+        try:
+            self._read()
+        except Unavailable as error:
+            # The next call opens them anew, and compares only buckets that it has not compared.
+            self.trouble = str(error)
+            self.close()
+            return None
+        self.trouble = ""
+        shard, *halves = (reader.log_state for reader in self._readers)
+        answer = self._driver.answer(
+            self._clock.monotonic_ms(), self._clock.now_ms(), shard, halves
+        )
+        for reader in self._readers:
+            reader.log_state.forget(self._driver.proof.upto)
+        return answer
+
+    def _read(self) -> None:
+        """Read all logs to their ends. The shard first: so the halves are not found behind it only
+        because it was read later.
+        """
+        for stream in self._streams[len(self._readers) :]:
+            self._readers.append(open_stream(self._log, self._pipeline, stream))
+        for reader in self._readers:
+            reader.read_to_end()
+
+    def shown(self) -> dict[str, object]:
+        """Return what the comparison has come to, for the status."""
+        proof = self._driver.proof
+        uptos = {
+            stream: reader.log_state.closed_upto * self._pipeline.bucket_ms
+            for stream, reader in zip(self._streams, self._readers, strict=False)
+        }
+        found: dict[str, object] = {
+            "halves": self._streams[1:],
+            "compared": proof.compared,
+            "stable_bucket_ms": uptos,
+        }
+        return found | ({"trouble": self.trouble} if self.trouble else {})
+
+    def close(self) -> None:
+        """Close the logs. Idempotent."""
+        for reader in self._readers:
+            reader.close()
+        self._readers = []
+
+
+def _has_ended(log: EventLog, pipeline: Pipeline, stage: str) -> bool:
+    """Return whether the stream of the shard ``stage`` has ended, by its log.
+
+    Raises:
+        Unavailable: the log cannot be read.
+    """
+    reader = open_stream(log, pipeline, stage)
+    try:
+        reader.read_to_end()
+        return reader.log_state.heirs > 0
+    finally:
+        reader.close()
+
+
+def begins_after(log: EventLog, pipeline: Pipeline, half: str) -> int:
+    """Return the bucket after which ``half`` begins if its input is there, by the log of its
+    parent.
+
+    Raises:
+        Unavailable: the log cannot be read.
+    """
+    parent = pipeline.stages[half].parent
+    reader = open_stream(log, pipeline, parent)
+    try:
+        reader.read_to_end()
+        return half_begins_after(reader.log_state, known_horizon_buckets(pipeline, half))
+    finally:
+        reader.close()

@@ -1,0 +1,214 @@
+"""A shard with state is split while input goes on, on a real broker and real Spark: one half begins
+on another node, and the shard's node is killed between its answer and the end of its stream. What
+is read is what a run without all that gives. A function that is not key by key is found, and
+nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch.adapters.kafka.log import KafkaEventLog
+from anabranch.adapters.system.clock import SystemClock
+from anabranch.operating.split import SplitCommand
+from anabranch.pipeline.file import load
+from anabranch.protocol.errors import AnabranchError
+from harness.stage_processes import StageProcess
+from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
+from harness.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+STARTS_WITHIN_S = 300
+"""Two cold Sparks beside others, until their first results."""
+FUNCTIONS = """
+from pyspark.sql import functions as F
+
+def sums(a):
+    return (
+        a.groupBy(F.window("event_time", "200 milliseconds"), "key")
+        .agg(F.sum("value").alias("sum"))
+        .select("key", "sum", F.col("window.end").alias("event_time"))
+    )
+
+def mixed(a):
+    return (
+        a.groupBy(F.window("event_time", "200 milliseconds"))
+        .agg(F.sum("value").alias("sum"))
+        .select("sum", F.col("window.end").alias("event_time"))
+    )
+
+def counts(sums):
+    return (
+        sums.groupBy(F.window("event_time", "200 milliseconds"))
+        .agg(F.count("*").alias("n"))
+        .select("n", F.col("window.end").alias("event_time"))
+    )
+"""
+STAGES = """
+sums:
+  reads: [a]
+  transform: MODULE:sums
+  shards: 2
+  shard_by: key
+  halvings: 1
+  state_horizon: 200ms
+mixed:
+  reads: [a]
+  transform: MODULE:mixed
+  shard_by: key
+  halvings: 1
+  state_horizon: 200ms
+counts:
+  reads: [sums]
+  transform: MODULE:counts
+"""
+NODES = """
+publish: {sums: {keep: 1h}}
+nodes:
+  north: [sums.0.0, sums.1.0, sums.0, mixed.0, counts.0]
+  local.9: []
+"""
+SHARDS = ("sums.0", "sums.1", "sums.10", "sums.11")
+KEYS = 8
+
+
+def rows_of(bucket: int) -> list[tuple[int, int, int]]:
+    """Return the rows of a bucket: event time, key, value."""
+    times = range((bucket - 1) * WIDTH_MS + 1, bucket * WIDTH_MS + 1, 5)
+    return [(time_ms, time_ms * 7 % KEYS, time_ms % 17 - 3) for time_ms in times]
+
+
+def sums_upto(last: int) -> Counter[tuple[int, int, int]]:
+    """(end, key, sum) of all windows that end by bucket ``last``."""
+    found: Counter[tuple[int, int]] = Counter()
+    for bucket in range(1, last + 1):
+        for time_ms, key, value in rows_of(bucket):
+            found[time_ms // 200 * 200 + 200, key] += value
+    return Counter(
+        (end, key, total) for (end, key), total in found.items() if end <= last * WIDTH_MS
+    )
+
+
+class World:
+    """The pipeline's streams, and its nodes."""
+
+    def __init__(self, kafka: str, name: str, folder: Path) -> None:
+        self.kafka, self.state = kafka, folder / "state"
+        made = write_pipeline(folder, name, FUNCTIONS, stages=STAGES, apart=False)
+        made.path.write_text(made.path.read_text() + NODES)
+        self.pipeline = load(made.path)
+        create_topics(kafka, self.pipeline)
+        self.feed = Feed(kafka, self.pipeline, "a")
+        self.outputs = {
+            name: Output(kafka, self.pipeline, name)
+            for name in (*SHARDS, "sums", "mixed", "counts")
+        }
+        self.given = 0
+
+    def give(self, upto: int) -> None:
+        for bucket in range(self.given + 1, upto + 1):
+            self.feed.append(readings(rows_of(bucket)), bucket)
+        self.given = upto
+
+    def start(self, node: str, crash_point: str = "") -> StageProcess:
+        return StageProcess(self.pipeline, node, self.kafka, self.state, crash_point=crash_point)
+
+    def split(self, shard: str, node: str = "") -> SplitCommand:
+        command = SplitCommand(KafkaEventLog(self.kafka), self.pipeline, shard, node, SystemClock())
+        command.do()
+        return command
+
+    def poll(self) -> None:
+        for output in self.outputs.values():
+            output.reader.poll(20)
+
+    def upto(self, stream: str) -> int:
+        return self.outputs[stream].reader.log_state.closed_upto
+
+    def closed(self, bucket: int, *streams: str) -> bool:
+        self.poll()
+        return all(self.upto(stream) >= bucket for stream in streams)
+
+    def sums(self, stage: str, first: int, last: int) -> Counter[tuple[int, int, int]]:
+        found = self.outputs[stage].buckets(first, last)
+        rows = [row for each in found.values() for row in each]
+        return Counter((row["event_time"], row["key"], row["sum"]) for row in rows)
+
+    def close(self) -> None:
+        self.feed.close()
+        for output in self.outputs.values():
+            output.close()
+
+
+@pytest.fixture
+def world(kafka: str, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
+    made = World(kafka, topic_prefix, tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_shard_is_split_under_load_and_its_node_is_killed_meanwhile(world: World) -> None:
+    with world.start("local.9") as south:
+
+        def killed() -> bool:
+            south.check()
+            world.give(world.given + 1)
+            world.poll()
+            return north.process.poll() is not None
+
+        with world.start("north", "processing.split_answered:1") as north:
+            world.give(20)
+            wait_until(
+                lambda: world.closed(20, "sums", "counts", "mixed"),
+                STARTS_WITHIN_S,
+                lambda: f"all is closed\n{north.log()}",
+            )
+            splitting = world.split("sums.1", "local.9")
+
+            wait_until(killed, STARTS_WITHIN_S, lambda: f"the answer\n{south.log()}")
+        assert splitting.is_done(0), "it is confirmed"
+        assert world.outputs["sums.1"].reader.log_state.heirs == 0
+        with world.start("north", "processing.split_ended:1") as north:
+            wait_until(killed, STARTS_WITHIN_S, lambda: f"the end\n{south.log()}")
+        wait_until(
+            lambda: world.closed(0) and world.outputs["sums.1"].reader.log_state.heirs == 2,
+            20,
+            "the end is in the log",
+        )
+        with world.start("north") as north:
+            ended = world.upto("sums.1")
+            world.give(world.given + 20)
+            last = world.given
+            wait_until(
+                lambda: world.closed(last, "sums", "counts"),
+                STARTS_WITHIN_S,
+                lambda: f"halves are read\n{north.log()}\n{south.log()}",
+            )
+            assert "shard_split" not in north.all_of_its_log(), "it had ended before"
+            mixed = world.split("mixed")
+
+            def answered() -> bool:
+                north.check()
+                world.give(world.given + 1)
+                return mixed.is_done(0)
+
+            with pytest.raises(AnabranchError, match="does not compute each key"):
+                wait_until(answered, STARTS_WITHIN_S, lambda: f"an answer\n{north.log()}")
+            world.give(world.given + 10)
+            wait_until(
+                lambda: world.closed(world.given, "mixed", "sums"),
+                STARTS_WITHIN_S,
+                lambda: f"all goes on\n{north.log()}",
+            )
+    assert world.outputs["mixed"].reader.log_state.heirs == 0
+    last = world.given
+    assert world.sums("sums", 1, last) == sums_upto(last)
+    halves = [world.sums(f"sums.1{half}", ended + 1, last) for half in (0, 1)]
+    keys = [{key for _, key, _ in half} for half in halves]
+    assert all(keys), "both have keys"
+    assert not keys[0] & keys[1]

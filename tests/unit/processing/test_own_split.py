@@ -1,0 +1,167 @@
+"""A process of a shard compares it with its halves by their logs, answers, and knows its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anabranch.adapters.memory.clock import SeededEntropy
+from anabranch.adapters.memory.log import Operation
+from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.model import Stage
+from anabranch.process.frame import ServiceContext
+from anabranch.processing.own_split import OwnSplit, ShardSplit, begins_after
+from anabranch.protocol.control.records import SplitStep, Step
+from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BUCKET_MAX
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.stage.splitting import Attempt, Phase, end
+from anabranch.streams.boundary_reader import StreamReader
+from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.stream_logs import input_state, open_stream
+from harness import outputs
+from harness.manager_world import ManagerWorld
+from harness.outputs import STAGE
+
+HALVES = f"{STAGE}.0", f"{STAGE}.1"
+
+
+class World(ManagerWorld):
+    """A shard and its halves, whose logs are written by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        stages: dict[str, Stage] = dict(self.pipeline.stages)
+        whole = stages[STAGE].model_copy(update={"replicas": 1, "state_horizon_ms": 200})
+        stages[STAGE] = whole
+        for half in HALVES:
+            stages[half] = whole.model_copy(update={"name": half, "parent": STAGE})
+        self.pipeline = self.pipeline.model_copy(update={"stages": stages, "bucket_ms": 100})
+        names = self.pipeline.topic_names
+        assert not self.log.admin().create(
+            [topic_settings("boundaries", names.boundaries(half)) for half in HALVES]
+        )
+        self.writers = {stream: self.writer(stream) for stream in (STAGE, *HALVES)}
+        self.attempt = Attempt()
+        self.answers: list[SplitStep] = []
+        self.split = ShardSplit(self.context(), STAGE)
+        self.split.access = OwnSplit(lambda: self.attempt, self.answers.append)
+        self.detail: dict[str, Any] = {}
+
+    def context(self) -> ServiceContext:
+        return outputs.context(
+            self.log, self.pipeline, self.clock, SeededEntropy(9), "processing", f"{STAGE}.0"
+        )
+
+    def writer(self, stream: str) -> BoundaryWriter:
+        topic = self.pipeline.topic_names.boundaries(stream)
+        made = BoundaryWriter(
+            self.log,
+            topic,
+            ["0"],
+            EpochStarted("0", "f", f"of {stream}", bucket_ms=100),
+            self.clock,
+        )
+        made.start()
+        return made
+
+    def close(self, stream: str, bucket: int, rows: int = 0) -> None:
+        """Let ``stream`` close a bucket with so many rows."""
+        writer = self.writers[stream]
+        parts = (Part(bucket, 0, "a", 1, 0, 1, rows, 7 * rows),) if rows else ()
+        ident = BatchId("l", bucket)
+        writer.append(BoundaryRecord("0", writer.epoch, ident, writer.tip(), bucket, parts))
+
+    def close_all(self, first: int, last: int, upper: int = 3) -> None:
+        for bucket in range(first, last + 1):
+            for stream, rows in zip(self.writers, (4, 1, upper), strict=True):
+                self.close(stream, bucket, rows)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_equal_buckets_are_confirmed_and_then_the_stream_must_end(world: World) -> None:
+    assert not world.split.round(world.detail)
+    world.attempt = Attempt(Phase.WANTED, 3)
+    world.close_all(1, 6)
+    assert not world.split.round(world.detail)
+    assert world.detail["split"] == {
+        "halves": list(HALVES),
+        "compared": 6,
+        "stable_bucket_ms": dict.fromkeys((STAGE, *HALVES), 600),
+    }
+    assert world.answers == []
+    world.close_all(7, 8)
+    assert not world.split.round(world.detail)
+    (answer,) = world.answers
+    assert (answer.shard, answer.step, answer.attempt) == (STAGE, Step.CONFIRMED, 3)
+    world.attempt = Attempt(Phase.CONFIRMED, 3)
+    assert not world.split.was_carried_out()
+    assert world.split.round(world.detail)
+    assert "split" not in world.detail
+    writer = world.writers[STAGE]
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    assert world.split.was_carried_out()
+    assert world.split.successors == f"{HALVES[0]} and {HALVES[1]}"
+
+
+def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
+    world.attempt = Attempt(Phase.WANTED, 3)
+    world.close_all(1, 3)
+    world.close_all(4, 4, upper=2)
+    world.split.round(world.detail)
+    (answer,) = world.answers
+    assert (answer.step, answer.bucket) == (Step.WITHDRAWN, 4)
+    world.attempt = Attempt(Phase.WITHDRAWN, 3, answer.reason, 4)
+    world.split.round(world.detail)
+    assert world.detail == {"split_withdrawn": answer.reason}
+    world.attempt = Attempt(Phase.WANTED, 5)
+    world.split.round(world.detail)
+    assert [each.attempt for each in world.answers] == [3, 5], "another attempt compares anew"
+    world.split.close()
+    world.split.close()
+
+
+def test_while_a_log_cannot_be_read_the_stage_goes_on_and_says_so(world: World) -> None:
+    world.attempt = Attempt(Phase.WANTED, 3)
+    world.close_all(1, 4)
+    world.split.round(world.detail)
+    world.close_all(5, 8)
+    world.log.fail_next(Operation.OFFSETS, error=Unavailable)
+    world.split.round(world.detail)
+    assert world.detail["split"]["trouble"]
+    assert world.answers == []
+    world.split.round(world.detail)
+    assert "trouble" not in world.detail["split"]
+    assert [each.step for each in world.answers] == [Step.CONFIRMED]
+
+
+def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:
+    for bucket in (1, 9):
+        world.close(STAGE, bucket)
+    assert begins_after(world.log, world.pipeline, HALVES[1]) == 7
+
+
+def test_who_reads_the_shard_takes_its_halves_after_its_end(world: World) -> None:
+    """It follows all three from the beginning."""
+    world.close_all(1, 4)
+    opened: dict[str, StreamReader] = {}
+    for stream in (STAGE, *HALVES):
+        state = input_state(world.pipeline, stream, opened)
+        opened[stream] = open_stream(world.log, world.pipeline, stream, new_state=state)
+        opened[stream].read_to_end()
+    states = [reader.log_state for reader in opened.values()]
+    assert [state.upto for state in states] == [4, BUCKET_MAX, BUCKET_MAX]
+    world.close(HALVES[0], 6, rows=1)
+    writer = world.writers[STAGE]
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    for reader in opened.values():
+        reader.read_to_end()
+    assert [state.upto for state in states] == [BUCKET_MAX, 6, 4]
+    assert [[b for b, _, _ in state.stable(4, 4)] for state in states] == [[4], [], []]
+    assert [b for b, _, _ in states[1].stable(5, 6)] == [6]
