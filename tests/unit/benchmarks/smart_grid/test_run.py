@@ -15,6 +15,7 @@ from benchmarks.smart_grid.__main__ import (
     Options,
     Outcome,
     RunError,
+    exit_code,
     main,
     overload,
     quantiles,
@@ -221,3 +222,9 @@ def test_a_record_that_is_not_written_ends_the_feeding(broker: Broker) -> None:
     broker.fails, broker.left = False, 3
     with pytest.raises(KafkaException, match="3 records are not written"):
         Feeder("", 1).feed(World(PLAN).blocks())
+
+
+def test_a_run_in_which_nothing_was_left_out_shows_no_overload() -> None:
+    assert exit_code(is_valid=True, shed_permille=120) == 0
+    assert exit_code(is_valid=True, shed_permille=0) == 2
+    assert exit_code(is_valid=False, shed_permille=0) == 1
