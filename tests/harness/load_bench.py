@@ -192,6 +192,7 @@ class LoadBench:
             self._batches += 1
             work_ms += self.cost.slow.get(self._batches, 0.0)
         self._jobs[query] = Job(plan, work_ms)
+        self.bench.ran.append((query, plan))
         self.cores.began(self.stage, query, self.now_ms)
         if plan.kind is BoundaryKind.TENTATIVE:
             self.kept.append((self.now_ms, plan.kept))

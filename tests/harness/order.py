@@ -13,6 +13,7 @@ import pytest
 
 LONGEST: Final = (
     "spark/test_overload.py",
+    "spark/test_split.py",
     "spark/test_stage_shards.py",
     "spark/test_new_pipeline.py",
     "spark/test_scaling.py",
