@@ -10,7 +10,10 @@ is that of a line through batches of all sizes that were seen, and at most the d
 shortest. What is longer is due to rows. The median over the last COST_BATCHES batches, weighted by
 rows, is the *cost* of a row: one slow batch among several does not move it. The first COLD_BATCHES
 batches of a query do not count, since Java compiles during them. Costs of batches that ran *beside*
-a batch of the successor are kept apart from those that ran alone: two queries share the cores.
+a batch of the successor are kept apart from those that ran alone: two queries share the cores. Such
+a batch may also wait until a task of the successor ends. That has nothing to do with its own rows:
+counted as theirs, few rows would seem dear, and fewer of them dearer still, until hardly any were
+kept. So what a batch takes beyond twice its time alone does not count.
 
 *When a stage is overloaded.* The stage is *late* if the rows that wait would take longer than the
 time that is left until the oldest of them miss the bound. It forks then, before the bound is
@@ -51,6 +54,7 @@ Invariants:
     OL5 corrections begin only after the use was below RESUMED for HOLD_MS.
     OL6 the fewer rows wait, or the more time is left, the more is kept.
     OL7 no more is kept than the limit.
+    OL8 a batch beside another one counts as at most twice what it takes alone.
 """
 
 from __future__ import annotations
@@ -243,8 +247,11 @@ class LoadControl:
         """Record that a batch processed ``rows`` in ``duration_ms``. ``beside``: whether a batch of
         the other query ran meanwhile.
         """
-        (self._beside if beside else self._alone).took(rows, duration_ms)
-        if not beside and rows > 0:
+        if beside:
+            self._beside.took(rows, min(duration_ms, self._half_speed_ms(rows)))
+            return
+        self._alone.took(rows, duration_ms)
+        if rows > 0:
             self._measured_anew = min(COST_BATCHES, self._measured_anew + 1)
 
     def used(self, rows: int, processor_ms: float) -> None:
@@ -406,6 +413,14 @@ class LoadControl:
         work_ms = waiting * cost.row_ms() / self._room_ms(cost, left_ms)
         mean_ms = self._mean_waiting * cost.row_ms() / self._room_ms(cost)
         return int(KEPT_ALL / max(1.0, work_ms, mean_ms))
+
+    def _half_speed_ms(self, rows: int) -> float:
+        """Return how long a batch of ``rows`` takes with half of the cores, in ms (OL8). Infinite
+        while the cost of a row alone is unknown.
+        """
+        if not self._alone.is_known:
+            return inf
+        return 2 * (self._alone.fixed_ms + rows * self._alone.row_ms())
 
     def _cost(self, *, beside: bool) -> BatchCost:
         """Return the costs of batches alone, or of those beside the successor once measured."""

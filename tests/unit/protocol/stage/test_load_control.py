@@ -287,6 +287,13 @@ class TestKept:
         assert made.keep(10_000, 1_000, 0, beside=True, yields=None) == 40
         assert control(100, 1_000, 1_000).keep(10_000, 1_000, 0, beside=True, yields=None) == 90
 
+    def test_ol8_to_wait_for_the_successor_makes_no_row_dearer(self) -> None:
+        made = control(100, 1_000, 1_000)
+        made.kept = KEPT_ALL - 1
+        for waited_ms in (1_200, 2_500, 900, 2_500, 1_700):
+            made.took(20, took_ms(20) + waited_ms, beside=True)
+        assert made.keep(100, 1_000, 0, beside=True, yields=None) == KEPT_ALL
+
     @given(
         st.lists(st.integers(1, 20_000), min_size=2, max_size=12),
         st.integers(0, 100_000),
