@@ -665,14 +665,14 @@ class Replica:
 
     def _rows_max(self) -> int:
         """Return the maximum number of rows of the stable query's next batch. For a stage that
-        sheds: as many as take a time that can be predicted, and beside a branch no longer than two
-        batches of it, since the successor must make way soon (OV3).
+        sheds: as many as take a time that can be predicted, and beside a branch no longer than a
+        batch of it: on a node with one task slot that waits until the successor's has ended (OV3).
         """
         most, load = self._batch_size.rows_max, self.load
         if load is None:
             return most
         if self._branch is not None and self._branch.sheds:
-            return min(most, load.rows_within(2 * load.target_ms))
+            return min(most, load.rows_within(load.target_ms))
         return min(most, load.rows_max)
 
     def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
