@@ -176,9 +176,12 @@ class _Logger:
         modes = {stage.ha for stage in self._world.options.stages}
         if facts.get("kind") == GAP and "amnesia" in modes:
             return
-        if facts.get("kind") == INPUT_MISSING and self._world.options.scenario in (
-            "input gone",
-            "input recreated",
+        if facts.get("kind") == INPUT_MISSING and (
+            self._world.options.scenario in ("input gone", "input recreated")
+            or any(
+                fault.kind == fault_plans.NO_LEADER and fault.target.startswith("in.")
+                for fault in self._world.faults
+            )
         ):
             return
         if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:

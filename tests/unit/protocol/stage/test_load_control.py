@@ -287,6 +287,10 @@ class TestKept:
         assert made.keep(10_000, 1_000, 0, beside=True, yields=None) == 40
         assert control(100, 1_000, 1_000).keep(10_000, 1_000, 0, beside=True, yields=None) == 90
 
+    def test_ol8_without_batches_alone_those_beside_count_as_they_are(self) -> None:
+        made = control(100, 1_000, 1_000, beside=True)
+        assert made.keep(10_000, 1_000, 0, beside=True, yields=None) == 90
+
     def test_ol8_to_wait_for_the_successor_makes_no_row_dearer(self) -> None:
         made = control(100, 1_000, 1_000)
         made.kept = KEPT_ALL - 1

@@ -209,6 +209,25 @@ def test_ov4_the_branch_stays_until_the_successor_is_at_the_present() -> None:
     assert ended // WIDTH_MS - bucket <= 6
 
 
+def test_ov4_the_branch_stays_while_the_rows_that_wait_would_be_late() -> None:
+    """Many rows come in one bucket, while a batch brings the correction to the present."""
+    usual, burst = step(2, until_s=30, after=0.2), range(0)
+    bench = run(lambda now_ms: usual(now_ms) + (8_000 if now_ms in burst else 0), 40)
+    while not burst:
+        bench.tick()
+        plans = [plan for _, plan in bench.bench.ran if plan.kind is BoundaryKind.STABLE]
+        if plans[-1].after.bucket >= bench.now_ms // WIDTH_MS - 1:
+            burst = range(bench.now_ms + 1, bench.now_ms + WIDTH_MS + 1)
+    bench.run(burst.stop)
+    before = max(bench.stable)
+    bench.run(bench.now_ms + 3_000)
+    assert max(bench.stable) > before
+    assert bench.ends == []
+    bench.run(200_000)
+    assert len(bench.ends) == 1
+    assert bench.late() == {}
+
+
 def test_ov5_a_branch_that_fails_is_not_tried_before_the_stable_query_has_passed_it() -> None:
     bench = run(step(2, until_s=30), 26)
     branch = bench.bench.branch
