@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from benchmarks.input_writer import InputWriter
 from benchmarks.linear_road.stream import INPUT, World
 
 TRAFFIC_TOPIC: Final = "linear_road.traffic"
 HISTORY_TOPIC: Final = "linear_road.history"
-HEARTBEAT_HEADER: Final = "anabranch-heartbeat"
 
 _WITHIN_SECOND_MS: Final = 1
 """Distance of the event time of a line from the beginning of its second, in ms. Neither 0 nor 1000:
@@ -30,7 +29,6 @@ windows contain their beginning, buckets their end.
 """
 _HISTORY_BEFORE_MS: Final = 60_000
 """How long before the run the event time of the history is, in ms."""
-_FLUSH_S: Final = 60.0
 _BACKLOG_SECONDS: Final = 60
 """Seconds of a backlog that are prepared at once: a minute of lines as text fits into memory."""
 
@@ -57,17 +55,7 @@ class Feeder:
     def __init__(self, kafka: str, partitions: dict[str, int]) -> None:
         """``partitions`` of each topic, as the broker has them."""
         self._partitions = partitions
-        self._errors: list[KafkaError] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": kafka,
-                "compression.type": "lz4",
-                "linger.ms": 2,
-                "log_level": 2,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
+        self._writer = InputWriter(kafka, linger_ms=2)
 
     def feed(
         self,
@@ -103,13 +91,13 @@ class Feeder:
                 # It promises nothing about its own time, so it is that of the next second's lines.
                 for topic in (TRAFFIC_TOPIC, HISTORY_TOPIC):
                     self._heartbeat(topic, due_ms + 1_000 + _WITHIN_SECOND_MS)
-                self._producer.poll(0)
+                self._writer.poll(0)
                 if is_paced:
                     behind_ms = _now_ms() - due_ms
                     behind_max_ms = max(behind_max_ms, behind_ms)
                     seconds_behind += behind_ms > 100
                 progress(second)
-        self._flush()
+        self._writer.flush()
         return Fed(written, behind_max_ms, seconds_behind)
 
     def _write_history(self, history: pl.DataFrame, start_ms: int) -> None:
@@ -120,42 +108,13 @@ class Feeder:
 
     def _wait(self, due_ms: int) -> None:
         while (left_ms := due_ms - _now_ms()) > 0:
-            self._producer.poll(min(left_ms, 50) / 1_000)
+            self._writer.poll(min(left_ms, 50) / 1_000)
 
     def _produce(self, topic: str, vid: int, value: bytes) -> None:
-        partition = vid % self._partitions[topic]
-        while True:
-            try:
-                self._producer.produce(
-                    topic, value, partition=partition, on_delivery=self._note_error
-                )
-            except BufferError:  # the queue is full: let some of it go out
-                self._producer.poll(0.05)
-            else:
-                return
+        self._writer.write(topic, vid % self._partitions[topic], value)
 
     def _heartbeat(self, topic: str, time_ms: int) -> None:
-        for partition in range(self._partitions[topic]):
-            self._producer.produce(
-                topic,
-                None,
-                partition=partition,
-                headers=[(HEARTBEAT_HEADER, str(time_ms).encode())],
-                on_delivery=self._note_error,
-            )
-
-    def _note_error(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._errors.append(error)
-
-    def _flush(self) -> None:
-        left = self._producer.flush(_FLUSH_S)
-        if self._errors:
-            raise KafkaException(self._errors[0])
-        if left:
-            raise KafkaException(
-                KafkaError(KafkaError._MSG_TIMED_OUT, f"{left} records are not written")  # noqa: SLF001 - the client's only name for it
-            )
+        self._writer.heartbeat(topic, range(self._partitions[topic]), time_ms)
 
 
 def _values(lines: pl.DataFrame, start_ms: int) -> dict[int, list[tuple[int, bytes]]]:

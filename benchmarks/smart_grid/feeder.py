@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
-from confluent_kafka import KafkaError, KafkaException, Producer
+
+from benchmarks.input_writer import InputWriter
 
 TOPIC: Final = "smart_grid.readings"
-HEARTBEAT_HEADER: Final = "anabranch-heartbeat"
 
-_FLUSH_S: Final = 60.0
 _END_S: Final = 3_600
 """Time of the last heartbeat after the last reading, in seconds: every window's step is over."""
 
@@ -39,17 +38,7 @@ class Feeder:
 
     def __init__(self, kafka: str, partitions: int) -> None:
         self._partitions = partitions
-        self._errors: list[KafkaError] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": kafka,
-                "compression.type": "lz4",
-                "linger.ms": 5,
-                "log_level": 2,
-                "enable.idempotence": True,
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
+        self._writer = InputWriter(kafka, linger_ms=5)
 
     def feed(
         self,
@@ -76,12 +65,12 @@ class Feeder:
             at = 0
             for second, count in zip(seconds, counts, strict=True):
                 for place in range(at, at + count):
-                    self._produce(houses[place] % self._partitions, values[place])
+                    self._writer.write(TOPIC, houses[place] % self._partitions, values[place])
                 at += count
                 # What is repeated in the next second is of this one, and a heartbeat promises
                 # nothing about its own time.
                 self._heartbeat(second)
-                self._producer.poll(0)
+                self._writer.poll(0)
                 if rate_of is not None:
                     due_s += count / rate_of(second)
                     self._wait(due_s)
@@ -91,47 +80,16 @@ class Feeder:
                 progress(second)
             fed.readings += block.height
         self._heartbeat(last + _END_S)
-        self._flush()
+        self._writer.flush()
         fed.seconds = _now_s() - begun_s
         return fed
 
     def _heartbeat(self, second: int) -> None:
-        for partition in range(self._partitions):
-            self._producer.produce(
-                TOPIC,
-                None,
-                partition=partition,
-                headers=[(HEARTBEAT_HEADER, str(second * 1_000).encode())],
-                on_delivery=self._note_error,
-            )
+        self._writer.heartbeat(TOPIC, range(self._partitions), second * 1_000)
 
     def _wait(self, due_s: float) -> None:
         while (left_s := due_s - _now_s()) > 0:
-            self._producer.poll(min(left_s, 0.05))
-
-    def _produce(self, partition: int, value: bytes) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    TOPIC, value, partition=partition, on_delivery=self._note_error
-                )
-            except BufferError:  # the queue is full: let some of it go out
-                self._producer.poll(0.05)
-            else:
-                return
-
-    def _note_error(self, error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            self._errors.append(error)
-
-    def _flush(self) -> None:
-        left = self._producer.flush(_FLUSH_S)
-        if self._errors:
-            raise KafkaException(self._errors[0])
-        if left:
-            raise KafkaException(
-                KafkaError(KafkaError._MSG_TIMED_OUT, f"{left} records are not written")  # noqa: SLF001 - the client's only name for it
-            )
+            self._writer.poll(min(left_s, 0.05))
 
 
 def _now_s() -> float:

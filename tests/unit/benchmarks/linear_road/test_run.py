@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from benchmarks import input_writer
 from benchmarks.linear_road import feeder
 from benchmarks.linear_road.__main__ import Options, Outcome, RunError, claim, main
 from benchmarks.linear_road.answers import parse
@@ -160,7 +161,7 @@ class Broker:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker(None)
-    monkeypatch.setattr(feeder, "Producer", lambda _: made)
+    monkeypatch.setattr(input_writer, "Producer", lambda _: made)
     monkeypatch.setattr(feeder, "_now_ms", lambda: made.now_ms)
     return made
 

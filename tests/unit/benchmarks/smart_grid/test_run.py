@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from anabranch.pipeline.file import load
+from benchmarks import input_writer
 from benchmarks.smart_grid import feeder
 from benchmarks.smart_grid.__main__ import (
     Options,
@@ -177,7 +178,7 @@ class Broker:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(feeder, "Producer", lambda _: made)
+    monkeypatch.setattr(input_writer, "Producer", lambda _: made)
     monkeypatch.setattr(feeder, "_now_s", lambda: made.now_s)
     return made
 
