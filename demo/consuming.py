@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from confluent_kafka import (
@@ -112,6 +112,32 @@ class TopicReader(threading.Thread):
                     return sorted(metadata.partitions)
             self._stopping.wait(0.5)
         return []
+
+
+class TopicReaders:
+    """Readers of several topics that pass every record to one ``take``, each from a thread of its
+    own.
+    """
+
+    def __init__(self, kafka: str, topics: Sequence[str], take: Callable[[Message], None]) -> None:
+        self._readers = [TopicReader(kafka, topic, take) for topic in topics]
+
+    def start(self) -> None:
+        """Begin to read."""
+        for reader in self._readers:
+            reader.start()
+
+    def stop(self) -> None:
+        """End reading.
+
+        Raises:
+            Exception: reading failed.
+        """
+        for reader in self._readers:
+            reader.stop()
+        for reader in self._readers:
+            if reader.error is not None:
+                raise reader.error
 
 
 def read_whole(

@@ -11,7 +11,7 @@ from typing import Final
 
 from confluent_kafka import Message
 
-from demo.consuming import TopicReader
+from demo.consuming import TopicReaders
 
 TOPICS: Final = ("linear_road.notifications", "linear_road.answers")
 
@@ -39,7 +39,7 @@ class Receiver:
     def __init__(self, kafka: str) -> None:
         self._received: list[tuple[int, bytes]] = []
         self._lock = threading.Lock()
-        self._readers = [TopicReader(kafka, topic, self._take) for topic in TOPICS]
+        self._readers = TopicReaders(kafka, TOPICS, self._take)
         self.counts = dict.fromkeys(range(6), 0)
         """Records received so far, by type."""
         self.newest_s = -1
@@ -47,8 +47,7 @@ class Receiver:
 
     def start(self) -> None:
         """Begin to read."""
-        for reader in self._readers:
-            reader.start()
+        self._readers.start()
 
     def stop(self) -> None:
         """End reading.
@@ -56,11 +55,7 @@ class Receiver:
         Raises:
             Exception: reading failed.
         """
-        for reader in self._readers:
-            reader.stop()
-        for reader in self._readers:
-            if reader.error is not None:
-                raise reader.error
+        self._readers.stop()
 
     def write(self, path: Path, start_ms: int) -> None:
         """Write the output lines, with times since ``start_ms``, in the order of arrival."""

@@ -12,7 +12,7 @@ from confluent_kafka import Message
 
 from benchmarks.smart_grid.oracle import Prediction, Share
 from benchmarks.smart_grid.validator import prediction_of, share_of
-from demo.consuming import TopicReader
+from demo.consuming import TopicReaders
 
 PREDICTIONS: Final = "smart_grid.predictions"
 OUTLIERS: Final = "smart_grid.outliers"
@@ -42,14 +42,13 @@ class Receiver:
         self.first: dict[Prediction, Shown] = {}
         """First record of each prediction on the live topic."""
         topics = [PREDICTIONS, OUTLIERS, *([LIVE] if live else [])]
-        self._readers = [TopicReader(kafka, topic, self._take) for topic in topics]
+        self._readers = TopicReaders(kafka, topics, self._take)
         self.newest_s = 0.0
         """Wall clock at which the last corrected result came."""
 
     def start(self) -> None:
         """Begin to read."""
-        for reader in self._readers:
-            reader.start()
+        self._readers.start()
 
     def stop(self) -> None:
         """End reading.
@@ -57,11 +56,7 @@ class Receiver:
         Raises:
             Exception: reading failed.
         """
-        for reader in self._readers:
-            reader.stop()
-        for reader in self._readers:
-            if reader.error is not None:
-                raise reader.error
+        self._readers.stop()
 
     def received(self) -> tuple[int, int]:
         """Return the number of corrected predictions and shares so far."""

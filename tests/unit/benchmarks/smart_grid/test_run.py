@@ -126,7 +126,7 @@ class Message:
 
 
 def test_records_become_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.smart_grid.receiver.TopicReader", lambda *_: None)
+    monkeypatch.setattr("demo.consuming.TopicReader", lambda *_: None)
     receiver = Receiver("", live=True)
     at = str((FIRST_S + 30) * 1_000)
     row = {"house_id": 0, "household_id": 1, "plug_id": 2, "minutes": 1, "start": FIRST_S + 120}
