@@ -353,7 +353,7 @@ def test_hv6_a_half_that_is_not_read_shows_nothing() -> None:
 
 
 def test_hv6_a_half_may_be_split_in_turn() -> None:
-    """As long as a shard above it has not ended nothing of it is read."""
+    """A reader takes nothing of a shard before every shard above it has ended."""
     logs = shards(s=entries(5), s0=entries(7, EACH), s1=entries(9))
     quarter = ShardLogState(["0"], logs["s0"])
     for offset, entry in enumerate(entries(9, EACH)):
