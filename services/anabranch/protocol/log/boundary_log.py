@@ -53,8 +53,9 @@ Invariants:
         epoch, so it fences no writer.
     BL17 a bucket may be read from another writer than the log names only if that writer's own
         version has as many rows of the same digest.
-    BL18 a branch runs from its first record until its end, the writer's next epoch, or the moment
-        when the writer's version no longer counts.
+    BL18 a branch runs from its first record until its end, the writer's next epoch, the moment when
+        the writer's version no longer counts, or the end of the stream (BL20): its process cannot
+        correct it there any more, the successors do.
     BL19 a branch is corrected once a writer that has no branch has closed all buckets that the
         branch had closed.
     BL20 a stream with an accepted record that names successors has ended: no other record of it
@@ -496,7 +497,8 @@ class LogState:
     def has_branch(self, replica: str) -> bool:
         """Return whether a branch of the writer is running (BL18)."""
         writer = self._writers[replica]
-        return writer.branches.runs(writer.epoch) and writer.version >= self._version
+        is_current = self._end is None and writer.version >= self._version
+        return is_current and writer.branches.runs(writer.epoch)
 
     def awaits_correction(self, replica: str) -> bool:
         """Return whether a branch of the writer is running whose buckets no writer without a branch

@@ -4,9 +4,12 @@ them.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
 from anabranch.protocol.log.records import BranchEnded, LogEntry
 from harness.boundary_logs import WRITERS, part, record, started, state_after, tentative
@@ -173,6 +176,16 @@ def test_bl18_a_branch_of_a_version_that_counts_no_more_does_not_run() -> None:
     log_state.apply(6, tentative(4, 0, 12, base=9, replica="1"))
     log_state.apply(7, record(0, 0, 20))
     assert log_state.awaits_correction("1"), "nobody who counts has made what it has shown"
+
+
+def test_bl18_no_branch_runs_in_a_stream_that_has_ended() -> None:
+    """An overloaded shard has one when its halves take over: who reads it would wait for ever."""
+    last = dataclasses.replace(record(0, 0, BUCKET_MAX, past=5), heirs=2)
+    log_state = forked(last)
+    again = LogState.from_snapshot(log_state.snapshot(5))
+    for each in (log_state, again):
+        assert [each.has_branch(w) for w in "01"] == [False, False]
+        assert not any(map(each.awaits_correction, "01"))
 
 
 @pytest.mark.parametrize("ended", [BranchEnded("0", 0, 1), started("0")])
