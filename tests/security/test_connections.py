@@ -60,7 +60,7 @@ def test_a_certificate_is_a_principal(secured: Secured) -> None:
     for other in ("secure.producer.payments", "stranger"):
         # An idempotent producer asks for the topic and for a producer id at once. Who may write to
         # no topic gets no id either (KIP-679), and whichever answer is first becomes the error.
-        with pytest.raises(AdapterError, match="(?:TOPIC|CLUSTER)_AUTHORIZATION_FAILED"):
+        with pytest.raises(AdapterError, match=r"(?:TOPIC|CLUSTER)_AUTHORIZATION_FAILED"):
             writes(other)
 
 
