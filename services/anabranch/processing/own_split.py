@@ -8,12 +8,14 @@ Nothing is kept: after a crash the next process reads the logs again, and compar
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.stage.splitting import Attempt, Phase, SplitDriver, half_begins_after
+from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import open_stream
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ class OwnSplit:
 
 NO_SPLIT: Final = OwnSplit()
 
+_LIFE_CHECK_MS: Final = 10_000
+"""Interval, in ms, between checks whether the log of a shard that was split was made anew. Long,
+since each asks the broker, and topics are made anew by hand.
+"""
+
 
 class ShardSplit:
     """Split of one shard, as one of its processes carries it out. The replica's thread calls it."""
@@ -50,6 +57,11 @@ class ShardSplit:
         self._proof: SplitProof | None = None
         self.is_over = False
         """Whether the stream has ended, because the halves have taken over."""
+        self.epoch, self.life = -1, ""
+        """Epoch of this process, or the newest one in the stream, and the life of the stream's log
+        (``streams.stream_life``), once the split is over.
+        """
+        self._life_checked_ms = 0
 
     @property
     def successors(self) -> str:
@@ -57,14 +69,43 @@ class ShardSplit:
         return " and ".join(self._context.pipeline.halves(self._stage))
 
     def was_carried_out(self) -> bool:
-        """Return whether a process of the shard has ended the stream.
+        """Return whether a process of the shard has ended the stream: then the split is over.
 
         Raises:
             Unavailable: the log of the shard cannot be read.
         """
-        return self.access.attempt().phase is Phase.CONFIRMED and _has_ended(
-            self._context.log, self._context.pipeline, self._stage
-        )
+        if self.access.attempt().phase is not Phase.CONFIRMED:
+            return False
+        context = self._context
+        life = life_of(context.log, context.pipeline.topic_names.boundaries(self._stage))
+        with closing(open_stream(context.log, context.pipeline, self._stage)) as reader:
+            reader.read_to_end()
+            state = reader.log_state
+        if state.heirs:
+            self.over(max(state.epoch(writer) or 0 for writer in state.writers), life)
+        return self.is_over
+
+    def over(self, epoch: int, life: str) -> None:
+        """Note that the stream has ended. ``epoch``, ``life``: see the attributes."""
+        # Last what the thread of the heartbeats looks at first.
+        self.epoch, self.life, self.is_over = epoch, life, True
+
+    def check_life(self) -> None:
+        """Check from time to time, after the end, that the stream is still the one that ended. A
+        broker that does not answer is asked again.
+
+        Raises:
+            Unavailable: its log was made anew: the shard begins again.
+        """
+        context, now_ms = self._context, self._context.clock.monotonic_ms()
+        if now_ms - self._life_checked_ms < _LIFE_CHECK_MS:
+            return
+        self._life_checked_ms, topic = now_ms, context.pipeline.topic_names.boundaries(self._stage)
+        life = self.life
+        with suppress(Unavailable):
+            life = life_of(context.log, topic)
+        if life != self.life:
+            raise Unavailable(f"topic {topic} was made anew: {self._stage} is not split any more")
 
     def round(self, detail: dict[str, Any]) -> bool:
         """Answer the attempt if that is due. Return whether the stream must end, since the attempt
@@ -180,20 +221,6 @@ class SplitProof:
         self._readers = []
 
 
-def _has_ended(log: EventLog, pipeline: Pipeline, stage: str) -> bool:
-    """Return whether the stream of the shard ``stage`` has ended, by its log.
-
-    Raises:
-        Unavailable: the log cannot be read.
-    """
-    reader = open_stream(log, pipeline, stage)
-    try:
-        reader.read_to_end()
-        return reader.log_state.heirs > 0
-    finally:
-        reader.close()
-
-
 def begins_after(log: EventLog, pipeline: Pipeline, half: str) -> int:
     """Return the bucket after which ``half`` begins if its input is there, by the log of its
     parent.
@@ -202,9 +229,6 @@ def begins_after(log: EventLog, pipeline: Pipeline, half: str) -> int:
         Unavailable: the log cannot be read.
     """
     parent = pipeline.stages[half].parent
-    reader = open_stream(log, pipeline, parent)
-    try:
+    with closing(open_stream(log, pipeline, parent)) as reader:
         reader.read_to_end()
         return half_begins_after(reader.log_state, known_horizon_buckets(pipeline, half))
-    finally:
-        reader.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.codec.blocks import ROW_BYTES_MAX
 from anabranch.process.frame import ServiceStatus
 from anabranch.processing.state_metrics import StateMetrics
+from anabranch.protocol.control.records import ReplicaState
 
 if TYPE_CHECKING:
     from anabranch.ports import BatchDone
@@ -54,6 +55,16 @@ class ReplicaReport:
     def starting(self) -> None:
         """Show that the replica starts and waits for nothing."""
         self.status.state, self.status.waiting_for = "starting", None
+
+    def rests(self, waiting_for: str) -> None:
+        """Show that the replica does no more work, as the stream has ended, and has no load.
+        ``waiting_for``: the reason, for people.
+        """
+        self.status.state, self.status.lag_ms = "standby", None
+        self.status.waiting_for = waiting_for
+        self.status.detail |= {"replica_state": ReplicaState.STABLE.value, "missing": [], "shed": 0}
+        self._metrics.show(ReplicaState.STABLE, ())
+        self._show_load(None)
 
     def waits_for_blocks(self, missing: str, requested: str) -> None:
         """Show that there is nothing to start from. ``missing``: the blocks that are missing;

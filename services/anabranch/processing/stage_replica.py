@@ -9,7 +9,6 @@ changes them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -139,6 +138,7 @@ class StageReplica:
             return
         if self.split.was_carried_out():
             self._rest_after_split()
+            self._heartbeats.start()
             return
         self._checkpoint.open()
         self._followers.start()
@@ -279,6 +279,7 @@ class StageReplica:
         error that ended the stable query or a follower.
         """
         if self.split.is_over:
+            self.split.check_life()
             self._context.stopping.wait(_REST_S)
             return
         self._followers.check()
@@ -297,23 +298,38 @@ class StageReplica:
             self._checkpoint.check_move(self.move)
             if self.split.round(self.status.detail):
                 primary.end_stream(self.split.successors)
+                self.split.over(primary.epoch, self._checkpoint.life)
                 self._rest_after_split()
 
     def _rest_after_split(self) -> None:
         """Stop all work: the halves of this shard have taken over. The process remains, so that its
-        last heartbeat lets go of its inputs, and people see what became of the shard.
+        heartbeats let go of its inputs, and people see what became of the shard.
         """
-        self.split.is_over = True
         self._followers.close()
-        self.status.state, self.status.lag_ms = "standby", None
-        self.status.waiting_for = f"nothing: {self.split.successors} have taken over"
+        self.node_load.dropped(self._own.stage_name)
+        self._report.rests(f"nothing: {self.split.successors} have taken over")
 
     def _heartbeat(self) -> Heartbeat | None:
         """Build the current heartbeat; None before this process's epoch."""
         primary, neighbours, own = self._primary, self._neighbours, self._own
+        if self.split.is_over:
+            # It reads nothing any more, so no input is kept for it, and it has no branch.
+            return Heartbeat(
+                "processing",
+                own.stage_name,
+                own.replica,
+                self.split.epoch,
+                self.status.state,
+                self._report.bucket,
+                written_ms=0,
+                rejected=self._report.rejected,
+                life=self.split.life,
+                replica_state=ReplicaState.STABLE.value,
+                checkpoint_bucket=BUCKET_MAX,
+            )
         if primary is None or neighbours is None or primary.epoch < 0:
             return None
-        beat = primary.heartbeat(
+        return primary.heartbeat(
             Heartbeat(
                 "processing",
                 own.stage_name,
@@ -327,17 +343,15 @@ class StageReplica:
                 corrects=neighbours.gate.corrects,
             )
         )
-        if not self.split.is_over:
-            return beat
-        # It reads nothing any more, so no input is kept for it.
-        stable = ReplicaState.STABLE.value
-        return replace(beat, replica_state=stable, checkpoint_bucket=BUCKET_MAX)
 
     @property
     def _runner(self) -> ReplicaRunner | None:
-        """Driver of the primary's decisions, once its epoch has begun."""
+        """Driver of the primary's decisions, from the beginning of its epoch to the end of the
+        stream: a shard that was split needs nothing of its node.
+        """
         primary = self._primary
-        return primary.runner if primary is not None and primary.has_begun else None
+        has_begun = primary is not None and primary.has_begun
+        return primary.runner if primary and has_begun and not self.split.is_over else None
 
     def demand(self) -> LoadDemand | None:
         """Return what this replica tells its node of its load; None: nothing yet."""

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import Operation
 from anabranch.codec.catalog import topic_settings
+from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Stage
+from anabranch.ports import Disks, Engine
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.own_split import OwnSplit, ShardSplit, begins_after
-from anabranch.protocol.control.records import SplitStep, Step
+from anabranch.processing.stage_replica import StageReplica
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, SplitStep, Step
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.stage.load_control import LoadDemand
 from anabranch.protocol.stage.splitting import Attempt, Phase, end
 from anabranch.streams.boundary_reader import StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
+from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.stream_logs import input_state, open_stream
 from harness import outputs
 from harness.manager_world import ManagerWorld
 from harness.outputs import STAGE
+from harness.waiting import wait_until
 
 HALVES = f"{STAGE}.0", f"{STAGE}.1"
 
@@ -145,6 +153,87 @@ def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:
     for bucket in (1, 9):
         world.close(STAGE, bucket)
     assert begins_after(world.log, world.pipeline, HALVES[1]) == 7
+
+
+class Overloaded:
+    """In place of ``Primary``: one whose branch leaves out rows and holds up corrections."""
+
+    epoch, has_begun = 7, True
+
+    def __init__(self) -> None:
+        self.runner, self.boundary = self, None
+
+    def demand(self) -> LoadDemand:
+        return LoadDemand(1, is_late=True, backlog=5)
+
+    def heartbeat(self, beat: Heartbeat) -> Heartbeat:
+        return replace(beat, branch=1, room_left_ms=1)
+
+
+class TwoCores:
+    """In place of Spark."""
+
+    cores = 2
+
+
+def test_a_shard_that_was_split_needs_nothing_of_its_node_and_of_its_inputs(world: World) -> None:
+    """Otherwise corrections of other stages wait for its own, which it never makes."""
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    replica._primary, replica._neighbours = cast("Any", Overloaded()), cast("Any", object())
+    assert replica.demand() is not None
+    replica.status.detail |= {"overload": {"backlog_rows": 5}, "missing": ["readings"]}
+    replica.node_load.began(STAGE, "branch")
+    replica.split.over(7, "")
+    replica._rest_after_split()
+    assert replica.demand() is None
+    assert not replica.load("running").leads
+    beat = replica._heartbeat()
+    assert beat is not None
+    assert (beat.epoch, beat.branch, beat.room_left_ms) == (7, None, None)
+    assert beat.checkpoint_bucket == BUCKET_MAX
+    assert "overload" not in replica.status.detail
+    assert replica.status.detail["missing"] == []
+    world.clock.advance(1_000)
+    assert replica.node_load.ended(STAGE, "branch") == 0.0
+
+
+def test_a_shard_that_starts_after_its_end_lets_go_of_its_inputs(world: World) -> None:
+    """The process before was killed between the end and its next heartbeat."""
+    writer = world.writers[STAGE]
+    world.close_all(1, 2)
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    world.attempt = Attempt(Phase.CONFIRMED, 3)
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    replica.split.access = world.split.access
+    replica.start()
+    try:
+        topic = world.pipeline.topic_names.control("processing", f"{STAGE}.0")
+        speakers = {topic: control_topics(world.pipeline)[topic]}
+        reader = ControlReader(world.log, speakers, from_beginning=True)
+        heard = list[ControlRecord]()
+
+        def is_heard() -> bool:
+            heard.extend(reader.poll())
+            return bool(heard)
+
+        wait_until(is_heard, 10, "a heartbeat")
+        (beat, *_) = heard
+        assert isinstance(beat, Heartbeat)
+        assert (beat.epoch, beat.checkpoint_bucket) == (writer.epoch, BUCKET_MAX)
+        assert replica.status.state == "standby"
+        replica.step()
+        topic = world.pipeline.topic_names.boundaries(STAGE)
+        with closing(world.log.admin()) as admin:
+            admin.delete_topics([topic])
+            assert not admin.create([topic_settings("boundaries", topic)])
+        replica.step()
+        world.clock.advance(60_000)
+        with pytest.raises(Unavailable, match="was made anew"):
+            replica.step()
+    finally:
+        replica.stop()
 
 
 def test_who_reads_the_shard_takes_its_halves_after_its_end(world: World) -> None:
