@@ -90,7 +90,7 @@ BEGUN_S := $(shell date +%s)
 
 .PHONY: test
 test: openssl lint types imports tidy unit simulated conformance security integration spark ## everything CI runs, in the order of what fails first; 17 minutes on two idle processors
-	@echo "make test took $$(( $$(date +%s) - $(BEGUN_S) )) s; tests/harness/budgets.py says what it may take"
+	@echo "make test took $$(( $$(date +%s) - $(BEGUN_S) )) s; docs/benchmarks.md says what it took before"
 
 .PHONY: lint
 lint: install ## ruff: style and mistakes

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from harness import budgets, order, shared_broker
+from harness import order, shared_broker
 from harness.examples import unhurried
 from harness.kafka import broker
 from harness.redis import redis_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    budgets.register(config)
     shared_broker.register(config)
     unhurried()
     _plain_tracebacks()

@@ -1,6 +1,4 @@
-"""Numbers that each step reports at its end, and the page of evidence, a section for each step. A
-section holds a row for each time that its step was run; the other sections stay as they are, so the
-page can be filled on several days.
+"""Numbers that each step reports at its end, and the page of evidence, a section for each step.
 
 A section holds a row for each time that its step was run; the other sections stay as they are, so
 the page can be filled on several days.

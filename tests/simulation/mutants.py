@@ -360,9 +360,7 @@ run.
 
 
 def hunt(mutant: Mutant, seeds_max: int) -> tuple[int | None, str]:
-    """Return a seed that finds the mutant and what was wrong; None if none does. Tries the seed in
-    ``FOUND_BY`` first, then ``seeds_max`` seeds of those that may. What fails without the mutant,
-    too, does not count.
+    """Return a seed that finds the mutant and what was wrong; None if none does.
 
     The seed in ``FOUND_BY`` is tried first, then ``seeds_max`` seeds of those that may. What fails
     without the mutant too does not count.
