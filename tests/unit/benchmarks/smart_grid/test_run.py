@@ -13,13 +13,9 @@ from anabranch.pipeline.file import load
 from benchmarks import input_writer
 from benchmarks.smart_grid import feeder
 from benchmarks.smart_grid.__main__ import (
-    Options,
     Outcome,
-    RunError,
     exit_code,
-    main,
     overload,
-    quantiles,
     write_pipeline,
 )
 from benchmarks.smart_grid.feeder import Fed, Feeder
@@ -31,36 +27,6 @@ from benchmarks.smart_grid.validator import judge
 PLAN = Plan(houses=2, days=1, minutes=1)
 NAME = Prediction(FIRST_S + 30, 1, FIRST_S + 120, 0, 1, 2)
 START_S = 1_700_000_000.0
-
-
-def test_the_folder_stays_only_where_something_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "run"
-    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(folder))
-    seen: list[Options] = []
-
-    def run(options: Options, _: Path) -> int:
-        seen.append(options)
-        return len(seen) - 1
-
-    assert main(["--houses", "3"], run) == 0
-    assert not folder.exists()
-    assert main([], run) == 1
-    assert folder.exists()
-    assert [options.plan.houses for options in seen] == [3, 10]
-
-
-def test_what_cannot_be_judged_has_a_code_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(_: Options, __: Path) -> int:
-        raise RunError("the broker has no topic x")
-
-    assert main(["--keep", str(tmp_path)], fail) == 2
-    assert "not judged: the broker has no topic x" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--houses", "41"], fail)
 
 
 def test_the_exact_run_has_no_stage_that_may_leave_out_rows(tmp_path: Path) -> None:
@@ -93,17 +59,6 @@ def test_what_the_live_topic_showed_first_is_judged() -> None:
     assert found.errors_mw == (100.0,)
     assert (found.shed_permille, found.unshown) == (400, 1)
     assert outcome.readings_per_s == 5
-
-
-def test_an_error_of_nothing_is_absolute_only() -> None:
-    shown = Shown(7, START_S, is_tentative=True, shed_permille=1)
-    found = overload(outcome_of({NAME: shown}, {NAME: 0}), FIRST_S, FIRST_S + 30)
-    assert (found.errors, found.errors_mw) == ((), (7.0,))
-
-
-def test_quantiles_of_some_and_of_no_values() -> None:
-    assert quantiles([1, 2, 3]) == {"p50": 2.0, "p90": 2.8, "max": 3.0}
-    assert quantiles([]) == {"p50": None, "p90": None, "max": None}
 
 
 class Message:
@@ -199,21 +154,6 @@ def test_readings_are_fed_in_order_by_house_and_each_second_ends_with_heartbeats
         else:
             assert row["timestamp"] * 1_000 >= over[partition], "a heartbeat was too early"
     assert set(over.values()) == {(max(fed.written_s) + 3_600) * 1_000}
-
-
-def test_readings_are_fed_at_the_rate_of_their_second(broker: Broker) -> None:
-    def rate_of(second: int) -> float:
-        return 50.0 if second < FIRST_S + 30 else 200.0
-
-    fed = Feeder("", 1).feed(World(PLAN).blocks(), rate_of)
-    halves: dict[bool, int] = {False: 0, True: 0}
-    newest = 0
-    for row in World(PLAN).readings().to_dicts():
-        newest = max(newest, row["timestamp"])
-        halves[newest >= FIRST_S + 30] += 1
-    assert fed.seconds == pytest.approx(halves[False] / 50 + halves[True] / 200, abs=0.2)
-    assert fed.behind_max_s < 0.2
-    assert fed.written_s[FIRST_S + 29] - START_S == pytest.approx(halves[False] / 50, abs=0.2)
 
 
 def test_a_record_that_is_not_written_ends_the_feeding(broker: Broker) -> None:
