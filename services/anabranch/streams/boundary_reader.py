@@ -26,6 +26,7 @@ from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.log.records import LogEntry, LogSnapshot, as_known_here
+from anabranch.protocol.stage.splitting import UNDECLARED
 from anabranch.streams.log_end import end_of, read_to
 
 _FETCH_RECORDS: Final = 2_000
@@ -86,6 +87,9 @@ class ExpectedStream:
     """Judge of signatures; with None every record of the topic counts, signed or not."""
     source: SourceStream | None = None
     """Shards and numbers of the source, if the stream is a source's; else None."""
+    may_end: bool = True
+    """Whether the pipeline file names streams in which the stream may go on, or it is no stage's.
+    """
     new_state: Callable[[Iterable[str]], LogState] = LogState
     """Function (writers) that returns the state of the log before its first record."""
 
@@ -192,7 +196,8 @@ class BoundaryReader:
 
         Raises:
             ConfigurationError: the stream's buckets have another width, or its source has another
-                number of shards now, than the file says.
+                number of shards now, than the file says; or it has ended, and the file names no
+                streams in which it goes on.
             DataMissing: the log's first records were deleted and no log snapshot replaces them; or
                 the log was truncated, or trimmed beyond this reader's position. The process must
                 end; the next one begins at a log snapshot.
@@ -221,6 +226,8 @@ class BoundaryReader:
         if self._unjudged:
             return 0
         self._check_width()
+        if self.log_state.heirs and not self._expected.may_end:
+            raise ConfigurationError(f"{self._at.topic}: {UNDECLARED}")
         if self._expected.source is not None:
             self._expected.source.check(self.log_state)
         self.offset_next = self._reader.position(self._at)

@@ -62,6 +62,7 @@ def open_stream(
                 known_as="" if binding is None else stream,
                 judge=judge,
                 source=None if source is None else source.stream(stream),
+                may_end=stream not in pipeline.stages or bool(pipeline.halves(stream)),
                 new_state=new_state,
             ),
         )

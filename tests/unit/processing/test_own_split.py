@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,9 +17,11 @@ from anabranch.pipeline.model import Stage
 from anabranch.ports import Disks, Engine
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.own_split import OwnSplit, ShardSplit, begins_after
+from anabranch.processing.replica_identity import ReplicaIdentity
+from anabranch.processing.replica_start import StartingProcess
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, SplitStep, Step
-from anabranch.protocol.errors import Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
@@ -153,6 +156,25 @@ def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:
     for bucket in (1, 9):
         world.close(STAGE, bucket)
     assert begins_after(world.log, world.pipeline, HALVES[1]) == 7
+
+
+def test_a_file_that_names_the_halves_no_more_is_an_error_and_no_silence(world: World) -> None:
+    """Whoever reads the shard would wait for its next bucket for ever, and so would the shard."""
+    world.close_all(1, 2)
+    writer = world.writers[STAGE]
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    halved = world.pipeline
+    open_stream(world.log, halved, STAGE).read_to_end()
+    whole = {name: stage for name, stage in halved.stages.items() if not stage.parent}
+    world.pipeline = halved.model_copy(update={"stages": whole})
+    with pytest.raises(ConfigurationError, match=r"totals\.boundaries: .*`halvings`. Put"):
+        open_stream(world.log, world.pipeline, STAGE).read_to_end()
+    own = ReplicaIdentity.of(
+        world.pipeline, f"{STAGE}.0", "north.0", may_run_elsewhere=False, has_place=True
+    )
+    starting = StartingProcess(world.context(), own, Mock(), Mock(), Mock(), None)
+    with pytest.raises(ConfigurationError, match="halvings"):
+        starting.may_begin(writer.log_state)
 
 
 class Overloaded:

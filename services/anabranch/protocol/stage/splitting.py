@@ -92,6 +92,14 @@ do not reach the shard, which may be faster than they are.
 HEIRS: Final = 2
 """Number of streams in which the stream of a shard continues after its end."""
 
+UNDECLARED: Final = (
+    "this shard was split into halves, which the pipeline file does not name: a stage keeps its"
+    " `halvings`. Put those that it had back"
+)
+"""Error of a process that finds the stream of a shard ended, if its pipeline file names no halves:
+it would wait for buckets that never come.
+"""
+
 
 class Phase(Enum):
     """Phase of the newest attempt to split a shard."""
