@@ -658,6 +658,7 @@ class ReplicaRunner:
             timeline,
             given_up=self.given_up,
             is_stateful=self._traits.is_stateful,
+            horizon_buckets=self._rules.horizon_buckets,
         )
         entry = _Query(timeline, chain, JointPlan())
         self._queries[timeline.name] = entry

@@ -7,7 +7,7 @@ begins in a timeline's directory continues the record of the last batch committe
 tentative, and its first one begins after the last bucket closed at the fork, with the parts that
 were open then. A stream that was missing once is named by every later record of the branch: the
 state lacks its rows, and results computed from them may belong to later buckets. Likewise the
-largest share of rows that was left out, if the query has state.
+largest share of rows that was left out, for as long as the state horizon, if that is declared.
 
 *Pieces.* The number of buckets with results in one batch of a stage depends on its function and its
 state: windows over a backlog end in far more buckets than were read. The plan is in Spark's log
@@ -36,6 +36,9 @@ Invariants:
         name every input as missing (``protocol.stage.recovery``).
     RX5 a timeline that continues in a copy of another's state begins with a base record: it closes
         the buckets that the copy holds, and excludes them from the replica's own (rule 6).
+    RX6 a tentative record claims at least the share that any input lacked of which its buckets'
+        results can be made; once the input behind them is whole again for the state horizon of the
+        stage, it claims nothing.
     RP1 no piece names more than PARTS_PER_RECORD_MAX parts, and a record that need not be split is
         its only piece.
     RP2 a bucket is closed with the piece that names its last part, or a later one: the pieces
@@ -62,7 +65,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -126,6 +129,7 @@ class RecordChain:
         *,
         given_up: int = 0,
         is_stateful: bool = True,
+        horizon_buckets: int | None = None,
     ) -> None:
         """Begin the chain after the timeline's tip.
 
@@ -136,8 +140,10 @@ class RecordChain:
             given_up: Buckets up to this one are closed empty, with every input named as missing
                 (``protocol.stage.recovery``).
             is_stateful: Whether rows that a batch lacks may show in the results of later ones.
+            horizon_buckets: State horizon of the stage, in buckets: how many buckets after its own
+                a row can still change results. None: it is not known.
         """
-        self._is_stateful = is_stateful
+        self._shed = _LackedShare(is_stateful=is_stateful, horizon_buckets=horizon_buckets)
         self.given_up = given_up
         self._replica = replica
         self._epoch = epoch
@@ -148,7 +154,6 @@ class RecordChain:
         self.has_shown = False
         """Whether the query is a branch that has closed buckets tentatively."""
         self._missing: tuple[str, ...] = ()
-        self._shed = 0
 
     @staticmethod
     def can_inherit(pending: tuple[Part, ...]) -> bool:
@@ -209,10 +214,12 @@ class RecordChain:
         counter, base, pending = self._fork
         missing = tuple(sorted({*self._missing, *missing})[:MISSING_STREAMS_MAX])
         self._missing = missing
-        if self._is_stateful:
-            self._shed = shed = max(self._shed, shed)
         tentative = replace(
-            record, kind=kind, branch=(self._epoch, counter), missing=missing, shed=shed
+            record,
+            kind=kind,
+            branch=(self._epoch, counter),
+            missing=missing,
+            shed=self._shed.claimed(closed, shed, record.parts),
         )
         if self._branch_begun:
             return tentative
@@ -224,6 +231,38 @@ class RecordChain:
         if record.kind is BoundaryKind.TENTATIVE and self._fork is not None:
             self._branch_begun = True
             self.has_shown = record.closed > self._fork[1]
+
+
+class _LackedShare:
+    """Share of its input that the results of a branch lack (RX6).
+
+    A batch knows what its own buckets lack. Results may also be made from rows of earlier buckets:
+    windows hold them in state, and a function may give a row a later time. How far back that goes
+    is the state horizon. Where the pipeline file does not declare it, everything since the fork
+    counts, unless the function has no state and gave no row a later bucket so far.
+    """
+
+    def __init__(self, *, is_stateful: bool, horizon_buckets: int | None) -> None:
+        self._declared = horizon_buckets
+        self._horizon = horizon_buckets if is_stateful or horizon_buckets is not None else 0
+        """Number of buckets before its own that a result is made from; None: all."""
+        self._lacked: list[tuple[int, int]] = []
+        """Last bucket and share of each batch whose input lacked rows, within the horizon."""
+
+    def claimed(self, closed: int, shed: int, parts: Iterable[Part]) -> int:
+        """Return what the record of the batch that closes up to ``closed`` claims to lack, in per
+        mille. ``shed``: per mille that the input of its own buckets lacks; ``parts``: its results.
+        """
+        if any(part.bucket > closed for part in parts):
+            self._horizon = self._declared
+        self._lacked.append((closed, shed))
+        claimed = max(lacked for _, lacked in self._lacked)
+        if self._horizon is None:  # one entry says it all: an overload may last for days
+            self._lacked = [(closed, claimed)]
+        else:
+            since = closed + 1 - self._horizon
+            self._lacked = [each for each in self._lacked if each[0] >= since]
+        return claimed
 
 
 PIECES_MAX: Final = 1_000

@@ -280,6 +280,19 @@ def chain(timeline: Timeline | None = None) -> RecordChain:
     )
 
 
+def branch_chain(*, is_stateful: bool, horizon_buckets: int | None) -> RecordChain:
+    """Return the chain of a branch that forked when bucket 5 was closed."""
+    of = RecordChain(
+        "0",
+        7,
+        Timeline(ZERO, 3, BatchId("old", 3)),
+        is_stateful=is_stateful,
+        horizon_buckets=horizon_buckets,
+    )
+    of.became_branch(1, 5, ())
+    return of
+
+
 def make(
     of: RecordChain,
     batch: int,
@@ -377,19 +390,37 @@ class TestRecordChain:
         assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")]
 
     @pytest.mark.parametrize(
-        ("is_stateful", "says"), [(True, [0, 700, 700, 900, 900]), (False, [0, 700, 300, 900, 0])]
+        ("is_stateful", "horizon_buckets", "claims"),
+        [
+            (True, None, [0, 700, 700, 900, 900, 900]),
+            (False, None, [0, 700, 300, 900, 0, 0]),
+            (True, 0, [0, 700, 300, 900, 0, 0]),
+            (True, 1, [0, 700, 700, 900, 900, 0]),
+            (False, 2, [0, 700, 700, 900, 900, 900]),
+        ],
     )
-    def test_what_a_branch_left_out_its_state_lacks(
-        self, is_stateful: bool, says: list[int]
+    def test_rx6_what_a_branch_left_out_its_state_lacks(
+        self, *, is_stateful: bool, horizon_buckets: int | None, claims: list[int]
     ) -> None:
-        timeline = Timeline(ZERO, 3, BatchId("old", 3))
-        of = RecordChain("0", 7, timeline, is_stateful=is_stateful)
-        of.became_branch(1, 5, ())
+        of = branch_chain(is_stateful=is_stateful, horizon_buckets=horizon_buckets)
         found = [
-            append(of, 5 + i, kind=TENTATIVE, shed=shed).shed
-            for i, shed in enumerate([0, 700, 300, 900, 0])
+            append(of, 5 + i, kind=TENTATIVE, closed=6 + i, shed=shed).shed
+            for i, shed in enumerate([0, 700, 300, 900, 0, 0])
         ]
-        assert found == says
+        assert found == claims
+
+    @pytest.mark.parametrize(
+        ("horizon_buckets", "claims"), [(None, [700, 700, 700]), (1, [700, 700, 0])]
+    )
+    def test_rx6_a_row_of_a_later_bucket_lacks_what_its_own_bucket_lacked(
+        self, horizon_buckets: int | None, claims: list[int]
+    ) -> None:
+        of = branch_chain(is_stateful=False, horizon_buckets=horizon_buckets)
+        found = [
+            append(of, 5 + i, part(7 + i), kind=TENTATIVE, closed=6 + i, shed=shed).shed
+            for i, shed in enumerate([700, 0, 0])
+        ]
+        assert found == claims
 
     def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""
