@@ -14,8 +14,9 @@ from anabranch.pipeline.source_columns import source_schema
 from anabranch.protocol.stage.kept_rows import KEPT_ALL, is_kept, salt_of
 from checkers import tentative
 from checkers.streams import Reading, ReadPart, Row
-from simulation import workload
-from simulation.options import Options
+from simulation import chains, workload
+from simulation.engine import SCHEMA
+from simulation.options import Options, StageOptions
 from simulation.world import Run
 
 Keeps = tuple[tuple[int, int, int], ...]
@@ -43,49 +44,80 @@ class Shedding:
                 self.keeps[place] = ()
 
     def left(
-        self, keeps: Keeps, sources: Mapping[str, workload.Buckets]
+        self, stage: StageOptions, keeps: Keeps, sources: Mapping[str, workload.Buckets]
     ) -> dict[str, workload.Buckets]:
-        """Return the rows of ``sources`` that are kept; the stage is the only one."""
-        (stage,) = self._run.options.stages
+        """Return the rows of ``sources`` that ``stage``, which reads them, keeps."""
+        return {
+            name: self._kept(
+                stage, keeps, buckets, source_schema(self._run.pipeline, name.partition(".")[0])
+            )
+            for name, buckets in sources.items()
+        }
+
+    def kept_by(
+        self, stage: StageOptions, branch: tuple[int, int], buckets: workload.Buckets
+    ) -> workload.Buckets:
+        """Return the rows of ``buckets``, of another stage's stream, that ``branch`` of ``stage``
+        kept.
+        """
+        keeps = self.keeps.get((stage.name, branch), ())
+        return self._kept(stage, keeps, buckets, SCHEMA) if keeps else buckets
+
+    def kept_of(self, stage: str, branch: tuple[int, int], first: int, last: int) -> list[int]:
+        """Return the shares that plans of ``branch`` kept of the buckets ``first`` to ``last``."""
+        keeps = self.keeps.get((stage, branch), ())
+        return [kept for begun, ended, kept in keeps if begun <= last and first <= ended]
+
+    @staticmethod
+    def _kept(
+        stage: StageOptions, keeps: Keeps, buckets: workload.Buckets, schema: pa.Schema
+    ) -> workload.Buckets:
+        """Return the rows of ``buckets``, of a stream with ``schema``, that ``stage`` keeps."""
         is_kept_at = partial(is_kept, salt=salt_of(stage.name))
-        found: dict[str, workload.Buckets] = {}
-        for name, buckets in sources.items():
-            schema = source_schema(self._run.pipeline, name.partition(".")[0])
-            found[name] = dict(buckets)
-            for first, last, kept in keeps:
-                for bucket in {*buckets} & {*range(first, last + 1)}:
-                    rows = buckets[bucket]
-                    columns = {"time": 0, "id": 1, "key": 2, "v": 3, "event_time": 0}
-                    table = pa.Table.from_arrays(
-                        [
-                            pa.array([row[columns[field.name]] for row in rows], field.type)
-                            for field in schema
-                        ],
-                        schema=schema,
-                    )
-                    counts = table.select(list(stage.shed_key)) if stage.shed_key else table
-                    found[name][bucket] = [
-                        row
-                        for row, identity in zip(rows, row_hashes(counts).tolist(), strict=True)
-                        if is_kept_at(identity, kept=kept)
-                    ]
+        columns = {"time": 0, "id": 1, "key": 2, "v": 3, "event_time": 0}
+        found = dict(buckets)
+        for first, last, kept in keeps:
+            for bucket in {*buckets} & {*range(first, last + 1)}:
+                rows = buckets[bucket]
+                table = pa.Table.from_arrays(
+                    [
+                        pa.array([row[columns[field.name]] for row in rows], field.type)
+                        for field in schema
+                    ],
+                    schema=schema,
+                )
+                counts = table.select(list(stage.shed_key)) if stage.shed_key else table
+                found[bucket] = [
+                    row
+                    for row, identity in zip(rows, row_hashes(counts).tolist(), strict=True)
+                    if is_kept_at(identity, kept=kept)
+                ]
         return found
 
-    def wrong_claims(self, stage: str, reading: Reading) -> Iterator[str]:
-        """Check that records say what share their plans left out, or more: state lacks rows, too;
-        and nothing where no plan of the branch left out any.
+    def wrong_claims(self, stage: StageOptions, reading: Reading) -> Iterator[str]:
+        """Check that records claim the largest share that the plans of the buckets left out from
+        which their results are made; without a declared state horizon, of all since the fork.
         """
+        options = self._run.options
+        is_declared = options.declares_horizon(stage) or stage.operator == "map"
         for replica, writer in reading.writers.items():
             for made in writer.tentative:
-                keeps = self.keeps.get((stage, made.branch), ())
-                before = [kept for first, _, kept in keeps if first <= made.last]
-                own = [kept for _, last, kept in keeps if made.first <= last <= made.last]
+                keeps = self.keeps.get((stage.name, made.branch), ())
+                since = made.first - stage.horizon_buckets
+                before = [
+                    kept
+                    for first, last, kept in keeps
+                    if first <= made.last and (last >= since or not is_declared)
+                ]
+                own = [kept for first, last, kept in keeps if made.first <= last <= made.last]
                 least = KEPT_ALL - min(own, default=KEPT_ALL)
                 most = KEPT_ALL - min(before, default=KEPT_ALL)
+                if is_declared or stage.operator != "later":
+                    least = most
                 if not least <= made.shed <= most:
                     yield (
-                        f"{stage}.{replica}: buckets {made.first}..{made.last} of branch"
-                        f" {made.branch} say that {made.shed} per mille of the rows are left out,"
+                        f"{stage.name}.{replica}: buckets {made.first}..{made.last} of branch"
+                        f" {made.branch} claim that {made.shed} per mille of the rows are left out,"
                         f" their plans left out {least} to {most}"
                     )
 
@@ -114,9 +146,9 @@ def check(
 
     @cache
     def without(
-        missing: frozenset[str], since: int, keeps: Keeps = ()
+        missing: frozenset[str], since: int, keeps: Keeps = (), stage: StageOptions | None = None
     ) -> dict[str, workload.Buckets]:
-        left = shedding.left(keeps, sources) if keeps else sources
+        left = shedding.left(stage, keeps, sources) if keeps and stage else sources
         return workload.answers(options, left, missing, since, gaps=gaps if missing else None)
 
     wrong: list[str] = []
@@ -131,13 +163,24 @@ def check(
         if silent is not None:  # a stage before may be behind for a moment
             can_be = {*silent} | (can_be - set(options.sources))
         wrong += _shown_though_given_up(stage.name, readings[stage.name])
-        wrong += shedding.wrong_claims(stage.name, readings[stage.name])
+        if options.reads_what_is_shed(stage):
+            wrong += chains.check(
+                options,
+                stage,
+                chains.Log(readings[stage.name], blocks[stage.name]),
+                chains.Log(readings[stage.reads[0]], blocks[stage.reads[0]]),
+                without(frozenset(), 0)[stage.reads[0]],
+                partial(shedding.kept_by, stage),
+                partial(shedding.kept_of, stage.name),
+            )
+            continue
+        wrong += shedding.wrong_claims(stage, readings[stage.name])
         for keeps, shown in _by_what_they_keep(mine, shedding, stage.name).items():
             wrong += tentative.check(
                 shown,
-                lambda missing, since, keeps=keeps, name=stage.name: without(  # type: ignore[misc]
-                    missing, since, keeps
-                )[name],
+                lambda missing, since, keeps=keeps, stage=stage: without(  # type: ignore[misc]
+                    missing, since, keeps, stage
+                )[stage.name],
                 can_be,
                 split,
             )

@@ -27,6 +27,7 @@ from simulation import hurrying, workload
 from simulation.faults import EVERYTHING
 from simulation.options import Options
 from simulation.raw_logs import appended_ms, with_trimmed
+from simulation.scenarios import OVERLOADS
 from simulation.silences import (
     only_silence,
     speaks_in_time,
@@ -60,11 +61,15 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
         wrong += _tried_no_more(run, readings)
     if not run.faults and speaks_in_time(run):
         first, last, times = run.options.rush
+        behind_it = {
+            stage.name for stage in run.options.stages if run.options.reads_what_is_shed(stage)
+        }
         rush_ms = first * run.options.bucket_ms if last and times > 1 else math.inf
         wrong += [
             f"{who} forks at {at_ms} ms, and nothing fails"
             for at_ms, who, what, facts in run.history.events
-            if what == "forks" and not (facts[1] and at_ms >= rush_ms)
+            if what == "forks"
+            and not (at_ms >= rush_ms and (facts[1] or _stage_of(who) in behind_it))
         ]
     if only_silence(run):
         forks = [
@@ -77,6 +82,12 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
             if int(still_ms or 0) < int(wait_ms or 0) - _FORK_MARGIN_MS
         ]
     return wrong
+
+
+def _stage_of(process: str) -> str:
+    """Return the stage of ``process``; empty if it runs none."""
+    service, _, replica = process.partition("/")
+    return replica.partition(".")[0] if service == "processing" else ""
 
 
 _SETTLED_MS = 4_000
@@ -93,8 +104,8 @@ def check_shares(run: Run) -> list[str]:
     """
     options = run.options
     (begin, end, times), width_ms = options.rush, options.bucket_ms
-    is_keyed = any(stage.shed_key for stage in options.stages)
-    if run.faults or options.scenario != "overload" or times == 1 or is_keyed:
+    is_keyed = any(stage.shed_key for stage in options.stages[:1])
+    if run.faults or options.scenario not in OVERLOADS or times == 1 or is_keyed:
         return []
     first = workload.first_bucket(options) + begin
     last = workload.first_bucket(options) + end - 1
@@ -110,7 +121,7 @@ def check_shares(run: Run) -> list[str]:
     settled = first + _SETTLED_MS // width_ms
     kept: dict[str, list[int]] = {}
     for event in run.history.events:
-        if event.what == "keeps":
+        if event.what == "keeps" and event.facts[0] == stage.name:
             begun, ended, share = (int(each or 0) for each in event.facts[3:6])
             buckets = range(max(settled, begun), min(last, ended) + 1)
             kept.setdefault(event.who, []).extend([share] * len(buckets))

@@ -41,7 +41,7 @@ def draw(seed: int, *, stages_max: int = 2) -> Options:
     pace_ms = random.Random(f"{seed}/pace").choice((0, 0, 400, 1_000))
     twice = random.Random(f"{seed}/twice").choice((0, 0, 0, 1, 2))
     is_wide = random.Random(f"{seed}/columns").random() < 0.12 and not drawn.has_notes
-    is_wide &= drawn.scenario != "new column"
+    is_wide &= drawn.scenario not in ("new column", scenarios.READ_WHILE_SHED)
     stages = tuple(
         replace(stage, pace_ms=pace_ms, twice=twice, has_more_columns=is_wide)
         for stage in drawn.stages
@@ -572,6 +572,25 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     )
 
 
+def _overloaded_chain(options: Options, rng: random.Random) -> Options:
+    """As ``_overloaded``, with a stage behind it, which in half of the seeds is slower."""
+    drawn = _overloaded(options, rng)
+    (first,) = drawn.stages
+    # With the results of "both" the second stage would have too much to do before the rush.
+    operator: Operator = "map" if first.operator == "both" else first.operator
+    first = replace(first, operator=operator, replicas=1)
+    _, second = _chain(drawn, rng, 2, (1, 1, 2), ("process",))
+    is_slower = rng.random() < 0.5
+    second = replace(
+        second,
+        is_batch_safe=True,
+        sheds=is_slower,
+        row_ms=first.row_ms * 3 // 2 if is_slower else 0,
+        shed_key=("key",) if is_slower and rng.random() < _KEYED else (),
+    )
+    return replace(drawn, stages=(first, second), max_delay_ms=rng.choice((5_000, 6_000)))
+
+
 def _gets_a_column(options: Options, rng: random.Random) -> Options:
     """Two stages, of which nothing is tentative: what a branch shows may be of either version."""
     first, second = _chain(options, rng, 2, (1, 1, 2), ("suspend",))
@@ -692,6 +711,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "delta": _delta,
     "new column": _gets_a_column,
     "own bounds": _own_bounds,
+    scenarios.READ_WHILE_SHED: _overloaded_chain,
 }
 
 

@@ -214,6 +214,8 @@ class WatchedDriver:
             kept = min(map(kept_of, offsets))
             if kept < KEPT_ALL:
                 self._port.network.history.reached("sheds rows")
+            elif start.shed:
+                self._port.network.history.reached("reads what was shed")
             self._port.note(
                 "keeps",
                 self._stage,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from simulation import cleaning, leaders_clocks, new_column, scenarios
 from simulation.hostile import AGAIN
 from simulation.options import NAME, ON_NEW, OUTPUT, Options
+from simulation.scenarios import OVERLOADS
 from simulation.second_lives import ALL_BUT_INPUTS, STREAMS, STREAMS_OF_STAGES
 
 PROCESS_KINDS = (
@@ -381,12 +382,12 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     if options.scenario in ("resharded", "output resharded"):
         found += _numbers_change(options, targets, rng)
     found += _topics_change(options, targets, rng)
-    if options.scenario == "overload":
+    if options.scenario in OVERLOADS:
         found += _overload_is_worse(options, replicas, rng)
     if options.scenario == "pushed back":
         found += _reader_falls_behind(options, replicas, rng)
     alone = (
-        "overload",
+        *OVERLOADS,
         "outvoted",
         "upgraded",
         "input recreated",

@@ -338,6 +338,8 @@ def _has_bound(run: Run, own: Collection[str], output: OutputOptions) -> bool:
         or not run.options.is_honest
     ):
         return False
+    if len([stage for stage in mine if stage.sheds]) > 1:
+        return False  # the second one begins to measure its rows when the first shows many at once
     if run.options.input_parts_max is not None or run.options.kept_max is not None:
         return False
     struck: set[str] = set()

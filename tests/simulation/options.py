@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.pipeline.model import Federation, HaMode
-from simulation.scenarios import SCALED
+from simulation.scenarios import OVERLOADS, SCALED
 
 Operator = Literal["map", "sum", "both", "later", "far", "timed"]
 """Each row; sums of windows; rows at once and their number per bucket; each row a bucket later;
@@ -270,6 +270,19 @@ class Options:
             if self.scenario in ("moved", SCALED)
             else ""
         )
+
+    def declares_horizon(self, stage: StageOptions) -> bool:
+        """Whether the pipeline file has the ``state_horizon`` of ``stage``."""
+        return (
+            stage.ha in ("upstream_backup", "amnesia")
+            or self.scenario == "added late"
+            or stage.version_is_in_state
+            or (self.scenario in OVERLOADS and self.seed % 2 == 1)
+        )
+
+    def reads_what_is_shed(self, stage: StageOptions) -> bool:
+        """Whether ``stage`` reads results of one that may leave out rows."""
+        return any(other.sheds for other in self.stages if other.name in stage.reads)
 
     @property
     def has_notes(self) -> bool:

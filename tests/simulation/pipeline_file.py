@@ -75,9 +75,7 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
             if stage.sheds
             else Shed(),
             state_horizon_ms=stage.horizon_buckets * options.bucket_ms
-            if stage.ha in ("upstream_backup", "amnesia")
-            or options.scenario == "added late"
-            or stage.version_is_in_state
+            if options.declares_horizon(stage)
             else None,
         )
         for stage in options.stages

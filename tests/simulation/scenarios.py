@@ -9,6 +9,10 @@ from typing import Final
 
 SCALED: Final = "scaled"
 """Scenario in which the manager moves a replica by itself."""
+READ_WHILE_SHED: Final = "overloaded chain"
+"""Scenario in which another stage reads what an overloaded one shows."""
+OVERLOADS: Final = ("overload", READ_WHILE_SHED)
+"""Scenarios in which a stage gets more rows than it can process."""
 
 CHANCES: Final[dict[str, int]] = {
     "chain": 25,
@@ -50,6 +54,7 @@ CHANCES: Final[dict[str, int]] = {
     "delta": 6,
     "new column": 10,
     "own bounds": 20,
+    READ_WHILE_SHED: 15,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -104,7 +109,8 @@ holds, so that notices are in their place, under the usual faults; delta: four s
 stages, which join inputs of different depth, under the usual faults; new column: a stage gets a
 further column while it runs, and then the stage after it a version that needs it; own bounds: of
 two outputs one has a longer ``max_delay``, and an input falls silent for longer than the other
-one's, mostly for less than that of the patient one.
+one's, mostly for less than that of the patient one; overloaded chain: as overload, and another
+stage reads what the overloaded one shows, and in half of the seeds is overloaded, too.
 """
 
 
