@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from confluent_kafka import (
@@ -115,12 +115,11 @@ class TopicReader(threading.Thread):
 
 
 class TopicReaders:
-    """Readers of several topics that pass every record to one ``take``, each from a thread of its
-    own.
-    """
+    """Readers of several topics, each in a thread of its own."""
 
-    def __init__(self, kafka: str, topics: Sequence[str], take: Callable[[Message], None]) -> None:
-        self._readers = [TopicReader(kafka, topic, take) for topic in topics]
+    def __init__(self, kafka: str, takers: Mapping[str, Callable[[Message], None]]) -> None:
+        """``takers``: what takes the records of each topic, on the topic's thread."""
+        self._readers = [TopicReader(kafka, topic, take) for topic, take in takers.items()]
 
     def start(self) -> None:
         """Begin to read."""
@@ -135,6 +134,14 @@ class TopicReaders:
         """
         for reader in self._readers:
             reader.stop()
+        self.check()
+
+    def check(self) -> None:
+        """Check that all of them still read.
+
+        Raises:
+            Exception: reading failed. What waits for records would wait in vain.
+        """
         for reader in self._readers:
             if reader.error is not None:
                 raise reader.error

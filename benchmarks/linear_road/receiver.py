@@ -39,7 +39,7 @@ class Receiver:
     def __init__(self, kafka: str) -> None:
         self._received: list[tuple[int, bytes]] = []
         self._lock = threading.Lock()
-        self._readers = TopicReaders(kafka, TOPICS, self._take)
+        self._readers = TopicReaders(kafka, dict.fromkeys(TOPICS, self._take))
         self.counts = dict.fromkeys(range(6), 0)
         """Records received so far, by type."""
         self.newest_s = -1

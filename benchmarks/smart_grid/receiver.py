@@ -42,7 +42,7 @@ class Receiver:
         self.first: dict[Prediction, Shown] = {}
         """First record of each prediction on the live topic."""
         topics = [PREDICTIONS, OUTLIERS, *([LIVE] if live else [])]
-        self._readers = TopicReaders(kafka, topics, self._take)
+        self._readers = TopicReaders(kafka, dict.fromkeys(topics, self._take))
         self.newest_s = 0.0
         """Wall clock at which the last corrected result came."""
 

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from anabranch.pipeline.file import load
 from anabranch.pipeline.waits import qos_of
-from demo.consuming import TopicReader, header, received_ms
+from demo.consuming import TopicReaders, header, received_ms
 from demo.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Rush:
         self._folder = folder
         self.pipeline = load(pipeline)
         self._path = pipeline
-        self._readers: list[TopicReader] = []
+        self.readers: TopicReaders | None = None
         self.traffic: Traffic | None = None
         self.shown: dict[str, Shown] = {name: Shown() for name in self.pipeline.outputs}
 
@@ -249,24 +249,24 @@ class Rush:
             self._say("starting a broker, Spark and three services")
             deployment.wait_ready(_READY_S)
             kafka = deployment.kafka()
+            takers = {}
             for name, output in self.pipeline.outputs.items():
-                shown = self.shown[name]
                 assert output.live is not None, "as the file says"  # noqa: S101
-                self._readers += [
-                    TopicReader(kafka, output.corrected.topic, shown.stable),
-                    TopicReader(kafka, output.live.topic, shown.live),
-                ]
-            for reader in self._readers:
-                reader.start()
+                takers[output.corrected.topic] = self.shown[name].stable
+                takers[output.live.topic] = self.shown[name].live
+            self.readers = TopicReaders(kafka, takers)
+            self.readers.start()
             self.traffic = traffic = Traffic(kafka, "passages", course.calm)
             traffic.start()
             return self._drive(deployment, traffic, course, each_s)
         finally:
             if self.traffic is not None:
                 self.traffic.end()
-            for reader in self._readers:
-                reader.stop()
-            deployment.stop(set())
+            try:
+                if self.readers is not None:
+                    self.readers.stop()
+            finally:
+                deployment.stop(set())
 
     def _drive(
         self,
@@ -434,6 +434,8 @@ class _Waiting:
         self._deployment.check_running()
         if self._rush.traffic is not None and self._rush.traffic.error is not None:
             raise self._rush.traffic.error
+        if self._rush.readers is not None:
+            self._rush.readers.check()
         now_ms = received_ms()
         if now_ms - self._called_ms >= 1_000:
             self._called_ms = now_ms

@@ -202,8 +202,13 @@ class Up:
     def await_results(self, totals: Counter[Any], shaky: Counter[Any]) -> None:
         """Until as many are there; they are these, each once."""
         wanted = (totals.total(), shaky.total())
+
+        def are_there() -> bool:
+            assert [each.error for each in self._readers] == [None] * len(self._readers)
+            return len(self.totals) >= wanted[0] and len(self.shaky) >= wanted[1]
+
         wait_until(
-            lambda: len(self.totals) >= wanted[0] and len(self.shaky) >= wanted[1],
+            are_there,
             200,
             f"{wanted} results",
         )
