@@ -245,6 +245,14 @@ class Primary:
             closed, self.runner.synced_bucket, self._horizon_buckets, self._own.stage.ha
         )
 
+    @property
+    def stream_has_ended(self) -> bool:
+        """Whether a replica has ended the stream of this shard, and no newer process of this one
+        has begun.
+        """
+        log_state = self.boundary.log_state
+        return log_state.heirs > 0 and log_state.epoch(self._own.replica) == self.epoch
+
     def end_stream(self, halves: str) -> None:
         """Stop the queries and end the stream of this shard, whose ``halves`` are proven.
 

@@ -289,7 +289,14 @@ class StageReplica:
         if primary is None or neighbours is None or not primary.has_begun:
             return
         neighbours.poll()
-        primary.step()
+        try:
+            primary.step()
+        except Fenced:
+            # A batch of this replica may end after another replica has ended the stream.
+            if not primary.stream_has_ended:
+                raise
+            self._end_after_split(primary)
+            return
         self._report.show(primary.runner, self._followers)
         if self._warm_standby is not None:
             self._warm_standby.standby.lead(self._report.bucket, primary.runner.synced_bucket)
@@ -297,9 +304,13 @@ class StageReplica:
         if primary.check_epoch_if_due():
             self._checkpoint.check_move(self.move)
             if self.split.round(self.status.detail):
-                primary.end_stream(self.split.successors)
-                self.split.over(primary.epoch, self._checkpoint.life)
-                self._rest_after_split()
+                self._end_after_split(primary)
+
+    def _end_after_split(self, primary: Primary) -> None:
+        """End the stream, unless another replica has done so, and stop all work."""
+        primary.end_stream(self.split.successors)
+        self.split.over(primary.epoch, self._checkpoint.life)
+        self._rest_after_split()
 
     def _rest_after_split(self) -> None:
         """Stop all work: the halves of this shard have taken over. The process remains, so that its

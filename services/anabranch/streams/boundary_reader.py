@@ -44,11 +44,12 @@ _NORMAL: Final = {
     "fenced": logging.INFO,
     "older_branch": logging.INFO,
     "ended_branch": logging.INFO,
+    "ended": logging.INFO,
     "known": logging.DEBUG,
     "log_snapshot": logging.DEBUG,
 }
-"""Reasons of rejection, with the log level, that restarts, failovers and repeated writes cause. Any
-other reason is logged as a warning: a correct writer does not cause it.
+"""Reasons of rejection, with the log level, that restarts, failovers, repeated writes and splits
+cause. Any other reason is logged as a warning: a correct writer does not cause it.
 """
 
 Listener = Callable[[int, LogEntry, Outcome], None]

@@ -17,11 +17,12 @@ from anabranch.pipeline.model import Stage
 from anabranch.ports import Disks, Engine
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.own_split import OwnSplit, ShardSplit, begins_after
+from anabranch.processing.primary import Primary
 from anabranch.processing.replica_identity import ReplicaIdentity
 from anabranch.processing.replica_start import StartingProcess
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, SplitStep, Step
-from anabranch.protocol.errors import ConfigurationError, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
@@ -218,6 +219,49 @@ def test_a_shard_that_was_split_needs_nothing_of_its_node_and_of_its_inputs(worl
     assert replica.status.detail["missing"] == []
     world.clock.advance(1_000)
     assert replica.node_load.ended(STAGE, "branch") == 0.0
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_replica_rests_when_another_one_has_ended_the_stream(
+    world: World, *, is_replaced: bool
+) -> None:
+    """Its next batch is rejected, like one of a process that was replaced, which ends its node."""
+    writers, topic = [], world.pipeline.topic_names.boundaries(STAGE)
+    for name in "01":
+        started = EpochStarted(name, "f", f"again {name}", bucket_ms=100)
+        writers.append(BoundaryWriter(world.log, topic, ["0", "1"], started, world.clock))
+        writers[-1].start()
+    first, second = writers
+    own = ReplicaIdentity.of(
+        world.pipeline, f"{STAGE}.0", "north.0", may_run_elsewhere=False, has_place=True
+    )
+    own = replace(own, replica="1")
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    runner = Mock(boundary=second, stable_query="t")
+    primary = Primary(world.context(), own, Mock(), Mock(), runner, replica._report)
+    primary.has_begun = True
+    replica._primary, replica._neighbours = primary, Mock()
+    first.append(end("0", first.epoch, BatchId("e", 0), first.log_state, 1))
+    if is_replaced:
+        again = EpochStarted("1", "f", "a newer process", bucket_ms=100)
+        BoundaryWriter(world.log, topic, ["0", "1"], again, world.clock).start()
+
+    def ended(_wait_ms: int) -> bool:
+        second.append(BoundaryRecord("1", second.epoch, BatchId("l", 1), second.tip(), 1))
+        return False
+
+    query = primary._running["t"] = Mock(ended=ended)
+    runner.orders.return_value = []
+    if is_replaced:
+        with pytest.raises(Fenced):
+            replica.step()
+        return
+    replica.step()
+    assert replica.split.is_over
+    query.stop.assert_called()
+    assert replica.status.state == "standby"
+    replica.step()
 
 
 def test_a_shard_that_starts_after_its_end_lets_go_of_its_inputs(world: World) -> None:
