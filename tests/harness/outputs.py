@@ -183,6 +183,7 @@ class Replica:
         fingerprint: str = "f1",
         *,
         schema: str = "",
+        stage: str = STAGE,
     ) -> None:
         names = of.topic_names
         self._replica = replica
@@ -191,20 +192,20 @@ class Replica:
         self._batch = 0
         self._log = log
         self._clock = clock
-        self._control_topic = names.control("processing", f"{STAGE}.{replica}")
-        self._at = TopicPartition(names.boundaries(STAGE), 0)
+        self._control_topic = names.control("processing", f"{stage}.{replica}")
+        self._at = TopicPartition(names.boundaries(stage), 0)
         self._counter = 0
         self._tentative_tip = BatchId("", 0)
-        writers = of.stream_writers(STAGE)
+        writers = of.stream_writers(stage)
         self._boundaries = BoundaryWriter(
             log,
-            names.boundaries(STAGE),
+            names.boundaries(stage),
             writers,
             EpochStarted(replica, fingerprint, entropy.token(), schema=schema),
             clock,
         )
         self.epoch = self._boundaries.start()
-        self._blocks = BlockWriter(log, names.blocks(STAGE, replica), replica, self.epoch, entropy)
+        self._blocks = BlockWriter(log, names.blocks(stage, replica), replica, self.epoch, entropy)
         self._writer: LogWriter | None = None
 
     def close_buckets(

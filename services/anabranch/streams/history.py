@@ -1,7 +1,8 @@
 """Recent history of a stream: the rows of its stable buckets of which all blocks still exist.
 
 A stream of several shards is read as one, as stages read it: up to the last bucket that is stable
-in all of them. Nothing is written, and no reader of the pipeline notices.
+in all of them; of a shard that was split, first its own buckets, then those of its halves. Nothing
+is written, and no reader of the pipeline notices.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 from anabranch.protocol.errors import ConfigurationError, DataMissing
 from anabranch.streams.block_reader import BlockReader, read_from_any
 from anabranch.streams.gone_blocks import last_gone_everywhere
-from anabranch.streams.stream_logs import open_stream
+from anabranch.streams.stream_logs import input_state, open_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Clock, EventLog
     from anabranch.protocol.stage.planner import TakenBucket
-    from anabranch.streams.boundary_reader import BoundaryReader
+    from anabranch.streams.boundary_reader import BoundaryReader, StreamReader
 
 _ROWS_AT_ONCE: Final = 50_000
 """Number of rows from which a read ends, after its bucket: memory is that of a few such reads."""
@@ -64,9 +65,10 @@ class History:
             )
         self._log = log
         self._names = pipeline.topic_names
+        above: dict[str, StreamReader] = {}
         with ExitStack() as opened:
             self._parts = [
-                self._open(opened, pipeline, stream, clock)
+                self._open(opened, pipeline, stream, clock, above)
                 for stream in pipeline.input_streams(name)
             ]
             self.last = min(part.boundaries.log_state.upto for part in self._parts)
@@ -76,8 +78,18 @@ class History:
             # Last: whatever raises before closes the readers, since nobody else could.
             self._opened = opened.pop_all()
 
-    def _open(self, opened: ExitStack, pipeline: Pipeline, stream: str, clock: Clock) -> _Part:
-        boundaries = opened.enter_context(closing(open_stream(self._log, pipeline, stream)))
+    def _open(
+        self,
+        opened: ExitStack,
+        pipeline: Pipeline,
+        stream: str,
+        clock: Clock,
+        above: dict[str, StreamReader],
+    ) -> _Part:
+        """Open ``stream``, which comes after the shards ``above`` it, and add it to these."""
+        new_state = input_state(pipeline, stream, above)
+        boundaries = open_stream(self._log, pipeline, stream, new_state=new_state)
+        above[stream] = opened.enter_context(closing(boundaries))
         boundaries.read_to_end()
         topic_of = partial(self._names.blocks, stream)
         blocks = opened.enter_context(closing(BlockReader(self._log, topic_of, clock)))

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.memory.reader import LocalLogReader
+from anabranch.codec.catalog import topic_settings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, Unavailable
+from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.stage.splitting import end
 from anabranch.streams import history
 from anabranch.streams.history import History
 from harness.output_world import World
@@ -102,3 +105,38 @@ def test_a_stream_of_another_cluster_is_read_there(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(elsewhere, "cluster_of", lambda *_: "south")
     with pytest.raises(ConfigurationError, match="is on cluster south: read it there"):
         History(world.log, world.pipeline, STAGE, world.clock)
+
+
+def test_a_shard_that_was_split_comes_once_and_goes_on_in_its_halves() -> None:
+    """Before its end nobody reads its halves, which may be far behind, or do not run."""
+    world = World(shards=1)
+    whole = world.pipeline.stages[STAGE]
+    halves = [
+        whole.model_copy(update={"name": f"{STAGE}.{half}", "parent": STAGE}) for half in (0, 1)
+    ]
+    world.pipeline = world.pipeline.model_copy(
+        update={
+            "stages": {STAGE: whole} | {half.name: half for half in halves},
+            "stage_shards": {STAGE: [STAGE, *(half.name for half in halves)]},
+        }
+    )
+    names = world.pipeline.topic_names
+    for half in halves:
+        specs = [topic_settings("boundaries", names.boundaries(half.name))]
+        specs.append(topic_settings("blocks", names.blocks(half.name, "0"), 5))
+        assert not world.log.admin().create(specs)
+    world.feed(4, {2: 3, 3: 3})
+    assert read(world) == totals(2, 3)
+    lower, upper = (
+        Replica(world.log, world.pipeline, world.clock, world.entropy, stage=half.name)
+        for half in halves
+    )
+    lower.close_buckets(3, {3: rows(3, 3)})
+    assert read(world) == totals(2, 3)
+    writer = world.replica._boundaries
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    assert read(world) == totals(2, 3)
+    lower.close_buckets(6, {5: rows(5, 3)})
+    assert read(world) == totals(2, 3), "the other half is not as far"
+    upper.close_buckets(6, {})
+    assert read(world) == totals(2, 3, 5)
