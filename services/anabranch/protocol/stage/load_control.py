@@ -15,6 +15,15 @@ a batch may also wait until a task of the successor ends. That has nothing to do
 counted as theirs, few rows would seem dear, and fewer of them dearer still, until hardly any were
 kept. So what a batch takes beyond twice its time alone does not count.
 
+*When fewer rows do not help.* Where other programs have the cores, a batch takes seconds whatever
+it holds. Counted as the cost of its few rows that would look like an overload: hardly any row would
+be kept, no batch would become shorter, and the branch would never end. So large batches of the last
+ones are compared with small ones. If the small ones take HOPELESS_TARGETS targets and at least half
+as long as the large ones, what the line through both leaves without rows is fixed: it is no cost of
+rows until batches are shorter again. Batches that a branch made small are such an experiment, so
+shedding that buys nothing ends by itself. Nor are rows left out that would make their batch hardly
+longer.
+
 *When a stage is overloaded.* The stage is *late* if the rows that wait would take longer than the
 time that is left until the oldest of them miss the bound. It forks then, before the bound is
 missed, because the batch that would miss it need not run first. The last two batches must both
@@ -55,6 +64,7 @@ Invariants:
     OL6 the fewer rows wait, or the more time is left, the more is kept.
     OL7 no more is kept than the limit.
     OL8 a batch beside another one counts as at most twice what it takes alone.
+    OL9 what small batches take and large ones hardly exceed is no cost of rows, while it lasts.
 """
 
 from __future__ import annotations
@@ -62,6 +72,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import inf
+from statistics import median
 from typing import Final
 
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
@@ -71,6 +82,20 @@ COST_BATCHES: Final = 8
 SIZES_APART: Final = 2
 """Least factor between the rows of two batches from which the fixed part is computed. Below it the
 line between them is due to noise.
+"""
+COMPARED_BATCHES: Final = 16
+"""Number of the last batches of which large and small ones are compared. Where other programs have
+the cores their durations differ by much, whatever they hold.
+"""
+HOPELESS_TARGETS: Final = 2
+"""Duration of small batches, in targets, from which they may say that fewer rows do not help. A
+branch leaves out rows so that its batches take one target: twice of that is no noise.
+"""
+NEWEST_BATCHES: Final = 3
+"""Number of batches after which the control knows that batches have become shorter."""
+HARDLY_LONGER_PARTS: Final = 4
+"""Divisor of the fixed part of a batch: rows that take less than that, and than a target, are not
+left out. Their batch would take at least four fifths of its time without any.
 """
 COLD_BATCHES: Final = 3
 """Number of the first batches of a query that are not measured, since Java compiles during them."""
@@ -115,18 +140,27 @@ _TARGET_PARTS: Final = 4
 class BatchCost:
     """Cost of a row in the last batches of a kind."""
 
-    def __init__(self) -> None:
-        """Start without measurements."""
-        self.fixed_ms = 0.0
-        """Fixed part of a batch, in ms."""
+    def __init__(self, hopeless_ms: float = inf) -> None:
+        """Start without measurements. ``hopeless_ms``: duration of a batch, in ms, from which its
+        rows miss the bound, few as they may be.
+        """
+        self._hopeless_ms = hopeless_ms
+        self._line_ms = 0.0
+        """Fixed part of a batch by the line through batches of all sizes, in ms."""
+        self._whatever_ms = 0.0
+        """Duration that the last batches of several sizes had whatever they held, in ms."""
         self._least_ms = inf
         self._batches: deque[tuple[int, float]] = deque(maxlen=COST_BATCHES)
         """Rows and duration, in ms, of each batch."""
+        self._last: deque[tuple[int, float]] = deque(maxlen=COMPARED_BATCHES)
+        """The same of more batches, to compare large ones with small ones."""
         self._sizes: dict[int, tuple[float, float]] = {}
         """Mean rows and duration, in ms, of the newest batches of each number of binary digits."""
 
     def took(self, rows: int, duration_ms: float) -> None:
         """Add a batch of ``rows`` that took ``duration_ms``."""
+        self._last.append((rows, float(duration_ms)))
+        self._compare()
         if rows <= 0:
             return
         self._least_ms = min(self._least_ms, float(duration_ms))
@@ -139,10 +173,36 @@ class BatchCost:
             self._sizes[max(self._sizes)],
         )
         if many < SIZES_APART * few:
-            self.fixed_ms = self._least_ms
+            self._line_ms = self._least_ms
         else:
             row_ms = max(0.0, long_ms - short_ms) / (many - few)
-            self.fixed_ms = max(0.0, min(self._least_ms, short_ms - row_ms * few))
+            self._line_ms = max(0.0, min(self._least_ms, short_ms - row_ms * few))
+
+    @property
+    def fixed_ms(self) -> float:
+        """Fixed part of a batch, in ms."""
+        return max(self._line_ms, self._whatever_ms)
+
+    def _compare(self) -> None:
+        """Decide how much of the duration of the last batches fewer rows would not save (OL9):
+        compare the large ones with the small ones, from the one before the first large one on.
+        While all have about one size they say nothing new.
+        """
+        sizes = [rows for rows, _ in self._last]
+        is_large = [rows * SIZES_APART > max(sizes) for rows in sizes]
+        since = max(0, is_large.index(True) - 1) if any(is_large) else 0
+        pairs = list(zip(is_large, self._last, strict=True))[since:]
+        large = [batch for is_one, batch in pairs if is_one]
+        small = [batch for is_one, batch in pairs if not is_one]
+        if large and small:
+            many, long_ms = _medians(large)
+            few, short_ms = _medians(small)
+            row_ms = max(0.0, long_ms - short_ms) / (many - few)
+            is_hopeless = short_ms >= max(self._hopeless_ms, long_ms / SIZES_APART)
+            self._whatever_ms = min(long_ms, short_ms - row_ms * few) if is_hopeless else 0.0
+        newest_ms = median(took_ms for _, took_ms in list(self._last)[-NEWEST_BATCHES:])
+        is_hopeless = newest_ms >= self._hopeless_ms
+        self._whatever_ms = max(0.0, min(self._whatever_ms, newest_ms)) if is_hopeless else 0.0
 
     @property
     def is_known(self) -> bool:
@@ -183,6 +243,11 @@ class BatchCost:
 
     def _cost(self, rows: int, took_ms: float) -> float:
         return max(0.0, took_ms - self.fixed_ms) / rows
+
+
+def _medians(batches: list[tuple[int, float]]) -> tuple[float, float]:
+    """Return the median of the rows of ``batches``, and that of their durations."""
+    return median(rows for rows, _ in batches), median(took_ms for _, took_ms in batches)
 
 
 class ArrivalRate:
@@ -235,7 +300,9 @@ class LoadControl:
         self.is_late_itself = False
         """Whether the branch needs all cores so that its results are in time."""
         self.arrivals = ArrivalRate()
-        self._alone, self._beside, self._processor = BatchCost(), BatchCost(), BatchCost()
+        hopeless_ms = HOPELESS_TARGETS * target_ms
+        self._alone, self._beside = BatchCost(hopeless_ms), BatchCost(hopeless_ms)
+        self._processor = BatchCost()
         self._measured_anew = COST_BATCHES
         """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
         self._mean_waiting = 0.0
@@ -312,7 +379,7 @@ class LoadControl:
             return False
         work_ms = waiting * cost.row_ms_twice()
         allowed_ms = left_ms - cost.fixed_ms if left_ms > 0 else 2 * self.target_ms
-        return work_ms > max(WORK_LEAST_MS, allowed_ms)
+        return work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(cost))
 
     def use(self, now_ms: int) -> int | None:
         """Return the use, in per mille of the capacity; None while the cost of a row is unknown.
@@ -385,14 +452,20 @@ class LoadControl:
     def ended(self) -> None:
         """Record that the branch has ended: everything is kept again."""
         self.kept, self.is_late_itself, self._below_ms = KEPT_ALL, False, None
-        self._beside, self._mean_waiting = BatchCost(), 0.0
+        self._beside = BatchCost(HOPELESS_TARGETS * self.target_ms)
+        self._mean_waiting = 0.0
 
     def _room_ms(self, cost: BatchCost, left_ms: int | None = None) -> float:
         """Return the part of a batch that is for rows, in ms, if it must end within ``left_ms``, or
         else ``target_ms``.
         """
         ends_ms = self.target_ms if left_ms is None else left_ms
-        return max(self.target_ms / _TARGET_PARTS, ends_ms - cost.fixed_ms)
+        least_ms = max(self.target_ms / _TARGET_PARTS, self._hardly_longer_ms(cost))
+        return max(least_ms, ends_ms - cost.fixed_ms)
+
+    def _hardly_longer_ms(self, cost: BatchCost) -> float:
+        """Return the time that rows may add to a batch and hardly make it longer, in ms (OL9)."""
+        return min(self.target_ms, cost.fixed_ms / HARDLY_LONGER_PARTS)
 
     def _spare(self, now_ms: int) -> int:
         """Return the per mille of arriving rows that half of the spare capacity can process. A use

@@ -74,7 +74,41 @@ class TestBatchCost:
         cost.took(1_000, 400)
         assert (cost.fixed_ms, cost.row_ms()) == (400.0, 0.0)
 
-    def test_a_batch_without_rows_says_nothing(self) -> None:
+    @pytest.mark.parametrize(
+        ("batches", "fixed_ms"),
+        [
+            ([(100, 4_100), (10, 4_010)], 4_000),  # fewer rows save next to nothing
+            ([(100, 4_100), (10, 4_010), (15, 4_015), (0, 4_000), (0, 4_000)], 4_000),
+            ([(100, 4_000), (10, 4_400)], 4_000),
+            ([(100, 7_900), (10, 4_000)], 3_310),
+            ([(100, 8_100), (10, 4_000)], 140),  # they save half of it
+            ([(100, 4_100), (10, 1_500), (10, 1_500)], 140),  # they may be in time
+            ([(100, 4_100), (10, 4_010), (10, 200), (10, 200)], 140),  # it is over
+            ([(100, 4_100), (10, 4_010), (100, 3_000), (100, 3_000)], 3_000),
+        ],
+    )
+    def test_ol9_what_fewer_rows_do_not_save_is_no_cost_of_rows(
+        self, batches: list[tuple[int, int]], fixed_ms: int
+    ) -> None:
+        cost = BatchCost(hopeless_ms=2_000)
+        for rows, took_ms in [(20, 140), (20, 4_020), *batches]:
+            cost.took(rows, took_ms)
+        assert cost.fixed_ms == pytest.approx(fixed_ms, abs=60)
+
+    def test_ol9_batches_of_one_size_do_not_tell_it(self) -> None:
+        cost = BatchCost(hopeless_ms=2_000)
+        for rows, took_ms in [(100, 140), (100, 4_100), (60, 4_060)]:
+            cost.took(rows, took_ms)
+        assert cost.fixed_ms == 140
+
+    def test_ol9_it_stays_known_while_all_batches_have_one_size(self) -> None:
+        cost = BatchCost(hopeless_ms=2_000)
+        for rows, took_ms in [(20, 140), (20, 4_020), (100, 4_100), *[(80, 4_080)] * 20]:
+            cost.took(rows, took_ms)
+        assert cost.fixed_ms == pytest.approx(4_000, abs=1)
+        assert cost.row_ms() == pytest.approx(1, abs=0.1)
+
+    def test_a_batch_without_rows_says_nothing_of_rows(self) -> None:
         cost = BatchCost()
         cost.took(0, 5)
         assert (cost.fixed_ms, cost.rows_measured, cost.row_ms()) == (0.0, 0, 0.0)

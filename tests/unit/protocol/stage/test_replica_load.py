@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import random
 from math import sin
+from statistics import mean
 
 import pytest
 
@@ -52,6 +54,29 @@ def test_ov1_nor_for_one_slow_batch() -> None:
 def test_ov1_nor_for_the_slow_first_batches_of_a_process() -> None:
     bench = run(lambda _: 400, 60, Cost(slow={1: 1_500, 2: 1_000, 3: 500}))
     assert bench.forks == []
+
+
+TAKEN = range(45, 75)
+"""Numbers of the batches during which other programs have the cores."""
+
+
+def test_ol9_a_stage_forks_not_where_batches_take_as_long_whatever_they_hold() -> None:
+    bench = run(lambda _: 60, 200, Cost(200, 4, dict.fromkeys(TAKEN, 4_000)))
+    assert bench.forks == []
+    assert len(bench.late()) > 100, "the cores were taken"
+
+
+def test_ol9_shedding_that_does_not_help_ends() -> None:
+    """Few rows wait, and the durations of batches have nothing to do with them."""
+    kept = []
+    for seed in range(3):
+        rng = random.Random(seed)
+        slow = {number: rng.uniform(1_500, 7_000) for number in TAKEN}
+        bench = run(lambda _: 10, 220, Cost(200, 4, slow))
+        kept.append(mean(share for _, share in bench.kept or [(0, KEPT_ALL)]))
+        assert len(bench.forks) == len(bench.ends)
+        assert max(bench.stable) >= max(bench.rows) - 3
+    assert mean(kept) > 300
 
 
 def test_an_overload_is_shed_in_time_and_corrected_in_the_end() -> None:
