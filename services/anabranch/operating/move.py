@@ -10,6 +10,7 @@ from anabranch.operating.known_topic import check_topic
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
+from anabranch.protocol.stage.splitting import Phase, Splits, halves_of
 from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class MoveCommand:
         try:
             reader.read_to_end()
             self._check(
-                places.rejected(self._label, self._node) or self._belongs_to_partner(places)
+                places.rejected(self._label, self._node)
+                or self._belongs_to_partner(places)
+                or self._was_split(reader.splits)
             )
             self.runs_on = self._runs_on()
             if places.is_under_way(self._label, self.runs_on) and self._node not in (
@@ -92,6 +95,15 @@ class MoveCommand:
             f"node {self._node} is {places.owner_of(self._node)}'s: the agent moves stages there,"
             " under a contract (anabranch market)"
         )
+
+    def _was_split(self, splits: Splits) -> str:
+        """Return why the replica of a shard that was split cannot move; empty: it was not. It would
+        begin on no node any more.
+        """
+        stage, _, _ = self._label.rpartition(".")
+        if not self._node or splits.of(stage).phase is not Phase.CONFIRMED:
+            return ""
+        return f"{stage} was split: move replicas of its halves, {' and '.join(halves_of(stage))}"
 
     def _check(self, rejected: str) -> None:
         if rejected:

@@ -13,7 +13,7 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.model import Federation, HaMode, Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
-from anabranch.protocol.control.records import Move
+from anabranch.protocol.control.records import Move, SplitStep, Step
 from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
@@ -106,6 +106,19 @@ def test_a_move_under_way_can_only_be_cancelled(world: World) -> None:
     back.do()
     assert back.is_done(0)
     assert world.reader().places.of_node("north.0") == ["s.0"]
+
+
+def test_a_replica_of_a_shard_that_was_split_cannot_move(world: World) -> None:
+    """It begins on no node any more, so nobody waits for it there."""
+    at = TopicPartition("p.placement", 0)
+    append_decision(world.log, at, SplitStep("s", Step.WANTED, 0), "split")
+    for node in ("north.2", "north.0"):
+        world.command("s.0", node).do()
+    confirmed = SplitStep("s", Step.CONFIRMED, 0, world.reader().splits.of("s").number)
+    append_decision(world.log, at, confirmed, "split")
+    with pytest.raises(ConfigurationError, match=r"of its halves, s\.0 and s\.1"):
+        world.command("s.0", "north.2").do()
+    world.command("s.0", "").do()
 
 
 def test_a_move_that_is_withdrawn_is_waited_for_no_longer(world: World) -> None:

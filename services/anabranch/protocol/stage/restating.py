@@ -38,6 +38,7 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import bound_ms, bucket_of
+from anabranch.protocol.stage.splitting import halves_of
 
 
 class Restatements:
@@ -113,6 +114,11 @@ def restatement(stage: RestatedStage, from_ms: int | None, retained_from: str) -
         raise ConfigurationError(
             f"stage {stage.name} has no results yet: its function can be changed as it is, with"
             " `anabranch reset`, or under another stage name"
+        )
+    if stage.log_state.heirs:
+        raise ConfigurationError(
+            f"stage {stage.name}: it was split, and its halves make its results now: let"
+            f" {' and '.join(halves_of(stage.name))} begin anew"
         )
     if stage.version <= counts and not has_replaced:
         raise ConfigurationError(

@@ -18,6 +18,7 @@ from anabranch.protocol.stage.restating import (
     Restatements,
     restatement,
 )
+from anabranch.protocol.stage.splitting import end
 from harness.stage_logs import StageLog, part
 
 
@@ -83,6 +84,14 @@ def test_rs2_what_cannot_be_kept_is_rejected(
 ) -> None:
     with pytest.raises(ConfigurationError, match=told):
         restatement(stage, from_ms, "then")
+
+
+def test_a_shard_that_was_split_does_not_begin_anew() -> None:
+    log = StageLog()
+    log.begin()
+    log.add(end("0", 0, BatchId("e", 0), log.log_state, 1))
+    with pytest.raises(ConfigurationError, match=r"let t\.0 and t\.1 begin anew"):
+        restatement(replace(STAGE, log_state=log.log_state), None, "noon")
 
 
 def test_rs2_buckets_until_it_has_caught_up_are_of_the_version_before() -> None:
