@@ -32,7 +32,7 @@ import json
 import os
 import re
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
@@ -295,13 +295,12 @@ class StoredReplica:
         fresh = [relative for relative, key in keys.items() if key not in known]
         pack, offset = f"{name}.pack", 0
         if fresh:
-            with self._store.open_output_stream(f"{self._folder}/{pack}") as stream:
+            with self._new_file(pack) as stream:
                 for relative in fresh:
                     key, sha256, size = _append_file(stream, relative, found[relative])
                     if key is not None:
                         known[key] = Place(pack, offset, size, sha256)
                     offset += size
-            self._make_durable(pack)
             self._packs[pack] = offset
         self._written = known
         return {key.relative: place for key, place in known.items()}
@@ -369,9 +368,23 @@ class StoredReplica:
         return [name for name in names if name.endswith(ending) and _NAME.match(name)]
 
     def _put(self, name: str, content: bytes) -> None:
-        with self._store.open_output_stream(f"{self._folder}/{name}") as stream:
+        with self._new_file(name) as stream:
             stream.write(content)
-        self._make_durable(name)
+
+    @contextmanager
+    def _new_file(self, name: str) -> Iterator[BinaryIO]:
+        """Open the new file ``name``; make it durable at the end, or remove it after an error."""
+        path = f"{self._folder}/{name}"
+        try:
+            with self._store.open_output_stream(path) as stream:
+                yield stream
+            self._make_durable(name)
+        except OSError:
+            # In a full store what was written would take the space that the next attempt needs:
+            # nothing else removes it before one succeeds.
+            with suppress(OSError):
+                self._store.delete_file(path)
+            raise
 
     def _make_durable(self, name: str) -> None:
         """Make a file of a shared folder survive a loss of power, as everything survives that S3

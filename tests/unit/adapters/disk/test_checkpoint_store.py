@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 import pytest
 
@@ -372,6 +373,36 @@ def test_a_store_that_denies_says_so_and_a_later_try_goes_on(machines: Machines)
     assert list((machines.folder / "a").glob("*/storing-*")) == []
     assert not machines.store.exists(), "a mount may be missing"
     machines.store.mkdir()
+    assert disk.store(ONE)
+    assert machines.disk("b").newest() is not None
+
+
+@pytest.mark.parametrize("fails_at", ["pack", "manifest"])
+def test_a_store_that_is_full_has_nothing_of_an_attempt_that_failed(
+    fails_at: str, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each attempt takes the space that was made for it."""
+    disk, full = machines.disk("a"), OSError(errno.ENOSPC, "No space left on device")
+    begin(disk, batches=3)
+
+    def sync(path: Path) -> None:
+        if path.suffix == ".json":
+            raise full
+
+    def append(stream: BinaryIO, relative: str, path: Path) -> NoReturn:
+        stream.write(path.read_bytes())
+        raise full
+
+    if fails_at == "pack":
+        monkeypatch.setattr(checkpoint_store, "_append_file", append)
+    else:
+        monkeypatch.setattr(checkpoint_store, "sync_file", sync)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="No space left"):
+            disk.store(ONE)
+    left = [f"{ONE}-000000001.pack"] if fails_at == "manifest" else []
+    assert machines.names() == left, "a whole pack is not written again"
+    monkeypatch.undo()
     assert disk.store(ONE)
     assert machines.disk("b").newest() is not None
 
