@@ -571,15 +571,14 @@ class Node:
             self._load.decide(made)
             self.status.detail["shedding"] = self._load.table
         self.status.state = state_of(each.state for each in hosted)
-        statuses = [each.status for each in hosted]
-        buckets = [
-            status.last_bucket_ms for status in statuses if status.last_bucket_ms is not None
+        # A shard that was split has no lag: its last bucket says nothing of the node.
+        reached = [
+            (status.last_bucket_ms, status.lag_ms)
+            for status in (each.status for each in hosted)
+            if status.last_bucket_ms is not None and status.lag_ms is not None
         ]
-        lags = [status.lag_ms for status in statuses if status.lag_ms is not None]
-        self.status.last_bucket_ms, self.status.lag_ms = (
-            min(buckets, default=None),
-            max(lags, default=None),
-        )
+        self.status.last_bucket_ms = min((bucket_ms for bucket_ms, _ in reached), default=None)
+        self.status.lag_ms = max((lag_ms for _, lag_ms in reached), default=None)
         self.status.error = next(
             (f"{each.label}: {each.error}" for each in hosted if each.error), None
         )

@@ -80,7 +80,9 @@ class Primary:
         if self.warm_standby is not None:
             self.warm_standby.passed("steps")
         self._report.starting()
-        if self.runner.given_up > self.boundary.log_state.closed(self._own.replica):
+        # The void buckets of a half are read from its shard: nothing is lost.
+        is_lost = self.runner.given_up > self.boundary.log_state.closed(self._own.replica)
+        if is_lost and not self._own.stage.parent:
             self._report.results_given_up(self.runner.given_up)
         self.has_begun = True
         self._report.status.detail |= {"epoch": self.epoch, "timeline": stable_query}

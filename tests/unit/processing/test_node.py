@@ -353,6 +353,18 @@ def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: W
     becomes(new, {"s.1.0": "running"})
 
 
+@pytest.mark.parametrize("world", ["halved"], indirect=True)
+def test_a_shard_that_was_split_does_not_count_for_what_its_node_has_reached(world: World) -> None:
+    node = world.node(OLD)
+    world.record(SplitStep("s", Step.WANTED, 0))
+    becomes(node, {"s.0": "running", "s.0.0": "running", "s.1.0": "running"})
+    for each in MADE:
+        is_half = each.name != "s.0"
+        each.status.last_bucket_ms, each.status.lag_ms = (900, 50) if is_half else (100, None)
+    node._report()
+    assert (node.status.last_bucket_ms, node.status.lag_ms) == (900, 50)
+
+
 def test_a_move_is_withdrawn_by_the_node_that_runs_the_replica(world: World) -> None:
     old, new = world.node(OLD), world.node(NEW)
     becomes(old, {"s.0": "running"})

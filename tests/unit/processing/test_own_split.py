@@ -221,6 +221,22 @@ def test_a_shard_that_was_split_needs_nothing_of_its_node_and_of_its_inputs(worl
     assert replica.node_load.ended(STAGE, "branch") == 0.0
 
 
+@pytest.mark.parametrize("name", [STAGE, HALVES[0]])
+def test_the_void_buckets_of_a_half_are_no_results_that_are_given_up(
+    world: World, name: str
+) -> None:
+    """They are read from its shard, and an error in the log would frighten whoever splits one."""
+    own = ReplicaIdentity.of(
+        world.pipeline, f"{name}.0", "north.0", may_run_elsewhere=False, has_place=True
+    )
+    runner = Mock(boundary=world.writers[name], given_up=5)
+    report = StageReplica(
+        world.context(), cast("Engine", TwoCores()), cast("Disks", None), "north.0"
+    )._report
+    Primary(world.context(), own, Mock(), Mock(), runner, report).begin(Mock())
+    assert ("given_up_ms" in report.status.detail) == (name == STAGE)
+
+
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_replica_rests_when_another_one_has_ended_the_stream(
     world: World, *, is_replaced: bool
