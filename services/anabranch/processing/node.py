@@ -364,24 +364,24 @@ class Node:
         """Return the newest attempt to split ``shard``, as far as the log of moves was read."""
         return Attempt() if self._placement is None else self._placement.splits.of(shard)
 
-    def _answer_split(self, step: SplitStep) -> None:
-        """Write the answer to an attempt into the log of moves. The shard gives it again every
-        second until it is read there.
+    def _answer_split(self, step: SplitStep) -> str:
+        """Write the answer to an attempt into the log of moves. Return why it cannot be written;
+        empty: it is. The shard gives it again every second until it is read there.
         """
         context = self._context
         at = TopicPartition(context.pipeline.topic_names.placement(), 0)
         try:
             append_decision(context.log, at, step, "answer to the split")
         except AnabranchError as error:
-            context.logger.warning("split_not_answered", shard=step.shard, why=str(error))
-        else:
-            context.logger.info(
-                "split_answered",
-                shard=step.shard,
-                step=step.step.value,
-                bucket=step.bucket,
-                reason=step.reason,
-            )
+            return str(error)
+        context.logger.info(
+            "split_answered",
+            shard=step.shard,
+            step=step.step.value,
+            bucket=step.bucket,
+            reason=step.reason,
+        )
+        return ""
 
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
         """Decide whether the replica ``label``, whose place is elsewhere now, keeps running until

@@ -32,9 +32,9 @@ class OwnSplit:
 
     attempt: Callable[[], Attempt] = Attempt
     """Function that returns the newest attempt to split the shard."""
-    answer: Callable[[SplitStep], None] = lambda _step: None
-    """Function that writes the answer to an attempt. What cannot be written now is asked for
-    again.
+    answer: Callable[[SplitStep], str] = lambda _step: ""
+    """Function that writes the answer to an attempt, and returns why it cannot be written; empty:
+    it is. What cannot be written now is asked for again.
     """
 
 
@@ -62,6 +62,8 @@ class ShardSplit:
         (``streams.stream_life``), once the split is over.
         """
         self._life_checked_ms = 0
+        self._not_answered = ""
+        """Reason why the last answer could not be written; empty: it was."""
 
     @property
     def successors(self) -> str:
@@ -134,10 +136,16 @@ class ShardSplit:
                 context.log, context.pipeline, self._stage, attempt, context.clock
             )
         answer = self._proof.answer()
-        if answer is not None:
-            self.access.answer(answer)
-            context.crash_point("processing.split_answered")
-        return self._proof.shown()
+        shown = self._proof.shown()
+        if answer is None:
+            return shown
+        why = self.access.answer(answer)
+        context.crash_point("processing.split_answered")
+        if why != self._not_answered:
+            self._not_answered = why
+            if why:
+                context.logger.warning("split_not_answered", shard=self._stage, why=why)
+        return shown | ({"trouble": f"the answer cannot be recorded: {why}"} if why else {})
 
     def close(self) -> None:
         """Close the logs. Idempotent."""

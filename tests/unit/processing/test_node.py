@@ -348,7 +348,7 @@ def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: W
     becomes(world.node(OLD), {"s.0": "running"})
     assert shard.access.attempt().reason == "why"
     world.log.fail_next(Operation.FLUSH, applied=0, topic="p.placement")
-    shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0))
+    assert shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0)), "why it is not written"
     world.record(SplitStep("s", Step.WANTED, 0))
     becomes(new, {"s.1.0": "running"})
 

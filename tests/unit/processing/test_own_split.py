@@ -59,8 +59,14 @@ class World(ManagerWorld):
         self.attempt = Attempt()
         self.answers: list[SplitStep] = []
         self.split = ShardSplit(self.context(), STAGE)
-        self.split.access = OwnSplit(lambda: self.attempt, self.answers.append)
+        self.why = ""
+        """Why answers cannot be written."""
+        self.split.access = OwnSplit(lambda: self.attempt, self.answer)
         self.detail: dict[str, Any] = {}
+
+    def answer(self, step: SplitStep) -> str:
+        self.answers.append(step)
+        return self.why
 
     def context(self) -> ServiceContext:
         return outputs.context(
@@ -137,6 +143,22 @@ def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
     assert [each.attempt for each in world.answers] == [3, 5], "another attempt compares anew"
     world.split.close()
     world.split.close()
+
+
+def test_an_answer_that_cannot_be_written_is_shown_and_given_again(
+    world: World, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.attempt, world.why = Attempt(Phase.WANTED, 3), "not authorized"
+    world.close_all(1, 8)
+    for _ in range(3):
+        world.split.round(world.detail)
+    assert world.detail["split"]["trouble"] == "the answer cannot be recorded: not authorized"
+    assert len(world.answers) == 3
+    logged = capsys.readouterr().out + caplog.text
+    assert logged.count("split_not_answered") == 1, "once, and not every second"
+    world.why = ""
+    world.split.round(world.detail)
+    assert "trouble" not in world.detail["split"]
 
 
 def test_while_a_log_cannot_be_read_the_stage_goes_on_and_says_so(world: World) -> None:
