@@ -1,5 +1,6 @@
 """A replica whose batches take time: rows arrive at a given rate, each costs processor time, and
-the queries share one core. Everything is in memory and on a clock of its own.
+the queries share one core, or its only task slot. Everything is in memory and on a clock of its
+own.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class LoadBench:
             settings or Settings(width_ms=WIDTH_MS, waits=WAITS, rows_max=100_000, sheds=True),
         )
         self.load, self.cost = load, cost or Cost()
+        self._has_one_task = (settings or Settings()).has_one_task
         self.waits = (settings or Settings(waits=WAITS)).waits
         self.rows: dict[int, int] = {}
         """Rows of each bucket."""
@@ -143,7 +145,10 @@ class LoadBench:
         self._arrive()
         bench.look()
         share_ms = TICK_MS / max(1, sum(len(each._jobs) for each in self.neighbours))
-        for query, job in list(self._jobs.items()):
+        working = list(self._jobs.items())
+        if self._has_one_task:  # the others wait until the first one has ended
+            share_ms, working = TICK_MS, working[:1]
+        for query, job in working:
             job.left_ms -= share_ms
             if job.left_ms <= 0:
                 del self._jobs[query]

@@ -124,6 +124,7 @@ class Settings:
     given_up: int = 0
     rows_per_s: int = 0
     sheds: bool = False
+    has_one_task: bool = False
 
 
 class Bench:
@@ -157,6 +158,7 @@ class Bench:
                     rows_per_s=settings.rows_per_s,
                 ),
                 sheds=settings.sheds,
+                has_one_task=settings.has_one_task,
             ),
             Beginning(settings.after, settings.given_up),
         )

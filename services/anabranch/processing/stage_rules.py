@@ -49,6 +49,7 @@ def stage_rules(
         StageState(name, prepared.stateful_plan),
         _restated_after(log, pipeline, name, prepared),
         sheds=stage.shed.kind != "off",
+        has_one_task=engine.cores == 1,
     )
 
 

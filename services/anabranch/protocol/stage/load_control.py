@@ -360,7 +360,8 @@ class LoadControl:
         have more: a backlog is processed sooner in large batches, and nothing waits for one.
         """
         first = int(min(ROWS_FIRST, self._alone.rows_surely_in(WORK_LEAST_MS)))
-        return max(1, first, EXTRAPOLATED_TIMES * self._alone.rows_measured)
+        measured = max(self._alone.rows_measured, self._beside.rows_measured)
+        return max(1, first, EXTRAPOLATED_TIMES * measured)
 
     def rows_within(self, duration_ms: int) -> int:
         """Return how many rows a batch alone on the cores processes in ``duration_ms``, as far as

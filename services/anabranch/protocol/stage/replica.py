@@ -92,6 +92,10 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         had run (RE7).
     OV6 it forks, too, where its node limits the rows that it keeps, and such a branch does not end
         before the limit (``protocol.stage.shed_choice``).
+    OV7 on a node that runs one task at a time such a branch and its correction take turns: neither
+        plans a batch while the other's runs. A batch that waited for the other one would lack the
+        buckets that came meanwhile, and these would wait for two more. A branch that is late waits
+        for no turn, and is not waited for.
 """
 
 from __future__ import annotations
@@ -219,6 +223,8 @@ class StageRules:
     """
     sheds: bool = False
     """Whether its branch may leave out rows while the stage is overloaded."""
+    has_one_task: bool = False
+    """Whether the node runs one task at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +346,7 @@ class Replica:
         self.load = LoadControl(target_of(waits.first_ms, waits.next_ms)) if rules.sheds else None
         """Load of the replica; None for a stage that sheds nothing."""
         self._load_watch = None if self.load is None else LoadWatch(self.load)
+        self._has_one_task = rules.has_one_task
         self._forecast = BacklogForecast(INPUT_PARTS_MAX)
         self._is_late = False
         """Whether the fork that is due, or being made, is due to overload (OV1)."""
@@ -710,7 +717,23 @@ class Replica:
         if branch.watch.pace(peer_serves=False) is Pace.SUSPENDED:
             branch.watch.ended()
             load.stuck()
-        return load.is_overloaded
+        return load.is_overloaded or self._is_turn_of(branch, situation)
+
+    def _takes_turns(self, branch: _Branch, situation: Situation) -> bool:
+        """Return whether the branch and its correction take turns (OV7)."""
+        is_correcting = self._phase is Phase.CORRECTING and situation.may_correct
+        has_limit = self.load is not None and self.load.limit is not None
+        return self._has_one_task and branch.sheds and is_correcting and not has_limit
+
+    def _is_turn_of(self, branch: _Branch, situation: Situation) -> bool:
+        """Return whether the correction must let the branch begin a batch first (OV7)."""
+        query, now_ms = self._queries.get(branch.query), situation.now_ms
+        if query is None or query.batch is not None or now_ms < query.paced_until_ms:
+            return False
+        bucket = query.position.bucket + 1
+        is_there = bucket <= _complete(situation)
+        is_lost = self._availability.overdue(bucket, now_ms - HOP_MS)
+        return is_there and not is_lost and self._takes_turns(branch, situation)
 
     def _caught_up(
         self, position: QueryPosition, plan: Plan | None, situation: Situation
@@ -826,6 +849,9 @@ class Replica:
         """Return whether the branch must leave the cores to the stable query now. A paced branch
         begins after half of the long wait: a batch that takes as long is in time.
         """
+        if self._takes_turns(branch, situation):
+            is_busy = self._queries[self.stable_query].batch is not None
+            return is_busy and not self._availability.overdue(position.bucket + 1, situation.now_ms)
         if branch.sheds:  # never suspended: the successor waits, or the branch keeps less (OV3)
             # With a limit, too: other stages need the cores, and fewer batches cost less.
             has_limit = self.load is not None and self.load.limit is not None

@@ -56,6 +56,55 @@ def test_ov1_nor_for_the_slow_first_batches_of_a_process() -> None:
     assert bench.forks == []
 
 
+def rush(now_ms: int) -> float:
+    """Return a load that is twice the capacity of COSTLY for 15 s, and a quarter otherwise."""
+    return 440 if 20_000 <= now_ms < 35_000 else 60
+
+
+COSTLY = (200, 4)
+"""Fixed part of a batch and cost of a row, in ms."""
+
+
+def correcting(bench: LoadBench, bucket: int) -> bool:
+    """Return whether ``bucket`` came while the stage corrected."""
+    return 36_000 < bucket * WIDTH_MS < bench.ends[-1]
+
+
+@pytest.mark.parametrize("pace_ms", [0, 400])
+def test_ov7_with_one_task_the_branch_and_its_correction_take_turns(pace_ms: int) -> None:
+    bench = run(rush, 200, Cost(*COSTLY), has_one_task=True, pace_ms=pace_ms)
+    ages = [
+        at_ms - bucket * WIDTH_MS
+        for bucket, at_ms in bench.shown.items()
+        if correcting(bench, bucket)
+    ]
+    assert max(ages) < 2_800
+    assert mean(ages) < 1_700
+    assert min(kept for at_ms, kept in bench.kept if at_ms > 45_000) > 900
+    assert bench.ends[-1] < 150_000
+    assert bench.late() == {}
+
+
+def test_ov7_a_hole_in_the_correction_stops_nobody() -> None:
+    bench = run(rush, 60, Cost(*COSTLY), has_one_task=True)
+    bench.is_silent = True
+    bench.run(80_000)
+    bench.is_silent = False
+    bench.run(260_000)
+    assert len(bench.ends) == len(bench.forks)
+    assert max(bench.stable) >= max(bench.rows) - 3
+
+
+def test_ov7_a_branch_that_is_late_waits_for_no_turn() -> None:
+    """Its batches take longer than the bound, and so do those of the correction."""
+    bench = run(rush, 60, Cost(*COSTLY), has_one_task=True)
+    bench.cost = Cost(3_500, 4)
+    tentative, stable = len(bench.kept), max(bench.stable)
+    bench.run(120_000)
+    assert len(bench.kept) > tentative + 5
+    assert max(bench.stable) > stable
+
+
 TAKEN = range(45, 75)
 """Numbers of the batches during which other programs have the cores."""
 
