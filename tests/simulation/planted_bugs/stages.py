@@ -598,7 +598,7 @@ STAGES: Final = (
     Mutant(
         "a_little_work_is_late",
         "protocol.stage.load_control:LoadControl.is_late",
-        "work_ms > max(WORK_LEAST_MS, allowed_ms)",
+        "work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(cost))",
         "work_ms > allowed_ms / 20",
         "OL1, OV1",
         scenario="overload",
