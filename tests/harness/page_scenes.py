@@ -59,6 +59,8 @@ class PageScene:
         """(stage, replica) that write and say nothing."""
         self.hostile_missing = ""
         """Text that stages report in place of the streams that they lack."""
+        self.shed = 0
+        """Per mille of the rows that tentative results lack."""
         self._writer = self.log.writer()
         self._upto: dict[tuple[str, str], int] = {}
         self._tentative: dict[tuple[str, str], int] = {}
@@ -194,6 +196,7 @@ class PageScene:
                 kind=BoundaryKind.TENTATIVE,
                 branch=number,
                 missing=(self.hostile_missing,) if self.hostile_missing else missing,
+                shed=self.shed,
                 written_ms=self.now_bucket * self.width_ms + 120,
             ),
         )

@@ -127,6 +127,28 @@ def test_a_strip_is_read_by_keyboard_as_by_pointer(driver: webdriver.Chrome) -> 
         assert complaints(driver) == []
 
 
+def test_the_strip_of_an_output_says_what_its_results_are_worth(driver: webdriver.Chrome) -> None:
+    scene = PageScene(past_ms=40_000)
+    scene.steps(20)
+    scene.shed = 400
+    scene.cut.add("reports_1")
+    with page_of(scene.pipeline, scene.log) as (_, url), playing(scene):
+        driver.get(url)
+        strip = "canvas[data-output='tolls']"
+        await_text(driver, "#strips", "tolls, utility")
+        driver.execute_script("document.querySelector(arguments[0]).focus()", strip)
+        seen = set()
+        for _ in range(90):
+            ActionChains(driver).send_keys(Keys.ARROW_LEFT).perform()
+            words = text_of(driver, "#readout").split(" · ")
+            seen |= {word for word in words if word.startswith(("worth", "made from"))}
+            if {"worth 1", "made from 60 % of the rows"} <= seen:
+                break
+        assert {"worth 1", "made from 60 % of the rows"} <= seen
+        assert any(word.startswith("worth 0") for word in seen)
+        assert complaints(driver) == []
+
+
 def test_the_tabs_are_gone_through_with_the_arrow_keys(driver: webdriver.Chrome) -> None:
     scene = PageScene(past_ms=5_000)
     with page_of(scene.pipeline, scene.log) as (_, url):

@@ -34,7 +34,7 @@ from anabranch.dashboard.states import (
     stage_state,
 )
 from anabranch.dashboard.stream_timelines import Timeline
-from anabranch.pipeline.waits import bound_ms, output_bound_ms
+from anabranch.pipeline.waits import bound_ms, output_bound_ms, qos_of
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, Move
 from anabranch.protocol.errors import headline
@@ -113,6 +113,17 @@ class Page:
         self._timelines = {stream: self._new_timeline() for stream in self.streams}
         self._places = places(pipeline)
         self._deliveries = pipeline.deliveries()
+        self._live_outputs = {
+            stream: {
+                name: qos_of(pipeline, name)
+                for name, output in pipeline.outputs.items()
+                if output.live is not None and output.stage == stream
+            }
+            for stream in self.streams
+        }
+        """Quality-of-service functions of the outputs with a live topic, by the stream that they
+        show.
+        """
         self._heartbeats: dict[tuple[str, str, str], tuple[Heartbeat, int]] = {}
         """Last heartbeat by (service, name, replica), and the monotonic time of its arrival."""
         self._nodes: dict[tuple[str, str], str] = {}
@@ -266,7 +277,7 @@ class Page:
             "whole": True,
             "pipeline": self._about(),
             "cells": {
-                name: [_cell(bucket, timeline) for bucket in sorted(timeline.cells)]
+                name: [self._cell(name, bucket) for bucket in sorted(timeline.cells)]
                 for name, timeline in self._timelines.items()
             },
             "events": [asdict(each) for each in self._events],
@@ -277,7 +288,7 @@ class Page:
         """Return the changes since the last message, under the next number."""
         self._seq += 1
         cells = {
-            name: [_cell(bucket, timeline) for bucket in buckets]
+            name: [self._cell(name, bucket) for bucket in buckets]
             for name, timeline in self._timelines.items()
             if (buckets := timeline.changes())
         }
@@ -318,6 +329,7 @@ class Page:
             "cells_max": self.cells_max,
             "delay_bounds_ms": list(BOUNDS_MS),
             "streams": self.streams,
+            "live_outputs": {name: list(each) for name, each in self._live_outputs.items() if each},
             "federation": None if pipeline.federation is None else pipeline.federation.name,
             "places": [asdict(each) for each in self._places],
             "nodes": self._nodes_by_owner(),
@@ -584,20 +596,27 @@ class Page:
     def _new_timeline(self) -> Timeline:
         return Timeline(self._width_ms, self.cells_max)
 
-
-def _cell(bucket: int, timeline: Timeline) -> list[Any]:
-    """Return a cell as it is sent: bucket, phase, delays, rows, writer, missing, shed."""
-    cell = timeline.cells[bucket]
-    return [
-        bucket,
-        cell.phase,
-        cell.tentative_ms,
-        cell.stable_ms,
-        cell.rows,
-        cell.writer,
-        list(cell.missing),
-        cell.shed,
-    ]
+    def _cell(self, stream: str, bucket: int) -> list[Any]:
+        """Return a cell as it is sent: bucket, phase, delays, rows, writer, missing, shed, and what
+        its first results are worth at each output, in per mille; None: their delay is not known.
+        """
+        cell = self._timelines[stream].cells[bucket]
+        delay_ms = cell.first_ms
+        is_known = delay_ms is not None and abs(delay_ms) < _REAL_TIME_MS
+        return [
+            bucket,
+            cell.phase,
+            cell.tentative_ms,
+            cell.stable_ms,
+            cell.rows,
+            cell.writer,
+            list(cell.missing),
+            cell.shed,
+            [
+                qos.utility(delay_ms or 0, cell.shed) if is_known else None
+                for qos in self._live_outputs[stream].values()
+            ],
+        ]
 
 
 def _label(row: Mapping[str, Any]) -> str:

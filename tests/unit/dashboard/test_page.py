@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from anabranch.dashboard.exposition import Figures
 from anabranch.dashboard.page import EVENTS_MAX, TEXT_MAX, Page
@@ -12,7 +15,8 @@ from anabranch.pipeline.model import AgentPolicy, Federation
 from anabranch.pipeline.waits import normal_ms
 from anabranch.protocol.control.records import Alarm, Heartbeat
 from anabranch.protocol.log.boundary_log import LogState
-from anabranch.protocol.log.records import LogEntry
+from anabranch.protocol.log.records import BoundaryKind, LogEntry
+from anabranch.protocol.stage.utility import IN_PROPORTION, Curve, Qos
 from harness.boundary_logs import part, record, started
 from harness.page_scenes import TOLL_ROAD
 
@@ -59,10 +63,49 @@ def test_cells_are_sent_once_and_are_in_every_full_state() -> None:
     for offset, entry in enumerate(entries):
         shown.take("tolls", entry, log_state.apply(offset, entry), log_state, None)
     assert shown.message(NOW_MS, 0)["cells"] == {
-        "tolls": [[first, "stable", None, None, 3, "0", [], 0]]
+        "tolls": [[first, "stable", None, None, 3, "0", [], 0, [None]]]
     }
     assert "cells" not in shown.message(NOW_MS, 0)
     assert len(shown.whole(NOW_MS, 0)["cells"]["tolls"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "shed", "worth"),
+    [
+        (1_000, 0, [1_000, 1_000]),
+        (1_000, 400, [600, 900]),
+        (4_000, 400, [300, 900]),
+        (20_000, 0, [0, 1_000]),
+        (-20 * 3_600_000, 0, [None, None]),
+    ],
+)
+def test_a_cell_says_what_its_first_results_are_worth_at_each_output(
+    delay_ms: int, shed: int, worth: list[int | None]
+) -> None:
+    pipeline = load(TOLL_ROAD)
+    tolls = pipeline.outputs["tolls"]
+    late = Curve(((0, 1_000), (3_000, 1_000), (5_000, 0)))
+    patient = Qos(Curve(((0, 1_000), (10**6, 1_000))), Curve(((0, 1_000), (1_000, 750)), True))
+    pipeline = pipeline.model_copy(
+        update={
+            "outputs": {
+                "tolls": tolls.model_copy(update={"qos": Qos(late, IN_PROPORTION)}),
+                "patient": tolls.model_copy(update={"name": "patient", "qos": patient}),
+                "corrected": tolls.model_copy(update={"name": "corrected", "live": None}),
+            }
+        }
+    )
+    shown, log_state = Page(pipeline), LogState(("0",))
+    first = NOW_MS // 500
+    made = replace(record(0, 0, first, (part(first),)), written_ms=first * 500 + delay_ms)
+    if shed:
+        made = replace(made, kind=BoundaryKind.TENTATIVE, branch=(0, 1), base=first - 1, shed=shed)
+    entries: list[LogEntry] = [started(), made]
+    for offset, entry in enumerate(entries):
+        shown.take("tolls", entry, log_state.apply(offset, entry), log_state, None)
+    whole = shown.whole(NOW_MS, 0)
+    assert whole["pipeline"]["live_outputs"] == {"tolls": ["tolls", "patient"]}
+    assert [cell[-2:] for cell in whole["cells"]["tolls"]] == [[shed, worth]]
 
 
 def test_cells_of_a_log_that_is_read_again_are_cleared() -> None:

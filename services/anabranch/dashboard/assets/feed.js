@@ -55,8 +55,8 @@ export class Feed {
   merge(stream, rows) {
     if (!this.cells.has(stream)) this.cells.set(stream, new Map());
     const cells = this.cells.get(stream);
-    for (const [bucket, phase, tentativeMs, stableMs, rowCount, writer, missing, shed] of rows)
-      cells.set(bucket, { bucket, phase, tentativeMs, stableMs, rows: rowCount, writer, missing, shed });
+    for (const [bucket, phase, tentativeMs, stableMs, rowCount, writer, missing, shed, worth] of rows)
+      cells.set(bucket, { bucket, phase, tentativeMs, stableMs, rows: rowCount, writer, missing, shed, worth });
     const floor = Math.max(...rows.map((row) => row[0])) - this.known.pipeline.cells_max;
     if (cells.size > this.known.pipeline.cells_max)
       for (const bucket of cells.keys()) if (bucket <= floor) cells.delete(bucket);

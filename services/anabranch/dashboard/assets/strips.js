@@ -1,5 +1,7 @@
-// One strip for each stream: what has become of its last buckets. A strip is a slider over its
-// buckets, so the arrow keys and a screen reader go through it as the pointer does.
+// One strip for each stream: what has become of its last buckets; and one for each output with a
+// live topic: what the first results of these were worth, and which share of the rows they lacked. A
+// strip is a slider over its buckets, so the arrow keys and a screen reader go through it as the
+// pointer does.
 
 import { made, setText, whenChanged } from "./dom.js";
 import { clock, count, duration } from "./words.js";
@@ -57,13 +59,17 @@ export class Strips {
         this.show(this.feed);
       }, "data-ms": ms }, duration(ms)));
     this.spans.replaceChildren(...buttons);
-    this.element.replaceChildren(...pipeline.streams.map((stream) => this.row(stream)));
+    const outputs = Object.entries(pipeline.live_outputs).flatMap(([stream, names]) =>
+      names.map((name, place) => this.row(stream, { name, place })));
+    this.element.replaceChildren(...pipeline.streams.map((stream) => this.row(stream)), ...outputs);
   }
 
-  row(stream) {
+  row(stream, output = null) {
+    const key = output ? `output ${output.name}` : stream;
     const canvas = made("canvas", {
-      tabindex: "0", role: "slider", "aria-label": `stream ${stream}, the last buckets`,
-      "aria-orientation": "horizontal", "data-stream": stream,
+      tabindex: "0", role: "slider", "aria-orientation": "horizontal",
+      "aria-label": output ? `output ${output.name}, utility of the last buckets` : `stream ${stream}, the last buckets`,
+      ...(output ? { "data-output": output.name } : { "data-stream": stream }),
       onpointermove: (event) => this.point(row, event),
       onpointerleave: () => { if (document.activeElement !== canvas) this.leave(); },
       onkeydown: (event) => this.step(row, event),
@@ -71,10 +77,10 @@ export class Strips {
       onblur: () => this.leave(),
     });
     const state = made("span", { class: "now" });
-    const row = { stream, canvas, state };
-    this.rows.set(stream, row);
+    const row = { stream, output, canvas, state };
+    this.rows.set(key, row);
     return made("div", { class: "strip" },
-      made("div", { class: "of" }, made("b", {}, stream), state), canvas);
+      made("div", { class: "of" }, made("b", {}, output ? `${output.name}, utility` : stream), state), canvas);
   }
 
   draw(row, edge, shown) {
@@ -95,7 +101,8 @@ export class Strips {
     const top = HEIGHT - BAND;
     paint.fillStyle = colours.none;
     paint.fillRect(0, top, width, BAND);
-    this.paintRuns(paint, row, cells, colours, top);
+    if (row.output) this.paintUtility(paint, row, cells, colours, top);
+    else this.paintRuns(paint, row, cells, colours, top);
     this.paintMarks(paint, row, colours, top);
     if (this.cursor) {
       const x = (this.cursor.bucket - row.first + 0.5) * row.perCell;
@@ -109,6 +116,33 @@ export class Strips {
     if (this.cursor?.row !== row) {
       canvas.setAttribute("aria-valuenow", row.last ?? edge);
       canvas.setAttribute("aria-valuetext", row.state.textContent);
+    }
+  }
+
+  // As high as the utility; from the top hangs the share of the rows that was left out. Where several
+  // buckets share a pixel, the least utility is seen, and the largest share.
+  paintUtility(paint, row, cells, colours, top) {
+    const columns = new Map();
+    for (let bucket = row.first; bucket <= row.edge; bucket += 1) {
+      const cell = cells.get(bucket);
+      const worth = cell?.worth[row.output.place];
+      if (worth === undefined || worth === null) continue;
+      const from = Math.floor((bucket - row.first) * row.perCell);
+      const to = Math.max(from + 1, Math.floor((bucket - row.first + 1) * row.perCell));
+      for (let x = from; x < to; x += 1) {
+        const before = columns.get(x) ?? { worth: 1000, shed: 0 };
+        columns.set(x, { worth: Math.min(worth, before.worth), shed: Math.max(cell.shed, before.shed) });
+      }
+    }
+    for (const [x, { worth, shed }] of columns) {
+      const high = Math.round((BAND * worth) / 1000);
+      paint.fillStyle = colours.stable;
+      paint.fillRect(x, top + BAND - high, 1, high);
+      if (!shed) continue;
+      paint.globalAlpha = 0.7;
+      paint.fillStyle = colours.tentative;
+      paint.fillRect(x, top, 1, Math.max(1, Math.round((BAND * shed) / 1000)));
+      paint.globalAlpha = 1;
     }
   }
 
@@ -198,6 +232,7 @@ export class Strips {
     const last = row.last === undefined ? undefined : cells.get(row.last);
     if (!last) return "nothing yet";
     const { is_of_now: isOfNow, pipeline } = this.feed.known;
+    if (row.output) return worthOf(last, row.output) ?? "not known";
     const old = isOfNow ? this.feed.now() - row.last * pipeline.bucket_ms : 0;
     const words = last.phase === "replaced" ? "stable" : last.phase;
     return old > 10_000 ? "stands still" : words;
@@ -231,19 +266,26 @@ export class Strips {
 
   tell() {
     const { row, bucket } = this.cursor;
-    const text = describe(this.feed, row.stream, bucket);
+    const text = describe(this.feed, row.stream, bucket, row.output);
     setText(this.readout, text);
     row.canvas.setAttribute("aria-valuenow", bucket);
     row.canvas.setAttribute("aria-valuetext", text);
   }
 }
 
-export function describe(feed, stream, bucket) {
+// What the first results of a bucket are worth at an output; null: their delay is not known.
+function worthOf(cell, output) {
+  const worth = cell.worth[output.place];
+  return worth === null ? null : `worth ${worth / 1000}`;
+}
+
+export function describe(feed, stream, bucket, output = null) {
   const { pipeline } = feed.known;
   const cell = feed.cells.get(stream)?.get(bucket);
-  const words = [`${stream}, bucket ${bucket} (until ${clock(bucket * pipeline.bucket_ms, true)})`];
+  const words = [`${output ? output.name : stream}, bucket ${bucket} (until ${clock(bucket * pipeline.bucket_ms, true)})`];
   if (!cell) words.push("not closed yet");
   else {
+    if (output) words.push(worthOf(cell, output) ?? "worth not known");
     words.push(cell.phase, `${count(cell.rows)} rows${cell.writer ? ` of replica ${cell.writer}` : ""}`);
     if (cell.missing.length) words.push(`made without ${cell.missing.join(", ")}`);
     if (cell.shed) words.push(`made from ${(1000 - cell.shed) / 10} % of the rows`);
