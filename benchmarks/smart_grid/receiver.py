@@ -45,6 +45,10 @@ class Receiver:
         self._readers = TopicReaders(kafka, dict.fromkeys(topics, self._take))
         self.newest_s = 0.0
         """Wall clock at which the last corrected result came."""
+        self.came_s: dict[int, float] = {}
+        """Wall clock at which the last corrected prediction came of those due at each second of the
+        input.
+        """
 
     def start(self) -> None:
         """Begin to read."""
@@ -83,6 +87,8 @@ class Receiver:
         with self._lock:
             self._corrected[topic].append((_due(headers), value))
             self.newest_s = now_s
+            if topic == PREDICTIONS:
+                self.came_s[_due(headers)] = now_s
 
     def _show(self, headers: dict[str, bytes], value: bytes, now_s: float) -> None:
         kind = headers.get("anabranch-kind")

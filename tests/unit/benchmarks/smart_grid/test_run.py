@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,23 @@ def test_what_the_live_topic_showed_first_is_judged() -> None:
     assert outcome.readings_per_s == 5
 
 
+@pytest.mark.parametrize(
+    ("came_s", "per_s"),
+    [
+        ({}, 5),
+        ({10: 40.0, 20: 45.0, 29: 50.0}, 9 / 29 * 100 / 5),
+        ({10: 50.0, 20: 50.0}, 5),  # one batch had it all
+        ({10: 1.0, 20: 2.0, 29: 50.0}, 5),  # never less than that of the whole run
+    ],
+)
+def test_the_rate_of_a_warm_node_is_that_of_the_second_half(
+    came_s: dict[int, float], per_s: float
+) -> None:
+    found = {FIRST_S + due: START_S + at_s for due, at_s in came_s.items()}
+    outcome = replace(outcome_of({}, {}), came_s=found)
+    assert outcome.warm_readings_per_s == pytest.approx(per_s)
+
+
 class Message:
     """Record as the client library gives it."""
 
@@ -95,6 +113,7 @@ def test_records_become_results(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         receiver._take(message)
     assert receiver.received() == (1, 1)
+    assert list(receiver.came_s) == [FIRST_S + 30]
     assert receiver.predictions() == [(NAME, 5)]
     assert [value for _, value in receiver.shares()] == [(1, 4)]
     shown = receiver.first[NAME]
