@@ -47,9 +47,9 @@ Invariants:
         buckets that follow it, and those are read from the shard.
     HV6 a bucket is read from the shard or from both halves, never from one of them alone, and never
         from neither.
-    HV7 an attempt that makes no progress for ``STALLED_MS``, or is not confirmed within
-        ``SPLIT_MS_MAX`` and the state horizon, is withdrawn. A shard whose processes are all away
-        cannot withdraw, and loses nothing by that.
+    HV7 an attempt whose halves are behind the shard and make no progress for ``STALLED_MS``, or
+        that is not confirmed within ``SPLIT_MS_MAX`` and the state horizon, is withdrawn. A shard
+        whose processes are all away cannot withdraw, and loses nothing by that.
     HV8 a half begins late before it has results, and never again: a half that loses its state waits
         for its input or a checkpoint as every stage does. So no void bucket comes after the
         cutover.
@@ -80,8 +80,8 @@ at the cutover for as long as the halves need for these.
 """
 
 STALLED_MS: Final = 300_000
-"""Time without progress of the halves, in ms, after which a split is withdrawn: a node may need
-minutes to start, and a store may be away for some.
+"""Time without progress of halves that are behind, in ms, after which a split is withdrawn: a node
+may need minutes to start, and a store may be away for some.
 """
 
 SPLIT_MS_MAX: Final = 3_600_000
@@ -308,15 +308,11 @@ class SplitDriver:
         if self.proof.is_enough and self._is_within_reach(shard, halves):
             return self._step(Step.CONFIRMED, wall_ms)
         reached = tuple(half.upto for half in halves)
-        if reached != self._reached:
+        has_reached = min(reached) >= shard.upto  # it waits for input, too
+        if reached != self._reached or has_reached:
             self._reached, self._progress_ms = reached, now_ms
         if now_ms - self._seen_ms >= self._split_ms_max:
-            minutes = self._split_ms_max // 60_000
-            return self._step(
-                Step.WITHDRAWN,
-                wall_ms,
-                f"the halves did not reach {self._shard} within {minutes} minutes",
-            )
+            return self._step(Step.WITHDRAWN, wall_ms, self._too_long(has_reached=has_reached))
         if now_ms - self._progress_ms >= STALLED_MS:
             return self._step(
                 Step.WITHDRAWN,
@@ -325,6 +321,19 @@ class SplitDriver:
                 f" nodes of {' and '.join(halves_of(self._shard))} run",
             )
         return None
+
+    def _too_long(self, *, has_reached: bool) -> str:
+        """Return why an attempt is withdrawn that has had its time. ``has_reached``: whether the
+        halves are as far as the shard.
+        """
+        minutes = self._split_ms_max // 60_000
+        if not has_reached:
+            return f"the halves did not reach {self._shard} within {minutes} minutes"
+        return (
+            f"within {minutes} minutes {self.proof.compared} buckets of the halves could be"
+            f" compared, of which {self.proof.with_rows} have rows: {PROVEN_BUCKETS} and 1 are"
+            " needed. Split it again when more input arrives"
+        )
 
     def _is_within_reach(self, shard: LogState, halves: Iterable[LogState]) -> bool:
         return all(half.upto + REACH_BUCKETS >= shard.upto for half in halves)

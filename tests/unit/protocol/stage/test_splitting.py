@@ -265,6 +265,20 @@ def test_hv7_without_progress_it_is_withdrawn() -> None:
     assert "got no further for 5 minutes: check that the nodes of s.0 and s.1" in answer.reason
 
 
+def test_hv7_halves_that_are_as_far_as_the_shard_wait_for_input_like_it() -> None:
+    asked, shard = driver(), log(6, EACH)
+    level = halves(log(6, LEFT), log(6, RIGHT))
+    assert asked.answer(1_000, 5, shard, level) is None
+    assert asked.answer(1_000 + 2 * STALLED_MS, 5, shard, level) is None
+    behind = log(9, EACH)
+    assert asked.answer(1_000 + 3 * STALLED_MS - 1, 5, behind, level) is None
+    assert asked.answer(1_000 + 3 * STALLED_MS, 5, behind, level) is not None
+    least_ms = 1_000 + SPLIT_MS_MAX + 2 * 60_000
+    answer = driver().answer(least_ms, 5, shard, level)
+    assert answer is not None
+    assert "within 62 minutes 6 buckets of the halves could be compared" in answer.reason
+
+
 def test_hv7_an_attempt_has_an_hour_and_the_state_horizon() -> None:
     asked, shard = driver(), log(900, EACH)
     for number in range(60):
