@@ -69,7 +69,8 @@ def history(
         to_ms: Largest event time, in ms; None: up to the last stable bucket.
 
     Raises:
-        ConfigurationError: there is no such stream, or the rows take more than TABLE_BYTES_MAX.
+        ConfigurationError: there is no such stream, the rows take more than TABLE_BYTES_MAX, or a
+            version of the stage has given a column another type within this time.
         Unavailable: the broker does not answer, or the pipeline has not run on it.
         DataMissing: blocks were deleted while they were read.
     """
@@ -82,7 +83,7 @@ def joined(stream: str, tables: Iterator[pa.Table]) -> pa.Table:
     """Return ``tables`` of ``stream`` as one; a column that one of them lacks is null there.
 
     Raises:
-        ConfigurationError: they take more than TABLE_BYTES_MAX.
+        ConfigurationError: they take more than TABLE_BYTES_MAX, or a column has two types in them.
     """
     kept, size = list[pa.Table](), 0
     for table in tables:
@@ -93,7 +94,13 @@ def joined(stream: str, tables: Iterator[pa.Table]) -> pa.Table:
                 " time"
             )
         kept.append(table)
-    return pa.concat_tables(kept, promote_options="default") if kept else pa.table({})
+    try:
+        return pa.concat_tables(kept, promote_options="default") if kept else pa.table({})
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise ConfigurationError(
+            f"the columns of {stream} have changed meanwhile ({error}): name a time that begins"
+            " after that, or ends before it"
+        ) from error
 
 
 def tables_of(

@@ -461,6 +461,9 @@ def _json_leaf(column: pa.Array) -> list[Any]:
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
     if pa.types.is_floating(kind):
         return _json_numbers(column)
+    if pa.types.is_duration(kind):
+        # Python's own has microseconds.
+        column = column.cast(pa.duration("us"), safe=False)
     return column.to_pylist()  # type: ignore[no-any-return]
 
 

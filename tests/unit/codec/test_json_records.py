@@ -231,6 +231,14 @@ def test_columns_have_names_of_their_own() -> None:
         JsonEncoder(pa.schema([("a", pa.int32()), ("a", pa.int32())]))
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_duration_of_any_unit_is_a_text(unit: str) -> None:
+    """That of an interval in SQL has nanoseconds, and Python's own has not."""
+    took = pa.array([60_000_000_000, None], pa.duration("ns")).cast(pa.duration(unit))
+    table = pa.table({"took": took})
+    assert JsonEncoder(table.schema).encode(table) == [b'{"took":"PT60S"}', b'{"took":null}']
+
+
 def test_what_is_encoded_decodes_to_the_same() -> None:
     table, _ = JsonDecoder(RECORD).decode([text(), text(n=None, d=1e300)])
     again, rejected = JsonDecoder(RECORD).decode(JsonEncoder(table.schema).encode(table))

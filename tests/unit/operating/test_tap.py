@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from anabranch.client.history import TABLE_BYTES_MAX, Span, joined
@@ -65,6 +66,13 @@ def test_what_is_no_query_is_refused(world: World, text: str, message: str) -> N
     table = joined(STAGE, open_tap(world.log, world.pipeline, STAGE, None, None)[1])
     with pytest.raises(ConfigurationError, match=message):
         queried(STAGE, table, text)
+
+
+def test_a_column_that_has_changed_its_type_is_named() -> None:
+    """A new version of a stage may give it another one."""
+    tables = [pa.table({"total": [1]}), pa.table({"total": [1.5]})]
+    with pytest.raises(ConfigurationError, match=r"of totals have changed .*Field total .*a time"):
+        joined(STAGE, iter(tables))
 
 
 def test_a_table_has_a_largest_size(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
