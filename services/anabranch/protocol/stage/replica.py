@@ -645,7 +645,7 @@ class Replica:
             self._pacing.begins(situation.now_ms)
             if branch is not None and plan.after.bucket > position.bucket:
                 self._comes_to(Event.CORRECTS)
-                if not situation.may_correct:
+                if not situation.may_correct or self._is_turn_of(branch, situation):
                     return _NOTHING
                 branch.stable_batch = situation.now_ms, _complete(situation)
             self._availability.moved(situation.now_ms)
@@ -717,7 +717,7 @@ class Replica:
         if branch.watch.pace(peer_serves=False) is Pace.SUSPENDED:
             branch.watch.ended()
             load.stuck()
-        return load.is_overloaded or self._is_turn_of(branch, situation)
+        return load.is_overloaded
 
     def _takes_turns(self, branch: _Branch, situation: Situation) -> bool:
         """Return whether the branch and its correction take turns (OV7)."""

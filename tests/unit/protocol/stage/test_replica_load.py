@@ -85,6 +85,15 @@ def test_ov7_with_one_task_the_branch_and_its_correction_take_turns(pace_ms: int
     assert bench.late() == {}
 
 
+def test_ov7_the_correction_keeps_its_share_while_the_branch_has_its_turn() -> None:
+    """The stage is busy half of the time without a rush."""
+    bench = run(lambda now_ms: max(100, rush(now_ms)), 400, Cost(*COSTLY), has_one_task=True)
+    assert len(bench.ends) == len(bench.forks) == 1
+    assert bench.late() == {}
+    shares = [kept for at_ms, kept in bench.kept if 50_000 < at_ms < bench.ends[0] - 20_000]
+    assert 350 < mean(shares) < 650
+
+
 def test_ov7_a_hole_in_the_correction_stops_nobody() -> None:
     bench = run(rush, 60, Cost(*COSTLY), has_one_task=True)
     bench.is_silent = True
