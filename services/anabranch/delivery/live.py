@@ -330,7 +330,8 @@ class LiveTopic:
         if progress.stable < (forgotten := self._following.log_state.forgotten):
             raise Unavailable(
                 f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed,"
-                " and its boundary log no longer describes them: the live topic cannot continue"
+                " and its boundary log no longer describes them: the live topic cannot continue."
+                " Deliver to new topics, under a new output name: it begins with what is retained"
             )
         machine, self._passed = LiveDelivery(resumed(progress, self._partitions)), progress.stable
         missing_of = self._following.log_state.given_up.names

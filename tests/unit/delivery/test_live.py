@@ -293,9 +293,9 @@ def test_what_is_trimmed_and_not_described_any_more_is_reported(world: World) ->
     trim_below_snapshot(world.log, "p.totals.boundaries", "0", forgotten=9)
     service = world.service()
     settle(service)
-    assert "are trimmed, and its boundary log no longer describes them" in str(
-        service.status.detail["live"]
-    )
+    text = str(service.status.detail["live"])
+    assert "are trimmed, and its boundary log no longer describes them" in text
+    assert "Deliver to new topics, under a new output name" in text
     assert service.status.state == "waiting"
 
 
