@@ -566,10 +566,10 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
         is_live=True,
         grown_ms=None,
     )
-    # Drawn last, so that a seed without a key is what it was.
-    return replace(
-        drawn, stages=(replace(stage, shed_key=("key",) if rng.random() < _KEYED else ()),)
-    )
+    # Drawn last and apart, so that a seed without a key, or with two tasks, is what it was.
+    shed_key = ("key",) if rng.random() < _KEYED else ()
+    cores = random.Random(f"{options.seed}/cores").choice((1, 2))
+    return replace(drawn, stages=(replace(stage, shed_key=shed_key, cores=cores),))
 
 
 def _overloaded_chain(options: Options, rng: random.Random) -> Options:

@@ -53,6 +53,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "branch_keeps_all": 899,
     "successor_keeps_its_share": 899,
     "overload_never_ends": 899,
+    "correction_never_has_its_turn": 197,
     "rows_of_another_stage_are_kept": 899,
     "what_is_left_out_is_not_said": 899,
     "what_the_input_lacks_is_not_claimed": 185,

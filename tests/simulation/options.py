@@ -52,6 +52,8 @@ class StageOptions:
     """See ``BatchRules``."""
     row_ms: int = 0
     """Processor time that each row of a batch takes, in ms. The queries of a process share it."""
+    cores: int = 2
+    """Number of tasks that its node runs at once. The processor is shared whatever it is."""
     sheds: bool = False
     """Whether it may leave out rows while it is overloaded."""
     shed_key: tuple[str, ...] = ()

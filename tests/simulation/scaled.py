@@ -47,4 +47,7 @@ def participant(options: Options, stage: str) -> str:
 
 def cores(options: Options, key: str) -> int:
     """Return the cores of the engine of a service."""
-    return (4 if key.endswith(ON_NEW) else 1) if options.scenario == SCALED else 2
+    if options.scenario == SCALED:
+        return 4 if key.endswith(ON_NEW) else 1
+    name = key.removeprefix("processing/").partition(".")[0]
+    return next((stage.cores for stage in options.stages if stage.name == name), 2)

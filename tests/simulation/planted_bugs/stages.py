@@ -632,6 +632,15 @@ STAGES: Final = (
         by=("progress",),
     ),
     Mutant(
+        "correction_never_has_its_turn",
+        _REPLICA + "._decide_stable",
+        "or self._is_turn_of(branch, situation)",
+        "or self._takes_turns(branch, situation)",
+        "OV7",
+        scenario="overload",
+        by=("progress",),
+    ),
+    Mutant(
         "rows_of_another_stage_are_kept",
         "codec.kept_rows:kept_mask",
         "mix(identities ^ np.uint64(salt))",
