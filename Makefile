@@ -216,7 +216,7 @@ bench-dpc: classes ## delay and inconsistency under failures, beside the publish
 	$(BIN)/python -m experiments.dpc $(ARGS)
 
 .PHONY: bench-overload
-bench-overload: classes ## a minute of twice the load that a stage can process, with each kind of shedding and without, to docs/experiments/overload.md (an hour, on an idle machine; ARGS="--run rows", "--virtual" for the rules alone)
+bench-overload: classes ## a minute of twice the load that a stage can process, with each kind of shedding and without, to docs/experiments/overload.md (two hours, on an idle machine; ARGS="--run rows", "--virtual" for the rules alone)
 	@PYTHONPATH=tests:services $(BIN)/python -m experiments.overload $(ARGS)
 
 .PHONY: bench-backtracking

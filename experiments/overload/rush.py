@@ -36,8 +36,10 @@ IN_TIME_MS: Final = 4_000
 """Delay of corrected results, in ms, below which everything is corrected."""
 USUAL_MS: Final = 10_000
 """Time before the rush in which the usual delay is measured, in ms."""
-_CORRECTED_S: Final = 1_800.0
-"""Timeout for the corrections after a rush, in seconds."""
+_CORRECTED_S: Final = 3_600.0
+"""Timeout for the corrections after a rush, in seconds. In virtual time two stages on one core take
+half an hour for those of a minute.
+"""
 _POLL_S: Final = 0.2
 
 Result = tuple[int, int, int]
