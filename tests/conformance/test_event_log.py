@@ -308,6 +308,13 @@ def test_a_reader_knows_how_many_partitions_a_topic_has(rig: Rig) -> None:
     admin.close()
 
 
+def test_the_copies_of_topics_are_known(rig: Rig) -> None:
+    at = rig.topic("copied")[0]
+    admin = rig.log.admin()
+    assert admin.copies([at.topic, f"{rig.prefix}.nothing"]) == {at.topic: 1}
+    admin.close()
+
+
 def test_what_is_deleted_is_gone_for_everybody(rig: Rig) -> None:
     a, b = rig.topic(partitions=2)
     rig.write(a, *(b"%d" % n for n in range(10)))

@@ -736,6 +736,11 @@ class SimulatedAdmin:
         self._port.ask("partitions of topics")
         return self._admin.partitions(topics)
 
+    def copies(self, topics: Sequence[str]) -> dict[str, int]:
+        """See the port."""
+        self._port.ask("copies of topics")
+        return self._admin.copies(topics)
+
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """See the port."""
         self._port.ask("identities of topics")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from anabranch.cli.options import KAFKA_VARIABLE, File, Offers, need_spark, pipeline_file
+from anabranch.cli.options import (
+    KAFKA_VARIABLE,
+    STORE_VARIABLE,
+    File,
+    Offers,
+    need_spark,
+    pipeline_file,
+)
 from anabranch.cli.work_display import WorkDisplay, run_shown
+from anabranch.local import state_file
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -43,6 +52,10 @@ def check(
     on the other clusters that the file names. A stream that is not in its catalog, or has changed
     since it was looked up, is a mistake. Exit code 1 if a cluster does not answer.
 
+    If the file says `k_safety: 1`, the command proves that the loss of any one process, disk or
+    broker neither loses results nor stops them, or says what falls short. For disks it takes the
+    store that `ANABRANCH_CHECKPOINT_STORE` names; for brokers it needs `--kafka`.
+
         anabranch check
 
         anabranch check -f elsewhere/pipeline.yaml --no-plan
@@ -61,7 +74,10 @@ def check(
     )
     counted = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in parts if count]
     typer.echo(f"{named}: pipeline {pipeline.name}: {', '.join(counted)}")
+    is_safe = pipeline.k_safety < 1 or _show_k_safety(pipeline, named, kafka)
     if no_plan:
+        if not is_safe:
+            raise typer.Exit(2)
         return
     need_spark()
     # In a process of its own, because it starts Spark and imports the user's code: neither belongs
@@ -71,8 +87,26 @@ def check(
         [sys.executable, "-m", "anabranch.operating.check", *files],
         "starting Spark and checking the stages' plans",
     )
-    if code != 0:
-        raise typer.Exit(2 if code == 2 else 1)
+    if code != 0 or not is_safe:
+        raise typer.Exit(2 if code in (0, 2) else 1)
+
+
+def _show_k_safety(pipeline: Pipeline, file: Path, kafka: str | None) -> bool:
+    """Print what is known of the losses that the file claims to survive. Return whether nothing
+    falls short.
+    """
+    from anabranch.adapters.kafka.log import KafkaEventLog
+    from anabranch.operating.k_safety import examine
+
+    proof = examine(
+        pipeline,
+        store=os.environ.get(STORE_VARIABLE) or None,
+        state_dir=state_file.directory_of(None, file),
+        log=None if kafka is None else KafkaEventLog(kafka),
+    )
+    for line in (*proof.proven, *(f"error: {text}" for text in proof.short)):
+        typer.echo(line)
+    return not proof.short
 
 
 def _loaded(file: Path, offers: Path | None, kafka: str | None) -> Pipeline:

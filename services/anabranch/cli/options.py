@@ -14,6 +14,8 @@ from anabranch.protocol.errors import ConfigurationError
 
 DEFAULT_FILE: Final = "pipeline.yaml"
 KAFKA_VARIABLE: Final = "ANABRANCH_KAFKA"
+STORE_VARIABLE: Final = "ANABRANCH_CHECKPOINT_STORE"
+"""Environment variable from which nodes take the address of the checkpoint store."""
 
 File = Annotated[
     Path | None,

@@ -9,12 +9,16 @@ import typer
 from rich.console import Console
 
 from anabranch.cli.confirmation import confirm
-from anabranch.cli.options import KAFKA_VARIABLE, File, StateDir, deployment_of, pipeline_file
+from anabranch.cli.options import (
+    KAFKA_VARIABLE,
+    STORE_VARIABLE,
+    File,
+    StateDir,
+    deployment_of,
+    pipeline_file,
+)
 from anabranch.cli.work_display import WorkDisplay
 from anabranch.local import state_file
-
-_STORE_VARIABLE = "ANABRANCH_CHECKPOINT_STORE"
-"""Environment variable from which nodes take the address of the checkpoint store."""
 
 
 def reset(
@@ -58,7 +62,7 @@ def reset(
         embedded = known is None or any(row.service == "kafka" for row in known.processes)
         kafka = None if known is None or embedded else known.kafka
     log = None if kafka is None else KafkaEventLog(kafka)
-    plan = work.plan(pipeline, directory, log, os.environ.get(_STORE_VARIABLE))
+    plan = work.plan(pipeline, directory, log, os.environ.get(STORE_VARIABLE))
     url = os.environ.get("ANABRANCH_REDIS")
     if not plan.in_words() and url is None:
         typer.echo("there is nothing to delete")

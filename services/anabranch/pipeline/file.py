@@ -19,6 +19,7 @@ from anabranch.pipeline.clusters import check_uses, clusters
 from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.environment import fill_in
 from anabranch.pipeline.federation import federation
+from anabranch.pipeline.k_safety import K_SAFETY_MAX, check_k_safety
 from anabranch.pipeline.kept_bindings import LookUp, from_kept
 from anabranch.pipeline.model import Binding, Federation, Pipeline, RecordSchema, Stage
 from anabranch.pipeline.offer_instances import Host, OfferedStages
@@ -43,6 +44,7 @@ _FILE_KEYS: Final = (
     "pipeline",
     "bucket",
     "max_delay",
+    "k_safety",
     "partitions",
     "sources",
     "stages",
@@ -162,6 +164,7 @@ class _PipelineReader(Document):
         partitions = self.integer(
             top.get("partitions", 4), ("partitions",), 1, limits.PARTITIONS_MAX
         )
+        k_safety = self.integer(top.get("k_safety", 0), ("k_safety",), 0, K_SAFETY_MAX)
         sections = self._sections(top)
         named_clusters = clusters(self, top.get("clusters", {}))
         bound = self._bindings(top, sections, bucket_ms, named_clusters)
@@ -223,6 +226,7 @@ class _PipelineReader(Document):
             stage_shards=stage_shards,
             bindings=bound,
             clusters=named_clusters,
+            k_safety=k_safety,
             publish_ms=publish_ms,
             publish_records=publish_records,
             named_nodes=nodes,
@@ -232,6 +236,7 @@ class _PipelineReader(Document):
             schema_registry=registry,
         )
         self._check_resources(pipeline)
+        check_k_safety(self, pipeline)
         return pipeline
 
     def _whole_stages(

@@ -607,6 +607,8 @@ class Pipeline(_Model):
     """Names of the shards that each stage with shards has or may get: those with which it begins,
     then their halves, each time in the order of their intervals. The shards are in ``stages``.
     """
+    k_safety: int = 0
+    """Number of losses at once, of processes, disks or brokers, that the file claims to survive."""
     publish_ms: dict[str, int] = {}
     """Stages that other pipelines read, and how long blocks are kept for them, in ms."""
     publish_records: dict[str, RecordSchema] = {}

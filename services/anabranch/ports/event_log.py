@@ -196,6 +196,14 @@ class LogAdmin(Protocol):
         left out.
         """
 
+    def copies(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return the least number of copies that a partition of each topic has; missing topics are
+        left out.
+
+        Raises:
+            Unavailable: the broker did not answer.
+        """
+
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the identity of each topic that exists; missing topics are left out.
 

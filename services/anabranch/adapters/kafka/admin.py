@@ -130,6 +130,16 @@ class KafkaLogAdmin:
                 raise Unavailable(message)
         return {topic: known.existing[topic] for topic in topics if topic in known.existing}
 
+    def copies(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return the least number of copies that a partition of each topic has, also of those that
+        are away at the moment; missing topics are left out.
+
+        Raises:
+            Unavailable: no answer, or the broker does not say whether a topic exists.
+        """
+        existing = self.partitions(topics)
+        return {topic: self._copies[topic] for topic in existing}
+
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the identity of each topic that exists; missing topics are left out, and those
         that this principal may not see.

@@ -62,6 +62,17 @@ class LocalLogAdmin:
                 if topic in self._log.topics
             }
 
+    def copies(self, topics: Sequence[str]) -> dict[str, int]:
+        """Return the number of copies that each topic was created with; missing topics are left
+        out. The cluster's own number is one.
+        """
+        with self._log.changed:
+            return {
+                topic: max(1, self._log.topics[topic][0].replication)
+                for topic in topics
+                if topic in self._log.topics
+            }
+
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
         """Return the identity of each topic that exists."""
         with self._log.changed:
