@@ -93,9 +93,12 @@ def _answers(world: SplitWorld) -> Iterator[tuple[int, int, Decision]]:
     """
     decisions = {id(each.record): each for each in world.decisions}
     open_attempts: dict[str, int] = {}
+    newest: dict[str, int] = {}
     for offset, record in enumerate(world.moves):
         if record.step is Step.WANTED:
-            open_attempts.setdefault(record.shard, offset)
+            is_stale = bool(record.reason) and record.attempt != newest.get(record.shard, -1)
+            if record.shard not in open_attempts and not is_stale:
+                open_attempts[record.shard] = newest[record.shard] = offset
         elif open_attempts.get(record.shard) == record.attempt:
             if record.step is Step.WITHDRAWN:
                 del open_attempts[record.shard]
@@ -177,6 +180,11 @@ def _outcomes(world: SplitWorld) -> Iterator[str]:
     options = world.options
     ended = {shard for shard in world.logs if world.state_of(shard).heirs}
     answers = list(_answers(world))
+    counted = {attempt for attempt, _, _ in _answers(world)}
+    for decision in world.decisions:
+        attempt = decision.record.attempt
+        if world.moves[attempt].reason and attempt not in counted:
+            yield f"attempt {attempt}, which a scaler wanted too late, is answered"
     if not answers and any(each.step is Step.WANTED for each in world.moves):
         yield "the split has no answer"
     for attempt, _, decision in answers:

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from anabranch.protocol.control.halving import Shards
 from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
@@ -55,6 +56,8 @@ PLACES: Final = (
 STRUCK_MAX: Final = 3
 """Faults strike when their place is reached for the first time, up to the so manieth time."""
 PAUSE_TURNS: Final = 150
+SCALER_DECISIONS: Final = 400
+"""Number of rounds of a scaler, each with one decision at most."""
 JUMPS: Final = 0.05
 """Chance that an odd clock jumps before a decision."""
 
@@ -97,6 +100,8 @@ class SplitOptions:
     """Whether the clocks of processes jump, so that they withdraw what others confirm."""
     is_wanted_again: bool = False
     """Whether the operator wants a split again that was withdrawn, and each split twice."""
+    has_scalers: bool = False
+    """Whether two scalers want splits again that were withdrawn, of which one may be late."""
     splits_half: bool = False
     """Whether a half is split, too, once it counts."""
     trims: bool = False
@@ -123,6 +128,10 @@ def draw(seed: int) -> SplitOptions:
         splits_half=rng.random() < 0.4,
         trims=rng.random() < 0.5,
     )
+    # Drawn on its own, so that the other options of a seed stay.
+    chance = 0.9 if kind == "mixed" else 0.2
+    has_scalers = random.Random(f"{seed}/scalers").random() < chance
+    options = replace(options, has_scalers=has_scalers)
     if kind == "slow":
         options = replace(options, buckets=350, turn_ms=1_000)
     if kind == "away":
@@ -355,6 +364,8 @@ class SplitWorld:
         for number in range(len(PAUSES)):
             self.actors.append(Actor(f"reader {number}", "", self._read(number)))
         self.actors.append(Actor("operator", "", self._operate()))
+        if self.options.has_scalers:
+            self.actors += [Actor(f"scaler {n}", "", self._scale(n)) for n in range(2)]
         while self.turn < limit and not self.is_over():
             self.turn += 1
             self._supervise()
@@ -432,6 +443,26 @@ class SplitWorld:
         yield from self._want(STAGE)
         if self.options.splits_half and self.state_of(STAGE).heirs:
             yield from self._want(self.rng.choice(splitting.halves_of(STAGE)))
+
+    def _scale(self, number: int) -> Iterator[str]:
+        """Want splits of the first shard again that were withdrawn, as a manager does, a few times.
+        A decision may be written long after it was made.
+        """
+        for _ in range(SCALER_DECISIONS):
+            shards = Shards(dict.fromkeys([STAGE], splitting.halves_of(STAGE)))
+            read = Splits()
+            for offset, step in enumerate(self.moves):
+                if read.apply(offset, step):
+                    shards.apply(step, 0)
+            if read.of(STAGE).phase is not Phase.WITHDRAWN:
+                yield "rests"
+                continue
+            wanted = shards.wanted(STAGE, f"scaler {number}", self.now_ms)
+            for _ in range(self.rng.choice((1, 15, 60)) if number else 1):
+                yield "decides"
+            self.history.reached("scaler wants a split")
+            self.state_step(wanted)
+            yield "wanted"
 
     def _want(self, shard: str) -> Iterator[str]:
         assert not splitting.rejected(shard, parents(), self.splits())

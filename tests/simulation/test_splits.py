@@ -26,6 +26,7 @@ def test_seeds() -> None:
 CANARIES = (
     "rows_are_counted_and_not_compared",
     "few_buckets_prove_it",
+    "late_scaler_begins_an_attempt",
     "half_stops_at_the_end",
     "results_that_lack_input_are_not_void",
     "shard_is_read_beyond_its_end",

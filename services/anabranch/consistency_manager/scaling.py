@@ -13,7 +13,7 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.scaling import rules_of
 from anabranch.protocol.control.failure_detector import MANAGER_SERVICE
-from anabranch.protocol.control.records import Heartbeat, NodeReport
+from anabranch.protocol.control.records import Heartbeat, NodeReport, Step
 from anabranch.protocol.control.scaling import NodeState, Scaler
 from anabranch.streams.heartbeats import ControlWriter
 from anabranch.streams.placement import PlacementReader
@@ -21,7 +21,7 @@ from anabranch.streams.placement import PlacementReader
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Scaling
     from anabranch.process.frame import ServiceContext
-    from anabranch.protocol.control.records import ControlRecord, Move
+    from anabranch.protocol.control.records import ControlRecord, Move, SplitStep
     from anabranch.protocol.control.scaling import Action
 
 _DECIDE_EVERY_MS: Final = 250
@@ -56,6 +56,12 @@ class ManagerScaling:
             (*_LABELS, "cause"),
             registry=registry,
         )
+        self._halvings = Counter(
+            "anabranch_scaling_splits",
+            "Splits of shards that the scaler decided",
+            _LABELS,
+            registry=registry,
+        ).labels(own)
         self._busy = Gauge(
             "anabranch_node_busy_cores",
             "Sum of the shares of time in which the batches of a node's replicas ran",
@@ -82,7 +88,9 @@ class ManagerScaling:
         Raises:
             Unavailable: the topic does not exist, or there is no answer.
         """
-        self._reader = PlacementReader(self._context.log, self._topic, self._places, self._moved)
+        self._reader = PlacementReader(
+            self._context.log, self._topic, self._places, self._moved, self._stepped
+        )
         self._reader.read_to_end()
         self._is_new = True
 
@@ -97,7 +105,7 @@ class ManagerScaling:
             self._scaler.came_back(now_ms)
 
     def round(self) -> None:
-        """Read new moves, and write what is to be moved now."""
+        """Read new moves and steps of splits, and write what is to be done now."""
         assert self._reader is not None, "round is called after start"  # noqa: S101
         self._reader.poll()
         now_ms = self._context.clock.monotonic_ms()
@@ -110,8 +118,8 @@ class ManagerScaling:
         self._report_episodes()
 
     def _write(self, actions: tuple[Action, ...]) -> None:
-        """Write the moves. If the outcome is not known, the log will show it, or the scaler decides
-        anew (SG9).
+        """Write decisions, in this order. If the outcome is not known, the log will show it, or the
+        scaler decides anew (SG9).
         """
         now_ms = self._context.clock.now_ms()
         is_written = self._writer.write([each.record(now_ms) for each in actions])
@@ -132,6 +140,13 @@ class ManagerScaling:
         self._scaler.moved(move, source, now_ms, is_new=self._is_new)
         if self._is_new and move.cause:
             self._moves.labels(self._pipeline.name, move.cause).inc()
+
+    def _stepped(self, step: SplitStep) -> None:
+        """Apply a step of a split that counts."""
+        now_ms = self._context.clock.monotonic_ms()
+        self._scaler.stepped(step, now_ms, is_new=self._is_new)
+        if self._is_new and step.step is Step.WANTED and step.reason:
+            self._halvings.inc()
 
     def _report_episodes(self) -> None:
         """Log each phase of a move once, and set its figures as metrics."""

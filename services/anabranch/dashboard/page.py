@@ -36,11 +36,20 @@ from anabranch.dashboard.states import (
 from anabranch.dashboard.stream_timelines import Timeline
 from anabranch.pipeline.waits import bound_ms, output_bound_ms, qos_of
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
-from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, Move
+from anabranch.protocol.control.records import (
+    Alarm,
+    ControlRecord,
+    Fence,
+    Heartbeat,
+    Move,
+    SplitStep,
+    Step,
+)
 from anabranch.protocol.errors import headline
 from anabranch.protocol.federation.costs import marginal
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.records import EpochStarted, LogSnapshot
+from anabranch.protocol.stage.splitting import halves_of
 
 if TYPE_CHECKING:
     from anabranch.dashboard.exposition import Bars, Figures
@@ -217,6 +226,17 @@ class Page:
             f"replica {move.replica} moves from {source} to {move.node}: {move.because}",
             move.stage,
         )
+
+    def take_split(self, step: SplitStep, now_ms: int) -> None:
+        """Take a step of the split of a shard, whoever decided it, with its reason."""
+        halves = " and ".join(halves_of(step.shard))
+        text = {
+            Step.WANTED: f"is to be split into {halves}",
+            Step.CONFIRMED: f"is split: {halves} are proven and take over",
+            Step.WITHDRAWN: "is not split, and nothing has changed",
+        }[step.step]
+        reason = f": {step.reason}" if step.reason else ""
+        self.add_event(now_ms, "move", step.shard, text + reason, step.shard)
 
     def show_processes(
         self,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from anabranch.codec import control_records
 from anabranch.pipeline.control_topics import bound_control_topics, control_topics
 from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
-from anabranch.protocol.control.records import Alarm, Move
+from anabranch.protocol.control.records import Alarm, Move, SplitStep
 from anabranch.protocol.errors import AnabranchError, RemoteProtocolError, Unavailable
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import ControlReader
@@ -56,13 +56,15 @@ class TopicFollower:
         self._control_topics: set[str] = set()
         """Control topics that ``_control`` reads."""
         self._moves: PlacementReader | None = None
-        """Reader of the log of moves, where the pipeline is scaled."""
+        """Reader of the log of moves, where the pipeline is scaled or may be split."""
         self._alarms: LogReader | None = None
         self._alarms_at: Final = TopicPartition(pipeline.topic_names.alarms(), 0)
         self._placement: Final = (
-            "" if pipeline.scaling is None else pipeline.topic_names.placement()
+            pipeline.topic_names.placement()
+            if pipeline.scaling is not None or any(map(pipeline.halves, pipeline.stages))
+            else ""
         )
-        """Topic of the log of moves; empty: nothing scales."""
+        """Topic of the log of moves; empty: nothing scales, and no shard may be split."""
         with feed.page() as page:
             self._kept = page.cells_max
 
@@ -160,7 +162,7 @@ class TopicFollower:
 
     def _open_moves(self, log: EventLog) -> PlacementReader:
         """Return a reader of the log of moves that has read what is there, which is no event of
-        now, and shows each later move that the scaler decides.
+        now, and shows each later move that the scaler decides and each step of a split.
         """
         is_news = False
 
@@ -170,7 +172,13 @@ class TopicFollower:
                 with self._feed.page() as page:
                     page.take_move(move, source, self._feed.clock.now_ms())
 
-        reader = PlacementReader(log, self._placement, self._pipeline.places(), moved)
+        def stepped(step: SplitStep) -> None:
+            """Show a step of a split that counts."""
+            if is_news:
+                with self._feed.page() as page:
+                    page.take_split(step, self._feed.clock.now_ms())
+
+        reader = PlacementReader(log, self._placement, self._pipeline.places(), moved, stepped)
         reader.read_to_end()
         is_news = True
         return reader

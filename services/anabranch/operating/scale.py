@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anabranch.operating.known_topic import check_topic
 from anabranch.pipeline.control_topics import node_report_topics
 from anabranch.pipeline.scaling import rules_of
-from anabranch.protocol.control.records import Move, NodeReport
+from anabranch.protocol.control.records import Move, NodeReport, SplitStep
 from anabranch.protocol.control.scaling import REPORT_EVERY_MS, Action, Scaler
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.streams.heartbeats import ControlReader
@@ -37,7 +37,7 @@ class Look:
     shown: dict[str, Any]
     """Findings and decisions of the scaler, as in the status of the consistency manager."""
     would: tuple[Action, ...]
-    """Moves that a scaler would decide now, if it has rested."""
+    """Decisions that a scaler would make now, if it has rested."""
 
 
 def look(
@@ -69,9 +69,13 @@ def look(
         """Apply a move that counts. All are taken as old: this process decides nothing."""
         scaler.moved(move, source, clock.monotonic_ms(), is_new=False)
 
+    def stepped(step: SplitStep) -> None:
+        """Apply a step of a split that counts."""
+        scaler.stepped(step, clock.monotonic_ms(), is_new=False)
+
     with ExitStack() as opened:
         placement = opened.enter_context(
-            closing(PlacementReader(log, topic, places, moved)),
+            closing(PlacementReader(log, topic, places, moved, stepped)),
         )
         placement.read_to_end()
         reports = opened.enter_context(closing(ControlReader(log, node_report_topics(pipeline))))

@@ -24,4 +24,5 @@ def rules_of(pipeline: Pipeline, scaling: Scaling) -> ScalingRules:
             if pipeline.stages[stage.name].ha == "passive"
             for label in stage.labels()
         ),
+        {shard: tuple(halves) for shard in pipeline.stages if (halves := pipeline.halves(shard))},
     )

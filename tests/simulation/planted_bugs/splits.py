@@ -35,6 +35,14 @@ SPLITS: Final = (
         "outcome",
     ),
     _bug(
+        "late_scaler_begins_an_attempt",
+        f"{_MODULE}:Splits.apply",
+        "record.reason and record.attempt != now.number",
+        "record.attempt > now.number",
+        "HV1",
+        "outcome",
+    ),
+    _bug(
         "ends_when_it_is_wanted",
         f"{_MODULE}:SplitDriver.answer",
         "self.proof.is_enough and",

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from anabranch.cli import app
 from anabranch.operating import scale as operating
 from anabranch.operating.scale import Look
-from anabranch.protocol.control.scaling import Action, Cause
+from anabranch.protocol.control.records import SplitStep, Step
+from anabranch.protocol.control.scaling import Action, Cause, Halving
 
 RECORD = '{"type": "record", "name": "r", "fields": [{"name": "vid", "type": "int"}]}'
 FILE = """\
@@ -58,6 +59,14 @@ EVENT = {
     "because": "it is [slow]",
     "written_ms": 1_700_000_000_000,
 }
+SPLIT = Halving(
+    "s",
+    "local.0",
+    "s.0.0 on local.7, s.1.0 on local.8",
+    Cause.SPLIT,
+    "it is slow",
+    SplitStep("s", Step.WANTED, 0),
+)
 WOULD = Action("s.0", "local.0", "local.7", Cause.OVERLOAD, "it is slow")
 
 
@@ -85,6 +94,17 @@ def test_nodes_replicas_decisions_and_what_would_be_done(
     assert ["s.0", "93", "%", "70", "2.5", "s", "overloaded"] in lines
     assert "it is [slow]" in text
     assert "would move s.0 from local.0 to local.7 (overload): it is slow" in text
+
+
+def test_a_split_that_would_be_wanted_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = printed(tmp_path, monkeypatch, Look(shown(), (SPLIT,)))
+    assert "would split s on local.0 into s.0.0 on local.7, s.1.0 on local.8: it is slow" in text
+    (would,) = json.loads(printed(tmp_path, monkeypatch, Look(shown(), (SPLIT,)), "--json"))[
+        "would"
+    ]
+    assert (would["label"], would["cause"]) == ("s", "split")
 
 
 def test_what_no_move_can_help_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,14 @@ from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Scaling
 from anabranch.protocol.control.records import NodeReport, ReplicaLoad
 from anabranch.protocol.control.scaling import NODE_LOST_MS
+from anabranch.protocol.stage.splitting import Phase, Splits
 from anabranch.streams.placement import PlacementReader
 from harness.control_topics import say
 from harness.manager_world import ManagerWorld
 from harness.outputs import STAGE
 
 POOL = "north.7"
+HALVES = f"{STAGE}.0", f"{STAGE}.1"
 STEP_MS = 250
 
 
@@ -133,6 +135,69 @@ def test_a_decision_that_cannot_be_written_is_made_again(world: World) -> None:
     world.run(20, manager)
     assert world.places()[f"{STAGE}.0"] == POOL
     manager.stop()
+
+
+class SplittingWorld(World):
+    """One replica that is too much for its node, of a stage that may be split."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        stages = dict(self.pipeline.stages)
+        one = stages[STAGE].model_copy(update={"replicas": 1})
+        stages[STAGE] = one
+        for half in HALVES:
+            stages[half] = one.model_copy(update={"name": half, "parent": STAGE})
+        self.pipeline = self.pipeline.model_copy(
+            update={"stages": stages, "stage_shards": {STAGE: [STAGE, *HALVES]}}
+        )
+        names = self.pipeline.topic_names
+        assert not self.log.admin().create(
+            [
+                settings
+                for half in HALVES
+                for settings in (
+                    topic_settings("boundaries", names.boundaries(half)),
+                    topic_settings("blocks", names.blocks(half, "0"), 2),
+                    topic_settings("control", names.control("processing", f"{half}.0")),
+                )
+            ]
+        )
+        self.alive = set(self.pipeline.nodes())
+
+    def splits(self) -> Splits:
+        reader = PlacementReader(
+            self.log, self.pipeline.topic_names.placement(), self.pipeline.places()
+        )
+        reader.read_to_end()
+        reader.close()
+        return reader.splits
+
+    def run(self, seconds: int, *managers: ConsistencyManager) -> None:
+        for _ in range(seconds * 1_000 // STEP_MS):
+            load = ReplicaLoad(STAGE, "0", "running", True, False, 950, 5, 0)
+            for node in sorted(self.alive):
+                loads = (load,) if node == "north.0" else ()
+                say(self.log, self.pipeline, NodeReport(node, 0, 1, loads))
+            for each in managers:
+                each.step()
+            self.clock.advance(STEP_MS)
+
+
+def test_a_shard_that_is_too_much_for_its_node_is_split_once() -> None:
+    world = SplittingWorld()
+    one, other = world.manager(), world.manager()
+    world.run(10, one, other)
+    assert world.splits().of(STAGE).phase is Phase.WANTED
+    places = world.places()
+    assert sorted(places[f"{half}.0"] for half in HALVES) == ["north.0", POOL]
+    for manager in (one, other):
+        half, split = events_of(manager)
+        assert (half["cause"], half["target"]) == ("half", POOL)
+        assert (split["label"], split["cause"]) == (STAGE, "split")
+        assert "95 % of the time" in split["because"]
+        shown = generate_latest(manager._context.registry).decode()
+        assert 'anabranch_scaling_splits_total{pipeline="p"} 1.0' in shown
+        manager.stop()
 
 
 def test_without_the_section_nothing_is_moved_and_no_topic_is_needed() -> None:

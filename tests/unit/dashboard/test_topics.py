@@ -10,7 +10,7 @@ from anabranch.codec.catalog import topic_settings
 from anabranch.dashboard.feed import Feed
 from anabranch.pipeline.model import Scaling
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import Move
+from anabranch.protocol.control.records import Move, SplitStep, Step
 from anabranch.streams.placement import append_decision
 from harness.page_scenes import PageScene, page_of
 from harness.waiting import wait_until
@@ -164,3 +164,38 @@ def test_a_decision_of_the_scaler_is_an_event_with_its_reason() -> None:
 
         await_shown(feed, moves, "the decision")
         assert moves(shown(feed)) == ["replica 0 moves from north.0 to north.7: silent"]
+
+
+def test_each_step_of_a_split_is_an_event_with_its_reason() -> None:
+    """One of before is not, nor a record that has no effect."""
+    scene = PageScene(past_ms=5_000)
+    stages = dict(scene.pipeline.stages)
+    for half in ("tolls.0", "tolls.1"):
+        stages[half] = stages["tolls"].model_copy(update={"name": half, "parent": "tolls"})
+    split = scene.pipeline.model_copy(update={"stages": stages})
+    at = TopicPartition(split.topic_names.placement(), 0)
+    scene.log.admin().create([topic_settings("placement", at.topic)])
+    old = SplitStep("tolls", Step.WANTED, 1), SplitStep("tolls", Step.WITHDRAWN, 1, 0, "long ago")
+    for step in old:
+        append_decision(scene.log, at, step, "step")
+    with page_of(split, scene.log) as (feed, _):
+        await_shown(feed, lambda page: page["cells"]["tolls"], "the streams")
+        for step in (
+            SplitStep("tolls", Step.WANTED, 2, -1, "decided before the last attempt"),
+            SplitStep("tolls", Step.WANTED, 2, 0, "95 %"),
+            SplitStep("tolls", Step.WITHDRAWN, 3, 3, "bucket 7 differs", 7),
+            SplitStep("tolls", Step.WANTED, 4),
+            SplitStep("tolls", Step.CONFIRMED, 5, 5),
+        ):
+            append_decision(scene.log, at, step, "step")
+
+        def texts(page: dict[str, Any]) -> list[str]:
+            return [each["text"] for each in page["events"] if each["kind"] == "move"]
+
+        await_shown(feed, lambda page: len(texts(page)) == 4, "the steps")
+        assert sorted(texts(shown(feed))) == [
+            "is not split, and nothing has changed: bucket 7 differs",
+            "is split: tolls.0 and tolls.1 are proven and take over",
+            "is to be split into tolls.0 and tolls.1",
+            "is to be split into tolls.0 and tolls.1: 95 %",
+        ]

@@ -353,9 +353,13 @@ class SplitStep:
     step: Step
     written_ms: int
     attempt: int = -1
-    """Number of the attempt that the record answers; -1 if it asks for one."""
+    """Number of the attempt that the record answers. Of a split that a scaler wants: the newest
+    attempt that it knows. -1: none.
+    """
     reason: str = ""
-    """Reason for people: why the attempt is withdrawn."""
+    """Reason for people: why the attempt is withdrawn; why a scaler wants the split, with its
+    figures. Empty if an operator wants it.
+    """
     bucket: int = -1
     """First bucket in which the rows of both halves differ from the shard's; -1: none."""
 

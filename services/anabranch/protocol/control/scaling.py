@@ -1,5 +1,5 @@
 """Scaling of a pipeline: which replica moves to which node of the pool because its node is
-overloaded, or lost, and when it moves back.
+overloaded, or lost, when it moves back, and which shard is split because no move can help it.
 
 Theory of operation. Overload is a failure like any other, and a lost node is an overload without
 end: both are answered by one operation, a move of a replica to a node of the *pool*. The pool are
@@ -18,8 +18,12 @@ each report of the window while it does not catch up. The load of a node is the 
 shares of its replicas per core. Of all moves of one replica away from the node of an overloaded
 one, that one is chosen after which the more loaded of both nodes has the least load. If no move
 makes that less by ``RELIEF_MIN_PERMILLE``, nothing is moved: a replica that has its node for itself
-is not helped by another node of the same size. What helps then is to divide its work (more shards),
-and ``notes`` say so.
+is not helped by another node of the same size. What helps then is to divide its work: its shard is
+*split* if the pipeline file names halves of it (``protocol.control.halving``). Each half is
+expected to take half of what the shard takes, and goes to the node that has the least load per core
+once the shard has ended; of equal ones to that which has the least until then, while the shard does
+its work beside them. So a half stays beside the shard only where the pool has no better node. What
+no split helps either is named in ``notes``.
 
 A node is lost when nothing was received from it for ``NODE_LOST_MS``, counted and judged as
 ``Silence`` does: while the broker is away, or this process was paused, nobody is lost. A node that
@@ -37,9 +41,9 @@ names the node that has the place (PC7), so of two decisions about one replica t
 counts, and the other has no effect, whenever it arrives.
 
 What is done about a replica is the table ``DUTIES``, from the state of the node that has its place
-and from where it runs. Where it is to be judged by load, splitting it would be another answer
-than moving it; ``Action`` and the log of moves say nothing of shards, so such an answer would be an
-action of its own beside the slide, under the same SG2 to SG4.
+and from where it runs. A half that does not run has no duty. Of a shard that was split no replica
+is judged or awaited; but one whose node is lost is recovered, since a process of the shard has to
+end its stream.
 
 Invariants:
     SG1 a replica is moved for its load only after the window ``for`` of consecutive reports all of
@@ -48,8 +52,8 @@ Invariants:
     SG2 while a move of any replica is under way - the node of its place does not report that it
         runs there - nothing is moved for load; nor within ``rest`` after that, or after the start
         of this process.
-    SG3 one slide or return is decided at a time. What is moved from a lost node is moved in one
-        action, and waits for nothing.
+    SG3 one slide, split or return is decided at a time. What is moved from a lost node is moved in
+        one action, and waits for nothing.
     SG4 two moves of one replica for its load are at least ``rest`` apart, doubled with each move
         that a scaler has made of it, up to ``DOUBLINGS_MAX`` times.
     SG5 a replica goes back only where the pipeline file places it, and only if a scaler has moved
@@ -64,19 +68,26 @@ Invariants:
     SG9 between a decision and its record in the log, or ``CONFIRM_MS``, nothing else is decided.
     SG10 a process of a passive stage is not moved for load: another one stands by for it, and the
         move of the primary would be a failover.
+    SG11 a shard is split only after the window of SG1, while its replica has the node for itself,
+        HG2 and HG3 allow it, and every replica of its halves has a node that was heard; the moves
+        of halves precede the record that wants the split, so each begins where it belongs.
+    SG12 what does not run is not moved: a half before its split is wanted and after it was
+        withdrawn. A shard and its halves are neither moved for load nor split while they are
+        compared, and the windows of the halves begin when they take over.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from typing import Final
 
 from anabranch.protocol.control.failure_detector import Silence
+from anabranch.protocol.control.halving import Room, Shards
 from anabranch.protocol.control.placement import Places
-from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, SplitStep, Step
 from anabranch.protocol.control.scaling_history import CAUGHT_UP_MS, ScalingHistory, leading
 from anabranch.protocol.limits import LONG_SILENT_MS
 
@@ -133,6 +144,10 @@ class Cause(StrEnum):
     """Cause of a move that a scaler has decided, as its record names it."""
 
     OVERLOAD = "overload"
+    SPLIT = "split"
+    """Cause of the split of a shard: it is overloaded, and no move helps."""
+    HALF = "half"
+    """It is a half of a shard that is split."""
     LOST = "lost"
     BACK = "back"
     TARGET_LOST = "target_lost"
@@ -200,11 +215,13 @@ class ScalingRules:
     """Width of a bucket, in ms."""
     passive: frozenset[str] = frozenset()
     """Replicas that are processes of a passive stage."""
+    halves: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Halves of each shard that may be split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One move that is to be written to the log of moves."""
+    """One decision that is to be written to the log of moves: a move of the replica ``label``."""
 
     label: str
     source: str
@@ -214,8 +231,8 @@ class Action:
     because: str
     """Reason with its figures, for people."""
 
-    def record(self, written_ms: int) -> Move:
-        """Return the record of the move."""
+    def record(self, written_ms: int) -> Move | SplitStep:
+        """Return the record of the decision."""
         stage, _, replica = self.label.rpartition(".")
         return Move(
             stage,
@@ -226,6 +243,19 @@ class Action:
             cause=self.cause.value,
             because=self.because,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Halving(Action):
+    """Split of the shard ``label``, which runs on ``source``. ``target`` names the node of each
+    half, for people.
+    """
+
+    wanted: SplitStep
+
+    def record(self, written_ms: int) -> SplitStep:
+        """Return the record that wants the split."""
+        return replace(self.wanted, written_ms=written_ms)
 
 
 @dataclass(slots=True)
@@ -262,6 +292,7 @@ class Scaler:
         """
         self._rules, self._places = rules, places
         self._home = {label: file_places.node_of(label) for label in file_places.labels()}
+        self._shards = Shards(rules.halves)
         self._nodes = {node: _Node() for node in places.nodes() if not places.is_partners(node)}
         self._tracks: dict[str, _Track] = {}
         self._decided: dict[str, int] = {}
@@ -272,8 +303,8 @@ class Scaler:
         self._nowhere_since_ms: dict[str, int] = {}
         """Time since which each replica that is not where it belongs runs nowhere (SG5)."""
         self._rested_from_ms: int | None = None
-        self._awaited: set[tuple[str, str]] = set()
-        """(replica, node) of decisions whose records are not in the log yet (SG9)."""
+        self._awaited: set[Action] = set()
+        """Decisions whose records are not in the log yet (SG9)."""
         self._awaited_until_ms = 0
         self.history = ScalingHistory()
         """Newest decisions of scalers, and what came of them."""
@@ -319,7 +350,11 @@ class Scaler:
         is_lost = move.cause in (Cause.LOST, Cause.TARGET_LOST) and source in self._nodes
         silent_ms = max(0, self._nodes[source].silence.ms) if is_lost and is_new else None
         self.history.moved(move, source, silent_ms, now_ms if is_new else None)
-        self._awaited.discard((label, move.node))
+        self._awaited = {
+            each
+            for each in self._awaited
+            if isinstance(each, Halving) or (each.label, each.target) != (label, move.node)
+        }
         self._moved_ms[label] = now_ms
         if move.withdrawn:
             # The cause stays: what a scaler moved before is still its own to move back.
@@ -330,12 +365,45 @@ class Scaler:
         if move.cause:
             self._decided[label] = self._decided.get(label, 0) + 1
 
+    def stepped(self, step: SplitStep, now_ms: int, *, is_new: bool) -> None:
+        """Apply a step of a split that counts, by whomever it was decided. ``is_new``: as for
+        ``moved``.
+        """
+        shard = step.shard
+        self._shards.apply(step, now_ms)
+        self._awaited = {
+            each for each in self._awaited if not isinstance(each, Halving) or each.label != shard
+        }
+        self.history.stepped(
+            step, self._nodes_of(shard), self._target(shard), now_ms, is_new=is_new
+        )
+        if step.step is not Step.WANTED:
+            self._rested_from_ms = now_ms
+            # Their load so far is that of the halves' way to the shard (SG12).
+            halves = self._shards.halves(shard)
+            self._tracks = {
+                label: track for label, track in self._tracks.items() if _stage(label) not in halves
+            }
+
+    def _nodes_of(self, stage: str) -> str:
+        """Return the nodes that have the replicas of a stage, for people."""
+        nodes = [self._places.node_of(label) for label in self._labels_of(stage)]
+        return " and ".join(dict.fromkeys(nodes))
+
+    def _labels_of(self, stage: str) -> list[str]:
+        return [label for label in self._home if _stage(label) == stage]
+
+    def _target(self, shard: str) -> str:
+        """Return the halves of a shard with their nodes, for people."""
+        return ", ".join(f"{half} on {self._nodes_of(half)}" for half in self._shards.halves(shard))
+
     # -- what is decided
     # ----------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Return what is to be moved now: the moves of one action, or none. The caller writes them
-        to the log of moves at once, or drops them.
+        """Return what is to be done now: the moves of one action, or a split after the moves of its
+        halves, or nothing. The caller writes them to the log of moves at once and in this order, or
+        drops them.
         """
         if self._rested_from_ms is None:
             self._rested_from_ms = now_ms
@@ -347,20 +415,28 @@ class Scaler:
         if self._awaited and now_ms < self._awaited_until_ms:
             return ()
         self._awaited.clear()
-        duties = {label: self._duty(label, now_ms) for label in self._home}
+        duties = self._duties(now_ms)
         self.notes = {}
         actions = self._urgent(duties, now_ms) or self._not_begun(duties, now_ms)
         if not actions:
             if self._is_under_way(duties):
                 self._rested_from_ms = now_ms
                 return ()
-            judged = [label for label, duty in duties.items() if duty is Duty.JUDGE]
+            judged = [
+                label
+                for label, duty in duties.items()
+                if duty is Duty.JUDGE and not self._shards.is_compared(_stage(label))
+            ]
             self._observe_low(judged, now_ms)
-            found = self._slide(judged, now_ms) or self._back(judged, now_ms)
+            found = (
+                self._slide(judged, now_ms)
+                or self._halve(judged, now_ms)
+                or self._back(judged, now_ms)
+            )
             is_rested = now_ms - self._rested_from_ms >= self._rules.rest_ms
-            actions = (found,) if found is not None and is_rested else ()
+            actions = found if is_rested else ()
         if actions:
-            self._awaited = {(each.label, each.target) for each in actions}
+            self._awaited = set(actions)
             self._awaited_until_ms = now_ms + CONFIRM_MS
             self._rested_from_ms = now_ms
         return actions
@@ -414,7 +490,9 @@ class Scaler:
             "cores": None if report is None else report.cores,
             "busy_permille": self.load_permille(node),
             "is_pool": node in self._rules.pool,
-            "places": self._places.of_node(node),
+            "places": [
+                label for label in self._places.of_node(node) if self._shards.runs(_stage(label))
+            ],
             "replicas": [
                 {
                     "replica": load.label,
@@ -463,6 +541,19 @@ class Scaler:
             for each in (() if report is None else report.replicas)
         )
 
+    def _duties(self, now_ms: int) -> dict[str, Duty]:
+        """Return the duty about each replica that has one (SG12)."""
+        found = {
+            label: self._duty(label, now_ms)
+            for label in self._home
+            if self._shards.runs(_stage(label))
+        }
+        return {
+            label: duty
+            for label, duty in found.items()
+            if duty in (Duty.RECOVER, Duty.TAKE_BACK) or not self._shards.is_split(_stage(label))
+        }
+
     def _duty(self, label: str, now_ms: int) -> Duty:
         place = self._places.node_of(label)
         if place not in self._nodes:
@@ -495,10 +586,12 @@ class Scaler:
         )
 
     def _is_under_way(self, duties: Mapping[str, Duty]) -> bool:
-        """Return whether a move of any replica has not come to its end (SG2)."""
+        """Return whether a move of any replica, or the begin of a half, has not come to its end
+        (SG2).
+        """
         return any(
             duty is not Duty.JUDGE
-            and self._places.was_moved(label)
+            and (self._places.was_moved(label) or self._shards.is_compared(_stage(label)))
             and self._places.node_of(label) in self._nodes
             for label, duty in duties.items()
         )
@@ -584,8 +677,8 @@ class Scaler:
             if self._is_fresh(node, now_ms) and not self._places.rejected(label, node)
         ]
 
-    def _slide(self, judged: Collection[str], now_ms: int) -> Action | None:
-        """Return the move that relieves the node of an overloaded replica most; None if there is
+    def _slide(self, judged: Collection[str], now_ms: int) -> tuple[Action, ...]:
+        """Return the move that relieves the node of an overloaded replica most; empty if there is
         none.
         """
         overloaded = [label for label in judged if self.is_overloaded(label, now_ms)]
@@ -608,7 +701,7 @@ class Scaler:
             first = min(found, key=lambda each: each[0])
             if best is None or first[0] < best[0]:
                 best = first
-        return None if best is None else best[1]
+        return () if best is None else (best[1],)
 
     def _score(self, label: str, hot: str, target: str) -> tuple[int, bool, int, str]:
         """Return how good a move is, lower first: the load of the more loaded node after it; then
@@ -623,31 +716,115 @@ class Scaler:
 
     def _slide_of(self, label: str, hot: str, target: str) -> Action:
         source = self._places.node_of(label)
-        last = self._tracks[hot].seen[-1][1]
-        behind_ms = last.behind * self._rules.bucket_ms
         because = (
-            f"{hot} is overloaded for {self._rules.for_ms / 1_000:.0f} s: its batches fill"
-            f" {last.busy_permille / 10:.0f} % of the time, the limit is"
-            f" {self._rules.above_permille / 10:.0f} %, and it is {behind_ms / 1_000:.1f} s behind;"
+            f"{self._overload_of(hot)};"
             f" {source} has {self._in_use(source)}, {target} {self._in_use(target)};"
             f" {label} takes {_cores(self._busy(label))}"
         )
         return Action(label, source, target, Cause.OVERLOAD, because)
 
+    def _overload_of(self, hot: str) -> str:
+        """Return in words, with figures, that a replica is overloaded."""
+        last = self._tracks[hot].seen[-1][1]
+        behind_ms = last.behind * self._rules.bucket_ms
+        return (
+            f"{hot} is overloaded for {self._rules.for_ms / 1_000:.0f} s: its batches fill"
+            f" {last.busy_permille / 10:.0f} % of the time, the limit is"
+            f" {self._rules.above_permille / 10:.0f} %, and it is {behind_ms / 1_000:.1f} s behind"
+        )
+
     def _no_relief(self, hot: str, source: str, now_ms: int) -> str:
         """Return why no move helps an overloaded replica."""
         if not any(self._is_fresh(node, now_ms) for node in self._rules.pool):
             return f"{hot} is overloaded, and no node of the pool is heard"
-        others = self.load_permille(source) - self._busy(hot)
-        if self._per_core(source, others) < RELIEF_MIN_PERMILLE:
+        if self._has_its_node(hot):
             return (
                 f"{hot} is overloaded although it has node {source} for itself: a move to a node"
-                " like it cannot help. More shards, more cores or a cheaper function can"
+                " like it cannot help. More cores or a cheaper function can"
             )
         return (
             f"{hot} is overloaded, and no move to a node of the pool would relieve {source} now:"
             " each is as busy, may not run it, or a move was made or withdrawn a short time ago"
         )
+
+    def _has_its_node(self, label: str) -> bool:
+        """Return whether no other replica takes much of the node of ``label``."""
+        node = self._places.node_of(label)
+        others = self.load_permille(node) - self._busy(label)
+        return self._per_core(node, others) < RELIEF_MIN_PERMILLE
+
+    def _halve(self, judged: Collection[str], now_ms: int) -> tuple[Action, ...]:
+        """Return the split of the first overloaded shard that no move relieves, after the moves of
+        its halves; empty if there is none (SG11).
+        """
+        for hot in judged:
+            if not self.is_overloaded(hot, now_ms) or not self._has_its_node(hot):
+                continue
+            shard = _stage(hot)
+            hindrance = self._shards.hindrance(shard, now_ms)
+            places = {} if hindrance else self._places_of_halves(hot, now_ms)
+            if not places:
+                why = hindrance or (
+                    "no nodes that are heard have room for both halves; name more under"
+                    " scaling.nodes"
+                )
+                self.notes[hot] += f". The shard is not split: {why}"
+                continue
+            return self._halving(hot, places)
+        return ()
+
+    def _halving(self, hot: str, places: Mapping[str, str]) -> tuple[Action, ...]:
+        """Return the split of the shard of ``hot``, after the moves of its halves to ``places``."""
+        shard, source = _stage(hot), self._places.node_of(hot)
+        target = ", ".join(f"{label} on {node}" for label, node in places.items())
+        because = (
+            f"{self._overload_of(hot)}; it has {source}, with {self._in_use(source)}, for itself;"
+            f" each half is expected to take {_cores(self._busy(hot) // 2)}: {target}"
+        )
+        moves = [
+            Action(label, self._places.node_of(label), node, Cause.HALF, f"{shard} is split")
+            for label, node in places.items()
+            if node != self._places.node_of(label)
+        ]
+        wanted = self._shards.wanted(shard, because, 0)
+        return (*moves, Halving(shard, source, target, Cause.SPLIT, because, wanted))
+
+    def _places_of_halves(self, hot: str, now_ms: int) -> dict[str, str]:
+        """Return the node of each replica of the halves of the overloaded shard; empty if the split
+        would not relieve it, or one of them has no node.
+        """
+        shard, process = _stage(hot), hot.rpartition(".")[2]
+        room = Room({node: self._cores_of(node) for node in self._nodes})
+        for node in self._nodes:
+            room.add(node, self.load_permille(node))
+        for label in self._labels_of(shard):
+            if (node := self._places.node_of(label)) in self._nodes:
+                room.will_leave(node, self._busy(label))
+        found: dict[str, str] = {}
+        for half in reversed(self._shards.halves(shard)):
+            for label in self._labels_of(half):
+                taken = {found[each] for each in self._labels_of(half) if each in found}
+                nodes = [each for each in self._nodes_for(label, now_ms) if each not in taken]
+                if not nodes:
+                    return {}
+                busy = self._busy(f"{shard}.{label.rpartition('.')[2]}") // 2
+                found[label] = room.take(nodes, busy)
+        source = self._places.node_of(hot)
+        own = [node for label, node in found.items() if label.rpartition(".")[2] == process]
+        before = self._per_core(source, self.load_permille(source))
+        is_relief = before - max(map(room.then, own)) >= RELIEF_MIN_PERMILLE
+        return dict(sorted(found.items())) if is_relief else {}
+
+    def _cores_of(self, node: str) -> int:
+        """Return the cores of a node; 1 if it was never heard."""
+        report = self._nodes[node].report
+        return 1 if report is None else max(1, report.cores)
+
+    def _nodes_for(self, label: str, now_ms: int) -> list[str]:
+        """Return the nodes that may have a replica of a half: that of its place first (SG6)."""
+        own = self._places.node_of(label)
+        there = [own] if self._is_fresh(own, now_ms) else []
+        return [*there, *self._targets(label, self._rules.pool, now_ms)]
 
     def _may_move(self, label: str, now_ms: int) -> bool:
         """Return whether a replica may be moved for its load now (SG4, SG8)."""
@@ -660,8 +837,8 @@ class Scaler:
         """Return the shortest time between two moves of a replica for its load, in ms (SG4)."""
         return self._rules.rest_ms << min(self._decided.get(label, 0), DOUBLINGS_MAX)
 
-    def _back(self, judged: Iterable[str], now_ms: int) -> Action | None:
-        """Return the move of a replica back to the node of the file; None if there is none."""
+    def _back(self, judged: Iterable[str], now_ms: int) -> tuple[Action, ...]:
+        """Return the move of a replica back to the node of the file; empty if there is none."""
         for label in judged:
             track = self._tracks.get(label)
             since_ms = None if track is None else track.low_since_ms
@@ -673,8 +850,8 @@ class Scaler:
                 f" {_cores(self._busy(label))}, it stays below half of"
                 f" {self._rules.above_permille / 10:.0f} %"
             )
-            return Action(label, source, home, Cause.BACK, because)
-        return None
+            return (Action(label, source, home, Cause.BACK, because),)
+        return ()
 
     def _could_go_back(self, label: str, now_ms: int) -> bool:
         """Return whether a replica is away from the node of the file by a scaler's decision, and
@@ -702,13 +879,17 @@ class Scaler:
         return 0 if report is None else report.cores * 1_000 - self.load_permille(node)
 
     def _per_core(self, node: str, load: int) -> int:
-        report = self._nodes[node].report
-        return load if report is None else load // max(1, report.cores)
+        return load // self._cores_of(node)
 
     def _in_use(self, node: str) -> str:
         report = self._nodes[node].report
         cores = 0 if report is None else report.cores
         return f"{_cores(self.load_permille(node))} of {cores} cores in use"
+
+
+def _stage(label: str) -> str:
+    """Return the stage of the replica ``label``."""
+    return label.rpartition(".")[0]
 
 
 def _cores(permille: int) -> str:

@@ -7,7 +7,7 @@ reports of nodes that follow it; of decisions that are older than the process it
 
 Invariants:
     EP1 a decision is open until its replica has caught up on its new node, its move is withdrawn,
-        or another move of the replica counts.
+        or another move of the replica counts; that of a split until it is confirmed or withdrawn.
     EP2 a report that was received before the record says nothing of what came of it.
 """
 
@@ -18,10 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, SplitStep, Step
 
 CAUGHT_UP_MS: Final = 1_000
 """Lag, in ms of event time, from which a replica that was moved has caught up."""
+
+SPLIT: Final = "split"
+"""Cause of an episode that is the split of a shard; its label is the shard, not a replica."""
 
 EPISODES_MAX: Final = 50
 """Maximum number of decisions that are kept for people."""
@@ -47,7 +50,9 @@ class Episode:
     not yet, or not seen.
     """
     catch_up_ms: int | None = None
-    """Time from then until it had caught up, in ms. None: not yet, or not seen."""
+    """Time from then until it had caught up, in ms; of a split, from the record until it was
+    confirmed. None: not yet, or not seen.
+    """
     outcome: str = ""
     """``withdrawn``, or ``replaced`` by a later move before it came to its end; else empty."""
 
@@ -78,7 +83,7 @@ class ScalingHistory:
         """
         label = f"{move.stage}.{move.replica}"
         for episode, _ in self._open:
-            if episode.label == label:
+            if episode.label == label and episode.cause != SPLIT:
                 episode.outcome = "withdrawn" if move.withdrawn else "replaced"
         self._forget_closed()
         if not move.cause or move.withdrawn:
@@ -89,6 +94,34 @@ class ScalingHistory:
         self.episodes.append(episode)
         if now_ms is not None:
             self._open.append((episode, now_ms))
+
+    def stepped(
+        self, step: SplitStep, source: str, target: str, now_ms: int, *, is_new: bool
+    ) -> None:
+        """Apply a step of a split that counts.
+
+        Args:
+            step: The record.
+            source: Nodes of the shard, for people.
+            target: Its halves with their nodes, for people.
+            now_ms: Present time.
+            is_new: Whether it was written since this process listens.
+        """
+        if step.step is Step.WANTED:
+            # An operator's has no reason, and is no decision of a scaler.
+            if step.reason:
+                episode = Episode(step.shard, source, target, SPLIT, step.reason, step.written_ms)
+                self.episodes.append(episode)
+                if is_new:
+                    self._open.append((episode, now_ms))
+            return
+        for episode, begun_ms in self._open:
+            if (episode.label, episode.cause) == (step.shard, SPLIT):
+                if step.step is Step.CONFIRMED:
+                    episode.catch_up_ms = now_ms - begun_ms
+                else:
+                    episode.outcome = "withdrawn"
+        self._forget_closed()
 
     def follow(
         self, reports: Mapping[str, tuple[NodeReport | None, int]], bucket_ms: int, now_ms: int

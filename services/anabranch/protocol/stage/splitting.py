@@ -10,14 +10,14 @@ input, so their buckets are closed empty: they are *void*. Nothing is copied, so
 state of keys that are not its own. The halves run beside the shard, unread, until it is proven that
 both together make what the shard makes. Then the shard ends, and readers continue with the halves.
 
-*Two logs decide.* In the log of moves an operator states that a split is ``WANTED``. The offset of
-that record is the number of the *attempt*. A process of the shard answers it with ``CONFIRMED`` or
-``WITHDRAWN``; the first answer in the log counts (``AFTER``). After a confirmation the attempt
-cannot be withdrawn any more, and a process of the shard *ends* its stream: the record in the
-shard's boundary log names two heirs, and no other record counts after it (BL20). Until then the
-shard counts, whatever the halves have made; from then on the halves count, whatever becomes of the
-shard. Any process may die between any two of these records: whichever process of the shard begins
-next reads both logs and does what is due. A process that was replaced cannot end the stream,
+*Two logs decide.* In the log of moves an operator, or a scaler, states that a split is ``WANTED``.
+The offset of that record is the number of the *attempt*. A process of the shard answers it with
+``CONFIRMED`` or ``WITHDRAWN``; the first answer in the log counts (``AFTER``). After a confirmation
+the attempt cannot be withdrawn any more, and a process of the shard *ends* its stream: the record
+in the shard's boundary log names two heirs, and no other record counts after it (BL20). Until then
+the shard counts, whatever the halves have made; from then on the halves count, whatever becomes of
+the shard. Any process may die between any two of these records: whichever process of the shard
+begins next reads both logs and does what is due. A process that was replaced cannot end the stream,
 because its epoch is old (BL1); an answer of it counts only as the first one to this attempt, and is
 then as good as that of another process.
 
@@ -37,7 +37,9 @@ either, and has no rows. So all that a split changes for a reader is in the stat
 
 Invariants:
     HV1 an attempt has one answer: the first one in the log that names its number. A split that is
-        wanted while another attempt for this shard is open, or confirmed, is that attempt.
+        wanted while another attempt for this shard is open, or confirmed, is that attempt. One that
+        a scaler wants counts only if no attempt is newer than the one that it names: of two
+        scalers, one that is late does not begin an attempt that the other has seen withdrawn.
     HV2 the stream of a shard ends only after a confirmation that counts.
     HV3 a half stops only if its attempt was withdrawn, and then the shard's stream never ends by
         this attempt.
@@ -148,6 +150,8 @@ class Splits:
         if phase is None:
             return False
         if record.step is Step.WANTED:
+            if record.reason and record.attempt != now.number:
+                return False
             self._attempts[record.shard] = Attempt(phase, offset)
             return True
         if record.attempt != now.number:

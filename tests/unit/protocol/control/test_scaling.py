@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from anabranch.protocol.control import halving
 from anabranch.protocol.control.placement import PlacedStage, Places
-from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, SplitStep, Step
 from anabranch.protocol.control.scaling import (
     AVOIDED_MS,
     BEGIN_MS_MAX,
@@ -21,6 +23,7 @@ from anabranch.protocol.control.scaling import (
     Action,
     Cause,
     Duty,
+    Halving,
     NodeState,
     Runs,
     Scaler,
@@ -38,8 +41,8 @@ RULES = ScalingRules((POOL, NEXT), 700, 5_000, 10_000, 100)
 STEP_MS = 500
 
 
-def places() -> Places:
-    return Places(STAGES, NAMED)
+def places(stages: Sequence[PlacedStage] = STAGES) -> Places:
+    return Places(stages, NAMED)
 
 
 class World:
@@ -47,9 +50,15 @@ class World:
     at once.
     """
 
-    def __init__(self, rules: ScalingRules = RULES, *, writes: bool = True) -> None:
-        self.places, self.now_ms, self.writes = places(), 0, writes
-        self.scaler = Scaler(rules, self.places, places())
+    def __init__(
+        self,
+        rules: ScalingRules = RULES,
+        *,
+        writes: bool = True,
+        stages: Sequence[PlacedStage] = STAGES,
+    ) -> None:
+        self.places, self.now_ms, self.writes = places(stages), 0, writes
+        self.scaler = Scaler(rules, self.places, places(stages))
         self.busy = {"slow.0": 100, "slow.1": 100, "light.0": 50, "other.0": 50}
         self.behind: dict[str, int] = {}
         self.runs = {label: self.places.node_of(label) for label in self.places.labels()}
@@ -64,12 +73,12 @@ class World:
     def report(self, node: str) -> NodeReport:
         loads = tuple(
             ReplicaLoad(
-                stage=label.partition(".")[0],
-                replica=label.partition(".")[2],
+                stage=label.rpartition(".")[0],
+                replica=label.rpartition(".")[2],
                 state="standby" if label in self.stands_by else "running",
                 leads=label not in self.stands_by,
                 stands_by=label in self.stands_by,
-                busy_permille=self.busy[label],
+                busy_permille=self.busy.get(label, 0),
                 rows_per_s=10,
                 behind=self.behind.get(label, 0),
             )
@@ -98,7 +107,10 @@ class World:
         self.done += actions
         return actions
 
-    def apply(self, move: Move, *, is_new: bool = True) -> bool:
+    def apply(self, record: Move | SplitStep, *, is_new: bool = True) -> bool:
+        return self.apply_move(record, is_new=is_new) if isinstance(record, Move) else False
+
+    def apply_move(self, move: Move, *, is_new: bool) -> bool:
         label = f"{move.stage}.{move.replica}"
         source = self.places.node_of(label)
         counts = self.places.moved(move)
@@ -306,7 +318,9 @@ class TestOneAtATime:
             assert each.apply(first.record(1))
             assert not each.apply(second.record(2))
             assert each.places.node_of("slow.0") == POOL
-        assert first.record(3).only_from == HOME
+        record = first.record(3)
+        assert isinstance(record, Move)
+        assert record.only_from == HOME
 
     def test_after_a_withdrawn_move_it_is_left_alone(self) -> None:
         """SG8."""
@@ -609,3 +623,280 @@ def test_no_history_leaves_a_replica_without_a_place() -> None:
     assert {label: world.places.node_of(label) for label in world.places.labels()} == {
         label: places().node_of(label) for label in places().labels()
     }, "in the end all are where the file has them"
+
+
+HALVES = ("slow.0", "slow.1")
+SHARDED = [
+    PlacedStage("slow", "north", ("0",)),
+    PlacedStage("light", "north", ("1",)),
+    *(PlacedStage(half, "north", ("0",), parent="slow") for half in HALVES),
+    *(PlacedStage(f"slow.0{bit}", "north", ("0",), parent="slow.0") for bit in "01"),
+]
+SPLITTING = replace(RULES, halves={"slow": HALVES, "slow.0": ("slow.00", "slow.01")})
+
+
+class Splitting(World):
+    """A stage of one shard, alone on its node of one core, that may be split twice."""
+
+    def __init__(self, rules: ScalingRules = SPLITTING, *, replicas: str = "0") -> None:
+        stages = [
+            replace(each, processes=tuple(replicas)) if each.name.startswith("slow") else each
+            for each in SHARDED
+        ]
+        super().__init__(rules, stages=stages)
+        self.cores = dict.fromkeys((HOME, SECOND, POOL, NEXT), 1)
+        self.steps: list[SplitStep] = []
+        self.wanted: dict[str, Step] = {}
+        self.busy = {"light.1": 100}
+        self.runs = {}
+
+    def step(self) -> tuple[Action, ...]:
+        absent = {
+            label
+            for label in self.places.labels()
+            for stage in [label.rpartition(".")[0]]
+            if (parent := {**dict.fromkeys(HALVES, "slow")}.get(stage, stage[:-1]))
+            and stage.startswith("slow.")
+            and self.wanted.get(parent) not in (Step.WANTED, Step.CONFIRMED)
+        }
+        ended = {f"{shard}.{n}" for shard, step in self.wanted.items() for n in "01"} & {
+            label
+            for label in self.places.labels()
+            if self.wanted.get(label.rpartition(".")[0]) is Step.CONFIRMED
+        }
+        given, self.restoring = self.restoring, self.restoring | absent | ended
+        self.runs = {
+            label: node for label, node in self.runs.items() if label not in absent | ended
+        }
+        try:
+            return super().step()
+        finally:
+            self.restoring = given
+
+    def apply(self, record: Move | SplitStep, *, is_new: bool = True) -> bool:
+        if isinstance(record, Move):
+            return self.apply_move(record, is_new=is_new)
+        self.steps.append(record)
+        self.wanted[record.shard] = record.step
+        self.scaler.stepped(record, self.now_ms, is_new=is_new)
+        return True
+
+    def answer(self, step: Step, shard: str = "slow", **given: Any) -> None:
+        self.apply(SplitStep(shard, step, self.now_ms, len(self.steps) - 1, **given))
+
+    def split(self) -> list[Action]:
+        self.busy["slow.0"] = 950
+        self.until(60)
+        return self.done
+
+
+@pytest.fixture
+def split_again_ms(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Shorten the time between two attempts to a minute. Return it in ms."""
+    monkeypatch.setattr(halving, "SPLIT_AGAIN_MS", 60_000)
+    return 60_000
+
+
+class TestSplit:
+    def test_a_shard_that_has_its_node_for_itself_is_split_onto_the_pool(self) -> None:
+        """SG11."""
+        world = Splitting()
+        lower, upper, split = world.split()
+        assert (lower.label, lower.target, lower.cause) == ("slow.0.0", NEXT, Cause.HALF)
+        assert (upper.label, upper.target, upper.cause) == ("slow.1.0", POOL, Cause.HALF)
+        assert isinstance(split, Halving)
+        assert (split.label, split.source, split.cause) == ("slow", HOME, Cause.SPLIT)
+        assert split.target == f"slow.0.0 on {NEXT}, slow.1.0 on {POOL}"
+        assert "95 % of the time" in split.because
+        assert "0.95 of 1 cores" in split.because
+        assert world.now_ms >= RULES.rest_ms
+        (wanted,) = world.steps
+        assert (wanted.shard, wanted.step, wanted.attempt) == ("slow", Step.WANTED, -1)
+        assert wanted.reason == split.because
+        assert wanted.written_ms == world.now_ms
+
+    def test_where_the_pool_has_one_node_a_half_stays(self) -> None:
+        world = Splitting(replace(SPLITTING, pool=(POOL,)))
+        upper, split = world.split()
+        assert (upper.label, upper.target) == ("slow.1.0", POOL)
+        assert f"slow.0.0 on {HOME}" in split.target
+
+    def test_of_several_replicas_each_half_has_a_node_of_its_own(self) -> None:
+        world = Splitting(replicas="01")
+        world.busy["slow.1"] = 100
+        actions = world.split()
+        at = {each.label: each.target for each in actions}
+        assert at["slow.1.0"] != at["slow.1.1"]
+        assert isinstance(actions[-1], Halving)
+
+    def test_a_replica_without_a_node_of_its_own_prevents_the_split(self) -> None:
+        world = Splitting(replicas="01")
+        world.busy |= {"slow.0": 950, "slow.1": 0, "light.1": 0}
+        world.dead = {SECOND, POOL}
+        world.run(3)
+        assert world.run(30) == []
+        assert "no nodes that are heard have room" in world.scaler.notes["slow.0"]
+
+    def test_a_shard_beside_others_moves_first(self) -> None:
+        world = Splitting()
+        assert world.apply(operator("light.1", HOME))
+        world.busy |= {"slow.0": 950, "light.1": 300}
+        assert world.until(60).cause is Cause.OVERLOAD
+
+    def test_without_room_it_says_so(self) -> None:
+        world = Splitting(replace(SPLITTING, pool=(SECOND,)))
+        world.cores = dict.fromkeys(world.cores, 1)
+        world.busy |= {"slow.0": 950, "light.1": 900}
+        world.dead = {POOL, NEXT}
+        assert world.run(60) == []
+        assert "no nodes that are heard have room" in world.scaler.notes["slow.0"]
+
+    def test_without_halves_it_names_what_is_missing(self) -> None:
+        world = Splitting(RULES)
+        world.busy["slow.0"] = 950
+        assert world.run(60) == []
+        assert "raise `halvings` of its stage" in world.scaler.notes["slow.0"]
+
+    def test_a_split_that_was_withdrawn_is_left_alone_for_longer_and_longer(
+        self, split_again_ms: int
+    ) -> None:
+        """HG3, SG12: the places of halves that do not run any more hold nothing up."""
+        world = Splitting()
+        for doublings in range(2):
+            begun = len(world.steps)
+            world.split()
+            assert len(world.steps) == begun + 1
+            assert world.steps[-1].attempt == (begun - 2 if begun else -1)
+            world.run(5)
+            world.answer(Step.WITHDRAWN, reason="the halves got no further")
+            hold_ms = split_again_ms << doublings
+            assert world.run(hold_ms / 1_000 - 1) == []
+            note = world.scaler.notes["slow.0"]
+            assert "its split was withdrawn: the halves got no further" in note
+            assert "It is tried again in 1 min" in note
+
+    def test_one_that_differs_is_never_tried_again(self, split_again_ms: int) -> None:
+        """HG3."""
+        world = Splitting()
+        world.split()
+        world.answer(Step.WITHDRAWN, reason="bucket 7 differs", bucket=7)
+        assert world.run(2 * split_again_ms / 1_000) == []
+        assert "then split it by command" in world.scaler.notes["slow.0"]
+
+    def test_a_half_that_does_not_run_is_not_moved_and_holds_nothing_up(self) -> None:
+        """SG12: before its split, where an operator has placed it too, and after a withdrawal."""
+        world = Splitting()
+        assert world.apply(operator("slow.1.0", SECOND))
+        world.run(15)
+        world.dead = {SECOND}
+        world.run(15)
+        assert [each.label for each in world.done] == ["light.1"]
+        world.done.clear()
+        world.split()
+        assert world.done[-1].cause is Cause.SPLIT
+        world.run(3)
+        world.answer(Step.WITHDRAWN, reason="slow")
+        world.done.clear()
+        world.dead |= {POOL}
+        world.run(20)
+        assert {each.label for each in world.done} <= {"light.1"}
+        shown = world.scaler.shown(world.now_ms)["nodes"]
+        assert isinstance(shown, dict)
+        assert not any(
+            label in each["places"] for each in shown.values() for label in ("slow.0.0", "slow.1.0")
+        )
+
+    def test_what_is_compared_is_not_judged(self) -> None:
+        """SG12, HG2."""
+        world = Splitting()
+        world.split()
+        world.done.clear()
+        world.busy |= {"slow.0.0": 1_000, "slow.1.0": 1_000}
+        assert world.run(200) == []
+
+    def test_nothing_is_moved_before_the_halves_have_begun(self) -> None:
+        """SG2."""
+        world = Splitting(replace(SPLITTING, pool=(POOL,)))
+        world.restoring = {"slow.0.0"}
+        world.split()
+        world.done.clear()
+        assert world.apply(operator("light.1", POOL))
+        world.busy["light.1"] = 800
+        assert world.run(100) == []
+        world.restoring = set()
+        world.cores = {**world.cores, POOL: 1, SECOND: 1}
+        world.run(100)
+        assert world.runs["slow.0.0"] == HOME
+
+    def test_a_half_on_a_lost_node_is_recovered_while_it_runs(self) -> None:
+        world = Splitting()
+        world.split()
+        world.run(5)
+        world.done.clear()
+        world.dead = {POOL}
+        world.run(15)
+        assert ("slow.1.0", Cause.LOST) in [(each.label, each.cause) for each in world.done]
+
+    def test_a_shard_that_was_split_is_not_judged_but_recovered(self) -> None:
+        """A process of it may have to end its stream."""
+        world = Splitting()
+        world.split()
+        world.run(5)
+        world.answer(Step.CONFIRMED)
+        world.busy |= {"slow.0": 1_000, "slow.0.0": 400, "slow.1.0": 400}
+        world.done.clear()
+        assert world.run(30) == []
+        world.dead = {HOME}
+        world.run(10)
+        assert ("slow.0", Cause.LOST) in [(each.label, each.cause) for each in world.done]
+        world.done.clear()
+        world.busy["slow.1.0"] = 950
+        assert world.run(100) == [], "slow.1 has no halves; nobody waits for the old shard"
+        assert "halvings" in world.scaler.notes["slow.1.0"]
+
+    def test_a_half_that_is_too_much_again_is_split_after_a_whole_window(self) -> None:
+        world = Splitting()
+        world.split()
+        world.busy |= {"slow.0.0": 900, "slow.1.0": 400}
+        world.run(20)
+        confirmed_ms = world.now_ms
+        world.answer(Step.CONFIRMED)
+        world.cores = {**world.cores, HOME: 4, SECOND: 4}
+        world.done.clear()
+        world.until(60)
+        assert world.done[-1].label == "slow.0"
+        assert world.now_ms - confirmed_ms >= max(RULES.rest_ms, RULES.for_ms)
+        assert world.steps[-1].attempt == -1
+
+    def test_a_decision_whose_record_is_missing_is_made_again(self) -> None:
+        """SG9."""
+        world = Splitting()
+        world.writes = False
+        world.split()
+        first_ms = world.now_ms
+        world.until(60)
+        assert world.now_ms - first_ms >= CONFIRM_MS
+        assert isinstance(world.done[-1], Halving)
+
+    def test_what_came_of_it_is_known(self) -> None:
+        world = Splitting()
+        world.split()
+        *_, episode = world.scaler.history.episodes
+        assert (episode.label, episode.cause, episode.is_open) == ("slow", "split", True)
+        assert episode.because == world.steps[0].reason
+        world.run(20)
+        world.answer(Step.CONFIRMED)
+        assert episode.catch_up_ms == 20_000
+        assert not episode.is_open
+
+    def test_a_restarted_process_knows_what_was_withdrawn(self, split_again_ms: int) -> None:
+        world = Splitting()
+        for step in (
+            SplitStep("slow", Step.WANTED, 1, -1, "it is slow"),
+            SplitStep("slow", Step.WITHDRAWN, 2, 0, "too slow"),
+        ):
+            world.apply(step, is_new=False)
+        world.busy["slow.0"] = 950
+        assert world.run(split_again_ms / 1_000 - 1) == []
+        world.until(30)
+        assert world.steps[-1].attempt == 0

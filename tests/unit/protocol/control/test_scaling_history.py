@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
+from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, SplitStep, Step
 from anabranch.protocol.control.scaling_history import (
     CAUGHT_UP_MS,
     EPISODES_MAX,
@@ -95,3 +97,42 @@ def test_who_leads() -> None:
     assert list(leading(None)) == []
     assert list(leading(report(leads=False))) == []
     assert [load.label for load in leading(report())] == ["clean.0"]
+
+
+WANTED = SplitStep("clean", Step.WANTED, 5, reason="it is slow")
+
+
+@pytest.mark.parametrize(
+    ("answer", "catch_up_ms", "outcome"),
+    [(Step.CONFIRMED, 4_000, ""), (Step.WITHDRAWN, None, "withdrawn")],
+)
+def test_a_split_is_open_until_its_answer(
+    answer: Step, catch_up_ms: int | None, outcome: str
+) -> None:
+    """EP1: a move of a replica whose label is the name of the shard does not end it."""
+    history = ScalingHistory()
+    history.stepped(replace(WANTED, shard="clean.0"), "north.0", "halves", 1_000, is_new=True)
+    history.moved(MOVE, "north.0", None, 2_000)
+    episode, move = history.episodes
+    assert (episode.label, episode.target, episode.cause) == ("clean.0", "halves", "split")
+    assert (episode.because, episode.is_open) == ("it is slow", True)
+    step = SplitStep("clean.0", answer, 6, 0)
+    history.stepped(replace(step, shard="other"), "", "", 4_000, is_new=True)
+    history.stepped(step, "", "", 5_000, is_new=True)
+    assert (episode.catch_up_ms, episode.outcome) == (catch_up_ms, outcome)
+    assert not episode.is_open
+    assert move.is_open
+
+
+def test_a_split_that_an_operator_wants_is_no_decision_of_a_scaler() -> None:
+    history = ScalingHistory()
+    history.stepped(replace(WANTED, reason=""), "north.0", "halves", 1_000, is_new=True)
+    assert not history.episodes
+
+
+def test_of_a_split_that_is_older_than_the_process_no_time_is_known() -> None:
+    history = ScalingHistory()
+    history.stepped(WANTED, "north.0", "halves", 1_000, is_new=False)
+    history.stepped(SplitStep("clean", Step.CONFIRMED, 6, 0), "", "", 5_000, is_new=True)
+    (episode,) = history.episodes
+    assert episode.catch_up_ms is None

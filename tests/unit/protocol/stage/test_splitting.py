@@ -53,7 +53,8 @@ def steps(*given: tuple[Step, int]) -> Splits:
     """Return the state after records about ``s``: step, attempt."""
     splits = Splits()
     for offset, (step, attempt) in enumerate(given):
-        splits.apply(offset, SplitStep("s", step, 0, attempt, "why", 3))
+        reason = "" if step is Step.WANTED else "why"
+        splits.apply(offset, SplitStep("s", step, 0, attempt, reason, 3))
     return splits
 
 
@@ -82,6 +83,17 @@ def test_hv1_an_answer_counts_for_the_attempt_that_it_names() -> None:
     assert not splits.apply(3, SplitStep("s", Step.CONFIRMED, 0, attempt=0))
     assert splits.apply(4, SplitStep("s", Step.WITHDRAWN, 0, 2, "too slow", 5))
     assert splits.of("s") == Attempt(Phase.WITHDRAWN, 2, "too slow", 5)
+
+
+@pytest.mark.parametrize(("known", "counts"), [(-1, False), (0, False), (2, True)])
+def test_hv1_a_scaler_wants_a_split_only_after_the_newest_attempt(
+    known: int, *, counts: bool
+) -> None:
+    splits = steps((Step.WANTED, -1), (Step.WITHDRAWN, 0))
+    assert splits.apply(2, SplitStep("s", Step.WANTED, 0, 0, "it is slow"))
+    assert splits.apply(3, SplitStep("s", Step.WITHDRAWN, 0, 2, "too slow"))
+    assert splits.apply(4, SplitStep("s", Step.WANTED, 0, known, "it is slow")) == counts
+    assert splits.of("s").number == (4 if counts else 2)
 
 
 def test_attempts_of_other_shards_do_not_matter() -> None:
