@@ -251,6 +251,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "rows_are_counted_and_not_compared": 5,
     "one_half_is_compared_with_the_shard": 0,
     "few_buckets_prove_it": 8,
+    "late_scaler_begins_an_attempt": 220,
     "void_buckets_are_compared": 0,
     "half_is_left_behind": 1,
     "no_deadline": 2,
