@@ -24,6 +24,8 @@ JOBS_OF: Final[dict[System, tuple[Job, ...]]] = {"pyspark-real-time": ("stateles
 """Systems that do not do every job: real-time mode has no aggregation in PySpark."""
 
 _HERE: Final = Path(__file__).parent
+_JOBS_PATH: Final = {"PYTHONPATH": str(_HERE.parent)}
+"""Environment in which the other systems' Pythons find the modules of their jobs."""
 _READY_TIMEOUT_S: Final = 180.0
 _STOP_TIMEOUT_S: Final = 20.0
 _TOPICS: Final = (
@@ -124,17 +126,21 @@ def start(system: System, job: Job, kafka: str, folder: Path) -> Running:
 
 def pyspark_environment() -> dict[str, str]:
     """Return this process's environment for plain PySpark: its workers and jars are those of its
-    own environment, whatever the caller's shell says.
+    own environment, whatever the caller's shell says, and the jobs are modules here.
     """
     hidden = ("SPARK_HOME", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_SUBMIT_ARGS", "VIRTUAL_ENV")
-    return {name: value for name, value in os.environ.items() if name not in hidden}
+    kept = {name: value for name, value in os.environ.items() if name not in hidden}
+    return kept | _JOBS_PATH
 
 
 def flink_environment() -> dict[str, str]:
-    """Return this process's environment for Flink, with the Java of this project."""
+    """Return this process's environment for Flink, with the Java of this project; the jobs are
+    modules here.
+    """
     hidden = ("FLINK_HOME", "PYTHONPATH", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     return environment | {
+        **_JOBS_PATH,
         "JAVA_HOME": str(find_java().executable.resolve().parent.parent),
         "JVM_ARGS": "-Xmx2g",
         # There is no function in Python, so nothing that runs one is to be started.
@@ -147,8 +153,7 @@ def _pyspark(
 ) -> tuple[list[str], dict[str, str]]:
     where = plain_pyspark()
     command = [
-        str(where.python),
-        str(_HERE / "plain_pyspark" / "job.py"),
+        *(str(where.python), "-m", "benchmarks.plain_pyspark.job"),
         *("--job", job, "--kafka", kafka, "--jars", ",".join(map(str, where.jars))),
         *("--checkpoint", str(folder / "checkpoint"), *_TOPICS),
         *(["--real-time"] if system == "pyspark-real-time" else []),
@@ -160,7 +165,7 @@ def _pyspark(
 def _flink(job: Job, kafka: str, folder: Path) -> tuple[list[str], dict[str, str]]:
     where = flink()
     command = [
-        *(str(where.python), str(_HERE / "flink" / "job.py")),
+        *(str(where.python), "-m", "benchmarks.flink.job"),
         *("--job", job, "--kafka", kafka, "--connector", str(where.connector)),
         *("--checkpoint", str(folder / "checkpoint"), *_TOPICS),
     ]

@@ -1,49 +1,18 @@
 """A query of Nexmark on plain PySpark Structured Streaming with Spark's own Kafka connector.
 
 Runs in the environment of ``benchmarks.plain_pyspark``. Prints ``ready`` once the query runs; stops
-on SIGTERM or SIGINT. Settings are those of ``plain_pyspark/job.py``.
+on SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
 
-import argparse
-import signal
 import sys
-import threading
-from pathlib import Path
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpark user knows
 
 from benchmarks.nexmark.plain_queries import EVENT, QUERIES, VIEWS
-
-FILE_MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-
-
-def session(jars: str, checkpoint: Path) -> SparkSession:
-    """Start a Spark session on two cores with the connector on its class path. Its temporary files
-    are beside the checkpoint.
-    """
-    temporary = checkpoint.absolute().with_name("tmp")
-    temporary.mkdir(parents=True, exist_ok=True)
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("plain-pyspark-nexmark")
-        .config("spark.jars", jars)
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.extraJavaOptions", f'"-Djava.io.tmpdir={temporary}"')
-        .config("spark.local.dir", str(temporary))
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("WARN")
-    return spark
+from benchmarks.plain_pyspark import kafka_query
 
 
 def answers(spark: SparkSession, query: str, records: DataFrame, lateness_ms: int) -> DataFrame:
@@ -58,49 +27,11 @@ def answers(spark: SparkSession, query: str, records: DataFrame, lateness_ms: in
 
 def main() -> int:
     """Run one query until a signal. Return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--query", choices=sorted(QUERIES), required=True)
-    parser.add_argument("--kafka", required=True)
-    parser.add_argument("--jars", required=True, help="comma-separated")
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--input", required=True, help="topic")
-    parser.add_argument("--output", required=True, help="topic")
-    parser.add_argument("--out-of-orderness-ms", type=int, required=True)
-    parser.add_argument("--offsets-per-trigger", type=int, default=500_000)
-    arguments = parser.parse_args()
-    stopping = threading.Event()
-    spark = session(arguments.jars, arguments.checkpoint)
-    # After the session, which sets a handler of its own.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    records = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.kafka)
-        .option("kafka.isolation.level", "read_committed")
-        .option("subscribe", arguments.input)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(arguments.offsets_per_trigger))
-        .load()
-    )
-    query = (
-        answers(spark, arguments.query, records, arguments.out_of_orderness_ms)
-        .writeStream.outputMode("append")
-        .format("kafka")
-        .option("kafka.bootstrap.servers", arguments.kafka)
-        .option("kafka.compression.type", "lz4")
-        .option("topic", arguments.output)
-        .option("checkpointLocation", str(arguments.checkpoint))
-        .start()
-    )
-    print("ready", flush=True)
-    while query.isActive and not stopping.wait(0.2):
-        pass
-    if not stopping.is_set():
-        print(f"the query ended by itself: {query.exception()}", file=sys.stderr, flush=True)
-        return 1
-    query.stop()
-    spark.stop()
-    return 0
+    arguments = kafka_query.parser(__doc__, "query", QUERIES).parse_args()
+    spark, stopping = kafka_query.start_session(arguments)
+    records = kafka_query.read_records(spark, arguments)
+    result = answers(spark, arguments.query, records, arguments.out_of_orderness_ms)
+    return kafka_query.run(spark, stopping, arguments, result.writeStream.outputMode("append"))
 
 
 if __name__ == "__main__":

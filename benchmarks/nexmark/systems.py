@@ -18,9 +18,6 @@ SYSTEMS: Final[tuple[System, ...]] = get_args(System)
 OUT_OF_ORDERNESS_MS: Final = 500
 """Lateness that all systems allow, in ms. The events come in order."""
 
-_PATH: Final = {"PYTHONPATH": str(Path(__file__).parents[2])}
-"""Environment in which the other systems' Pythons find the modules of their jobs."""
-
 
 def pipeline_copy(query: str, folder: Path, source: str, answers: str) -> Path:
     """Copy the pipeline file of ``query`` to ``folder``, with topics of this session."""
@@ -62,12 +59,12 @@ def start(
             plain = plain_pyspark()
             command = [str(plain.python), *_module("plain_job"), *given]
             command += ["--jars", ",".join(map(str, plain.jars))]
-            environment = pyspark_environment() | _PATH
+            environment = pyspark_environment()
         case "flink":
             where = flink()
             command = [str(where.python), *_module("flink_job"), *given]
             command += ["--connector", str(where.connector)]
-            environment = flink_environment() | _PATH
+            environment = flink_environment()
         case _:
             path = pipeline_copy(query, folder, source, answers)
             command = [str(Path(sys.executable).with_name("anabranch")), "up", "-f", str(path)]

@@ -1,21 +1,17 @@
 """The benchmark's two jobs on plain PySpark Structured Streaming with Spark's own Kafka connector.
 
 Runs in the environment that ``environment.py`` makes (another PySpark than the project's). Prints
-``ready`` once the query runs, then one JSON line per batch; stops on SIGTERM or SIGINT. Settings
-follow the usual advice for two cores (few shuffle partitions, a cheap checkpoint file manager,
-large batches); the options below are for trying others, which was not done systematically.
+``ready`` once the query runs, then one JSON line per batch; stops on SIGTERM or SIGINT. The options
+are for trying other settings, which was not done systematically.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import signal
 import sys
-import threading
-from pathlib import Path
+from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpark user knows
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -25,11 +21,16 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-RECORD = "time BIGINT, region INT, site INT, device INT, seq BIGINT, value INT, note STRING"
-FILE_MANAGER = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+from benchmarks.plain_pyspark import kafka_query
+
+RECORD: Final = "time BIGINT, region INT, site INT, device INT, seq BIGINT, value INT, note STRING"
+ROCKSDB: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""Settings of a session that keeps its state in RocksDB."""
 
 
 class BatchPrinter(StreamingQueryListener):  # type: ignore[misc]  # untyped in PySpark
@@ -86,75 +87,23 @@ def windowed(readings: DataFrame, out_of_orderness_ms: int) -> DataFrame:
     )
 
 
-def session(arguments: argparse.Namespace) -> SparkSession:
-    """Start a Spark session on two cores with the connector on its class path. Its temporary files
-    are beside the checkpoint, and removed with it.
-    """
-    temporary = Path(arguments.checkpoint).absolute().with_name("tmp")
-    temporary.mkdir(parents=True, exist_ok=True)
-    builder = (
-        # In real-time mode every partition of the topic has a task that runs all the while.
-        SparkSession.builder.master("local[4]" if arguments.real_time else "local[2]")
-        .appName("plain-pyspark-benchmark")
-        .config("spark.jars", arguments.jars)
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.extraJavaOptions", f'"-Djava.io.tmpdir={temporary}"')
-        .config("spark.local.dir", str(temporary))
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", str(arguments.shuffle_partitions))
-        .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
-    )
-    if arguments.state == "rocksdb":
-        builder = builder.config("spark.sql.streaming.stateStore.providerClass", ROCKSDB).config(
-            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true"
-        )
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("WARN")
-    return spark
-
-
 def main() -> int:
     """Run one job until a signal. Return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--job", choices=("stateless", "windowed"), required=True)
-    parser.add_argument("--kafka", required=True)
-    parser.add_argument("--jars", required=True, help="comma-separated")
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--input", required=True, help="topic")
-    parser.add_argument("--output", required=True, help="topic")
-    parser.add_argument("--out-of-orderness-ms", type=int, required=True)
-    parser.add_argument("--offsets-per-trigger", type=int, default=500_000)
-    parser.add_argument("--shuffle-partitions", type=int, default=2)
+    parser = kafka_query.parser(__doc__, "job", ("stateless", "windowed"))
     parser.add_argument(
         "--real-time", action="store_true", help="Spark's real-time mode (stateless)"
     )
     parser.add_argument("--state", choices=("hdfs", "rocksdb"), default="hdfs")
     arguments = parser.parse_args()
-    stopping = threading.Event()
-
-    spark = session(arguments)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # after the session, which sets a handler of its own
-        signal.signal(number, lambda *_: stopping.set())
-    spark.streams.addListener(BatchPrinter())
-    records = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.kafka)
-        .option("kafka.isolation.level", "read_committed")
-        .option("subscribe", arguments.input)
-        .option("startingOffsets", "earliest")
-        .options(
-            **(
-                {}  # real-time mode reads on and on within a batch
-                if arguments.real_time
-                else {"maxOffsetsPerTrigger": str(arguments.offsets_per_trigger)}
-            )
-        )
-        .load()
+    spark, stopping = kafka_query.start_session(
+        arguments,
+        # In real-time mode every partition of the topic has a task that runs all the while.
+        threads=4 if arguments.real_time else 2,
+        settings=ROCKSDB if arguments.state == "rocksdb" else {},
     )
+    spark.streams.addListener(BatchPrinter())
+    # Real-time mode has no end of a batch at which it could be cut.
+    records = kafka_query.read_records(spark, arguments, is_cut=not arguments.real_time)
     readings = records.select(F.from_json(F.col("value").cast("string"), RECORD).alias("r")).select(
         "r.*"
     )
@@ -168,23 +117,7 @@ def main() -> int:
         if arguments.real_time
         else result.writeStream.outputMode("append")
     )
-    query = (
-        writer.format("kafka")
-        .option("kafka.bootstrap.servers", arguments.kafka)
-        .option("kafka.compression.type", "lz4")
-        .option("topic", arguments.output)
-        .option("checkpointLocation", arguments.checkpoint)
-        .start()
-    )
-    print("ready", flush=True)
-    while query.isActive and not stopping.wait(0.2):
-        pass
-    if not stopping.is_set():
-        print(f"the query ended by itself: {query.exception()}", file=sys.stderr, flush=True)
-        return 1
-    query.stop()
-    spark.stop()
-    return 0
+    return kafka_query.run(spark, stopping, arguments, writer)
 
 
 if __name__ == "__main__":
