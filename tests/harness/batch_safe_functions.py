@@ -151,6 +151,20 @@ def twice(a):
         " (SELECT * FROM a WHERE value % 2 = 1)"
     )
 
+def with_clause(a):
+    """Names of a WITH clause: used twice, by another name, and by a subquery."""
+    a.createOrReplaceTempView("a")
+    return a.sparkSession.sql(
+        "WITH low AS (SELECT * FROM a WHERE value < 20), few AS (SELECT id FROM range(3)),"
+        " counts AS (SELECT window, key, count(*) AS n FROM low"
+        " GROUP BY window(event_time, '300 milliseconds'), key),"
+        " most AS (SELECT window, max(n) AS n FROM counts GROUP BY window)"
+        " SELECT 'most' AS name, key, c.n AS value, c.window.end AS event_time"
+        " FROM counts c JOIN most m ON c.window = m.window AND c.n = m.n"
+        " UNION ALL SELECT 'few', key, value, event_time FROM low"
+        " WHERE key IN (SELECT id FROM few)"
+    )
+
 def generators(a):
     made = {
         "posexplode": "posexplode(array(key, value))",

@@ -245,6 +245,16 @@ def expect_twice(rows: Rows) -> Counter[Any]:
     return found
 
 
+def expect_with_clause(rows: Rows) -> Counter[Any]:
+    low = [row for row in rows["a"] if row[2] < 20]
+    found = Counter((s, "few", k, v) for s, k, v in low if k < 3)
+    counts = {each: len(values) for each, values in windowed(low, 300).items()}
+    for (end, key), n in counts.items():
+        if n == max(m for (other, _), m in counts.items() if other == end):
+            found[end, "most", key, n] += 1
+    return found
+
+
 def expect_generators(rows: Rows) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for s, k, v in rows["a"]:
@@ -320,6 +330,7 @@ CASES: dict[str, tuple[list[str], list[str], Callable[[Rows], Counter[Any]]]] = 
     "deduplicate": (["a"], ["event_time", "key", "value"], expect_deduplicate),
     "join": (["a", "b"], ["event_time", "name", "key", "value", "v"], expect_join),
     "twice": (["a"], ["event_time", "name", "key", "value", "v"], expect_twice),
+    "with_clause": (["a"], ["event_time", "name", "key", "value"], expect_with_clause),
     "pending": (["a"], ["event_time", "key"], expect_pending),
     "sessions": (["a"], ["event_time", "key", "events", "total"], expect_sessions),
 }

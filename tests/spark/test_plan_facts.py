@@ -429,6 +429,65 @@ def test_one_that_is_not_runs_bucket_by_bucket(rows: DataFrame) -> None:
     assert (found.errors, found.is_batch_safe) == ((), False)
 
 
+WINDOWS = "SELECT window.end AS e, max(value) AS x FROM rows GROUP BY window(timestamp, '1 second')"
+RECURSIVE = "RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM a WHERE n < 3)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "WITH a AS (SELECT * FROM rows WHERE value > 3) SELECT * FROM a",
+        "WITH a AS (SELECT * FROM rows), b AS (SELECT * FROM a) SELECT * FROM a UNION TABLE b",
+        f"WITH a AS ({WINDOWS}) SELECT l.x, r.x FROM a l JOIN a r ON l.e = r.e AND l.x < r.x",
+        "SELECT * FROM (WITH a AS (SELECT * FROM rows) SELECT * FROM a) WHERE value > 3",
+        "SELECT * FROM rows WHERE value IN (WITH a AS (SELECT id FROM range(3)) SELECT id FROM a)",
+        "WITH a AS (SELECT * FROM rows), b AS (SELECT rand() FROM rows) SELECT * FROM a",
+        (
+            "WITH a AS (SELECT CAST(value AS DOUBLE) + 0.0D AS x FROM rows)"
+            " SELECT max(l.x) FROM a l UNION ALL SELECT max(r.x) FROM a r"
+        ),
+    ],
+)
+def test_pl1_a_with_clause_is_what_it_stands_for(rows: DataFrame, query: str) -> None:
+    """The last one needs to know that no number is -0.0, of each use of the name."""
+    rows.withWatermark("timestamp", "0 seconds").createOrReplaceTempView("rows")
+    found = traits(rows.sparkSession.sql(query))
+    assert (found.errors, found.reasons) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("WITH a AS (SELECT first(value) FROM rows) SELECT * FROM a", "aggregate First depends"),
+        (
+            "SELECT * FROM rows WHERE value = (WITH a AS (SELECT first(1)) TABLE a)",
+            "aggregate First depends",
+        ),
+        (
+            "WITH a AS (SELECT sum(CAST(value AS DOUBLE)) AS x FROM rows) SELECT l.x FROM a l",
+            "adds floating-point numbers",
+        ),
+        (f"WITH {RECURSIVE} SELECT rows.* FROM rows JOIN a ON n = value", "operator UnionLoop is"),
+        ("WITH a AS (SELECT value + rand() FROM rows) SELECT * FROM a", f"Rand{DIFFERS}"),
+    ],
+)
+def test_pl1_nothing_is_hidden_in_a_with_clause(rows: DataFrame, query: str, says: str) -> None:
+    rows.withWatermark("timestamp", "0 seconds").createOrReplaceTempView("rows")
+    found = traits(rows.sparkSession.sql(query))
+    assert any(says in reason for reason in (*found.reasons, *found.errors))
+
+
+def test_an_input_that_only_an_unused_name_reads_is_not_used(rows: DataFrame) -> None:
+    marker = plan_facts.OBSERVED + "rows"
+    rows.observe(marker, functions.count(functions.lit(1))).createOrReplaceTempView("rows")
+    query = "WITH a AS (SELECT * FROM rows) SELECT * FROM {}"
+    unused = [
+        read_facts(rows.sparkSession.sql(query.format(name)), ["rows"], 0).inputs_unused
+        for name in ("a", "range(3)")
+    ]
+    assert unused == [(), ("rows",)]
+
+
 def timed(rows: DataFrame, name: str) -> DataFrame:
     """Return a stream with a watermark: the columns NAME_at and NAME."""
     frame = rows.selectExpr(f"timestamp AS {name}_at", f"value AS {name}")

@@ -303,6 +303,21 @@ class _Expressions:
                 self.zeros_shown.append(text)
 
 
+def _inlined(frame: DataFrame) -> Any:
+    """Return the analysed plan of ``frame`` with each name of a WITH clause replaced by its query,
+    as Spark's optimiser does before it runs the plan. A name that is used twice is there twice, and
+    one that is not used is gone.
+
+    The optimiser leaves names of queries with results that are not fixed, which ``judge`` rejects,
+    and recursive ones, which stay here, too.
+    """
+    analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the only way to the plan
+    spark = frame.sparkSession._jvm.org.apache.spark.sql  # noqa: SLF001
+    always, keep_unused, is_analysis = True, False, False
+    inline = spark.catalyst.optimizer.InlineCTE(always, keep_unused, is_analysis)
+    return inline.apply(analysed)
+
+
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
     """Collect the facts about ``frame``, the result of the user's function.
 
@@ -314,7 +329,7 @@ def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> Pl
     """
     operators = set()
     joins = set()
-    analysed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - the only way to the plan
+    analysed = _inlined(frame)
     found = _Expressions(analysed, frame.sparkSession.sparkContext._gateway)  # noqa: SLF001
     generators = set()
     deduplicated = []
