@@ -1,19 +1,20 @@
 """Replicas move to a node of the pool by themselves, with real Spark and a real broker: from a node
-that is lost, and from one that is overloaded.
+that is lost, and from one that is overloaded; and a shard that no node can do alone is split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from anabranch.local import probe
-from harness.moved_stages import FIRST, FUNCTIONS, MOVED, NEW, OLD, World, expected
-from harness.service_processes import ModuleProcess, service
+from anabranch.pipeline.file import load
+from harness.moved_stages import FIRST, FUNCTIONS, MOVED, NEW, OLD, Load, World, expected
+from harness.scaling_manager import scaling_manager
+from harness.stage_processes import StageProcess
+from harness.stages import WIDTH_MS, Feed, Output, create_topics, rows_of, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -32,31 +33,6 @@ SLEEPS = FUNCTIONS.replace(
 assert SLEEPS != FUNCTIONS
 
 
-@contextmanager
-def managed(world: World) -> Iterator[ModuleProcess]:
-    """Run the consistency manager, which is the scaler."""
-    of = world.pipeline
-    with service("consistency_manager", of.name, of.path, world.kafka, world.state) as manager:
-        yield manager
-
-
-def scaling(world: World, manager: ModuleProcess) -> dict[str, Any]:
-    """Return what the manager says of scaling; empty while it does not answer."""
-    manager.alive()
-    port = probe.metrics_port(
-        world.state, "consistency_manager", world.pipeline.name, manager.process.pid
-    )
-    answer = probe.status(port) if port is not None else None
-    found = {} if answer is None else (answer.get("detail") or {}).get("scaling") or {}
-    assert isinstance(found, dict)
-    return found
-
-
-def events(world: World, manager: ModuleProcess) -> dict[str, dict[str, Any]]:
-    """Return the newest decision about each replica."""
-    return {each["label"]: each for each in scaling(world, manager).get("events", [])}
-
-
 def test_the_replicas_of_a_lost_node_go_on_in_the_pool_from_the_store(
     kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -68,7 +44,10 @@ def test_the_replicas_of_a_lost_node_go_on_in_the_pool_from_the_store(
     ) as world:
         world.store = store
         world.more = {"ANABRANCH_CHECKPOINT_STORE": f"file://{store}"}
-        with managed(world) as manager, world.start(NEW) as new:
+        with (
+            scaling_manager(world.pipeline, world.kafka, world.state) as manager,
+            world.start(NEW) as new,
+        ):
             with world.start(OLD) as old:
                 world.load.start()
                 world.runs(OLD, old, "clean.0", MOVED)
@@ -77,12 +56,12 @@ def test_the_replicas_of_a_lost_node_go_on_in_the_pool_from_the_store(
                         {NEW, OLD}
                         <= {
                             node
-                            for node, each in scaling(world, manager).get("nodes", {}).items()
+                            for node, each in manager.scaling().get("nodes", {}).items()
                             if each["state"] == "alive"
                         }
                     ),
                     60,
-                    lambda: f"both nodes report: {scaling(world, manager)}",
+                    lambda: f"both nodes report: {manager.scaling()}",
                 )
                 wait_until(
                     lambda: all(list(store.rglob(f"*{name}*/**/*.json")) for name in STAGES),
@@ -95,12 +74,12 @@ def test_the_replicas_of_a_lost_node_go_on_in_the_pool_from_the_store(
             world.runs(NEW, new, "clean.0", MOVED)
             wait_until(
                 lambda: all(
-                    each["catch_up_ms"] is not None for each in events(world, manager).values()
+                    each["catch_up_ms"] is not None for each in manager.decisions().values()
                 ),
                 120,
-                lambda: f"both have caught up: {events(world, manager)}",
+                lambda: f"both have caught up: {manager.decisions()}",
             )
-            decided = events(world, manager)
+            decided = manager.decisions()
             assert {label: each["cause"] for label, each in decided.items()} == {
                 "clean.0": "lost",
                 MOVED: "lost",
@@ -132,23 +111,111 @@ def test_a_stage_that_sleeps_leaves_the_node_that_it_shares(
         every_s=1.5,
     ) as world:
         with (
-            managed(world) as manager,
+            scaling_manager(world.pipeline, world.kafka, world.state) as manager,
             world.start(OLD) as old,
             world.start(NEW) as new,
         ):
             world.load.start()
             world.runs(OLD, old, "clean.0", MOVED)
             wait_until(
-                lambda: events(world, manager),
+                manager.decisions,
                 180,
-                lambda: f"it is moved: {scaling(world, manager)}",
+                lambda: f"it is moved: {manager.scaling()}",
             )
             world.runs(OLD, old, MOVED)
             world.runs(NEW, new, "clean.0")
-            decided = scaling(world, manager)["events"]
+            decided = manager.scaling()["events"]
             world.load.end()
         (event,) = decided
         print(event)
         assert (event["label"], event["cause"], event["target"]) == ("clean.0", "overload", NEW)
         assert "clean.0 is overloaded" in event["because"]
         assert world.rows() == expected(world.load.given)
+
+
+DEAR = """
+import time
+
+from pyspark.sql import functions as F
+
+
+@F.udf("long")
+def slowly(value):
+    time.sleep(0.08)
+    return value
+
+
+def numbers(a):
+    windows = a.select("event_time", slowly("value").alias("value")).groupBy(
+        F.window("event_time", "200 milliseconds"), "value"
+    )
+    counted = windows.agg(F.count("*").alias("n"))
+    return counted.select("value", "n", F.col("window.end").alias("event_time"))
+
+
+def same(numbers):
+    return numbers.where("n > 0")
+"""
+DEAR_STAGES = """
+numbers:
+  reads: [a]
+  transform: MODULE:numbers
+  shard_by: value
+  halvings: 1
+  state_horizon: 200ms
+same:
+  reads: [numbers]
+  transform: MODULE:same
+"""
+DEAR_NODES = """
+nodes: {north: [numbers.0], south: [same.0], local.9: []}
+scaling: {nodes: [local.9], above: 60%, for: 5s, rest: 5s}
+"""
+
+
+@pytest.mark.nightly  # four minutes; by day the command wants it, and a manager decides it alone
+def test_a_shard_that_no_move_helps_is_split_onto_the_pool_by_itself(
+    kafka: str, topic_prefix: str, tmp_path: Path
+) -> None:
+    """It has its node for itself, and each row costs it time. Nobody but the manager wants the
+    split.
+    """
+    made = write_pipeline(tmp_path, topic_prefix, DEAR, stages=DEAR_STAGES, apart=False)
+    made.path.write_text(made.path.read_text() + DEAR_NODES)
+    pipeline = load(made.path)
+    create_topics(kafka, pipeline)
+    state = tmp_path / "state"
+    with (
+        closing(Feed(kafka, pipeline, "a")) as feed,
+        closing(Output(kafka, pipeline, "same")) as output,
+        closing(Output(kafka, pipeline, "numbers")) as shard,
+        scaling_manager(pipeline, kafka, state) as manager,
+        StageProcess(pipeline, "north", kafka, state) as north,
+        StageProcess(pipeline, "south", kafka, state),
+        StageProcess(pipeline, "local.9", kafka, state),
+    ):
+        traffic = Load(feed, output, every_s=1.0)
+        traffic.start()
+
+        def is_split() -> bool:
+            north.check()
+            shard.reader.poll(20)
+            return shard.reader.log_state.heirs == 2
+
+        wait_until(is_split, 300, lambda: f"the shard ends: {manager.scaling()}\n{north.log()}")
+        ended = shard.reader.log_state.closed_upto
+        traffic.end()
+        decided = manager.decisions()
+        print(decided["numbers"])
+        found = [row for rows in output.buckets(FIRST, traffic.given).values() for row in rows]
+    assert traffic.given > ended, "the halves have made some of it"
+    assert decided["numbers"]["cause"] == "split"
+    assert "numbers.0 is overloaded" in decided["numbers"]["because"]
+    assert decided["numbers.1.0"]["target"] == "local.9"
+    expected_rows: Counter[tuple[int, int]] = Counter()
+    for bucket in range(FIRST, traffic.given + 1):
+        for time_ms, _, value in rows_of(bucket):
+            if (end := time_ms // 200 * 200 + 200) <= traffic.given * WIDTH_MS:
+                expected_rows[end, value] += 1
+    assert Counter({(row["event_time"], row["value"]): row["n"] for row in found}) == expected_rows
+    assert len(found) == len(expected_rows), "none is there twice"

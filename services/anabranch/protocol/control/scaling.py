@@ -869,8 +869,11 @@ class Scaler:
         )
 
     def _busy(self, label: str) -> int:
-        """Return the busy share of a replica in the last report of its node, in permille."""
-        report = self._nodes[self._places.node_of(label)].report
+        """Return the busy share of a replica in the last report of its node, in permille; 0 if it
+        was removed, or is on a partner's node.
+        """
+        node = self._nodes.get(self._places.node_of(label))
+        report = None if node is None else node.report
         return next((each.busy_permille for each in leading(report) if each.label == label), 0)
 
     def _room(self, node: str) -> int:

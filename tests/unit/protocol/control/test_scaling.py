@@ -737,6 +737,11 @@ class TestSplit:
         assert world.run(30) == []
         assert "no nodes that are heard have room" in world.scaler.notes["slow.0"]
 
+    def test_a_replica_that_an_operator_removed_is_no_load_anywhere(self) -> None:
+        world = Splitting(replicas="01")
+        assert world.apply(operator("slow.1", ""))
+        assert isinstance(world.split()[-1], Halving)
+
     def test_a_shard_beside_others_moves_first(self) -> None:
         world = Splitting()
         assert world.apply(operator("light.1", HOME))
