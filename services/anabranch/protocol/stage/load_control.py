@@ -35,9 +35,13 @@ it has instead of ROWS_FIRST the rows that take WORK_LEAST_MS if no part of its 
 
 *How much is kept.* A batch of the branch must end in the time that is left, and within a part of
 the bound that leaves the next batch as much: two batches, one of which a row waits for, take at
-most ``target_ms`` each. The per mille to keep is the rows that fit divided by the rows that wait.
-It falls at once, and rises by at most KEPT_RISE a batch, and only by KEPT_STEP or more, so it does
-not swing with the noise of measurements.
+most ``target_ms`` each. So two shares limit it. The *steady* share is the rows that fit into
+``target_ms`` divided by the rows that mostly wait. It falls at once, and rises by at most KEPT_RISE
+a batch, and only by KEPT_STEP or more, so it does not swing with the noise of measurements. The
+share of this batch alone is the rows that fit into the time that is left divided by those that wait
+now. It alone limits the first batch of a branch: what waited for the fork says nothing of what will
+wait later, and from the little that is kept then a steady share, which rises batch by batch, would
+leave the cores idle for seconds.
 
 *Who has the cores.* The *use* is the rate of arriving rows divided by the *capacity*, the rate at
 which batches of ``target_ms`` process rows without the successor beside them. While it is
@@ -59,7 +63,8 @@ Invariants:
     OL1 without two measured batches that predict it no stage is late.
     OL2 one batch, whatever it took, makes no stage late.
     OL3 at a constant load and cost the per mille that is kept becomes constant.
-    OL4 the per mille is between KEPT_LEAST and KEPT_ALL, and rises by at most KEPT_RISE a batch.
+    OL4 the per mille is between KEPT_LEAST and KEPT_ALL. It is at most the steady one, which rises
+        by at most KEPT_RISE a batch.
     OL5 corrections begin only after the use was below RESUMED for HOLD_MS.
     OL6 the fewer rows wait, or the more time is left, the more is kept.
     OL7 no more is kept than the limit.
@@ -293,6 +298,8 @@ class LoadControl:
         self.target_ms = target_ms
         self.kept = KEPT_ALL
         """Per mille that the last batch of the branch kept."""
+        self.steady = KEPT_ALL
+        """Per mille that a batch of the branch keeps if there is time for it."""
         self.limit: int | None = None
         """Per mille that the branch keeps at most, because other stages need the cores. KEPT_ALL:
         others leave out rows for this one. None: the node has no limits.
@@ -305,8 +312,10 @@ class LoadControl:
         self._processor = BatchCost()
         self._measured_anew = COST_BATCHES
         """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
-        self._mean_waiting = 0.0
-        """Mean number of rows that waited when a batch of the branch began."""
+        self._mean_waiting: float | None = None
+        """Mean number of rows that waited when a batch of the branch began, without the first one
+        that had to leave out rows; 0 after that one, None before it.
+        """
         self._below_ms: int | None = None
         """Time since which the use has been below its threshold."""
 
@@ -335,7 +344,9 @@ class LoadControl:
         cost, rate = self._processor, self.arrivals.rows_per_ms(now_ms)
         if not cost.is_known:
             return None
-        return int(1_000_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost))
+        return int(
+            1_000_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost, self.target_ms)
+        )
 
     @property
     def is_limited(self) -> bool:
@@ -393,7 +404,9 @@ class LoadControl:
             return 0
         if not cost.is_known or self._measured_anew < COST_BATCHES:
             return None
-        return int(1_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost))
+        return int(
+            1_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost, self.target_ms)
+        )
 
     def forked(self) -> None:
         """Record that the stage forked because it was late. The use is not asked: it may have risen
@@ -440,29 +453,28 @@ class LoadControl:
         is_late = self.is_late(waiting, max(1, left_ms), beside=beside)
         if self.kept == KEPT_ALL and not self.is_limited and not is_yielding and not is_late:
             return KEPT_ALL
-        kept = self._fitting(waiting, left_ms, beside=beside)
+        fits, steady = self._fitting(waiting, left_ms, self._cost(beside=beside))
         if beside and yields is not None:
-            kept = min(kept, self._spare(now_ms)) >> yields
-        kept = max(KEPT_LEAST, min(kept, KEPT_ALL if self.limit is None else self.limit))
-        if kept >= min(KEPT_ALL, self.kept + KEPT_STEP):
-            self.kept = min(kept, self.kept + KEPT_RISE)
-        elif kept < self.kept:
-            self.kept = kept
+            steady = min(steady, self._spare(now_ms)) >> yields
+        steady = max(KEPT_LEAST, min(steady, KEPT_ALL if self.limit is None else self.limit))
+        if steady >= min(KEPT_ALL, self.steady + KEPT_STEP):
+            self.steady = min(steady, self.steady + KEPT_RISE)
+        elif steady < self.steady:
+            self.steady = steady
+        self.kept = max(KEPT_LEAST, min(fits, self.steady))
         return self.kept
 
     def ended(self) -> None:
         """Record that the branch has ended: everything is kept again."""
-        self.kept, self.is_late_itself, self._below_ms = KEPT_ALL, False, None
+        self.kept = self.steady = KEPT_ALL
+        self.is_late_itself, self._below_ms = False, None
         self._beside = BatchCost(HOPELESS_TARGETS * self.target_ms)
-        self._mean_waiting = 0.0
+        self._mean_waiting = None
 
-    def _room_ms(self, cost: BatchCost, left_ms: int | None = None) -> float:
-        """Return the part of a batch that is for rows, in ms, if it must end within ``left_ms``, or
-        else ``target_ms``.
-        """
-        ends_ms = self.target_ms if left_ms is None else left_ms
+    def _room_ms(self, cost: BatchCost, within_ms: int) -> float:
+        """Return the part of a batch that is for rows, in ms, if it must end in ``within_ms``."""
         least_ms = max(self.target_ms / _TARGET_PARTS, self._hardly_longer_ms(cost))
-        return max(least_ms, ends_ms - cost.fixed_ms)
+        return max(least_ms, within_ms - cost.fixed_ms)
 
     def _hardly_longer_ms(self, cost: BatchCost) -> float:
         """Return the time that rows may add to a batch and hardly make it longer, in ms (OL9)."""
@@ -475,18 +487,22 @@ class LoadControl:
         use = min(self.use(now_ms) or 0, RESUMED)
         return min(KEPT_ALL, (1_000 - use) * KEPT_ALL // max(1, 2 * use))
 
-    def _fitting(self, waiting: int, left_ms: int, *, beside: bool) -> int:
+    def _fitting(self, waiting: int, left_ms: int, cost: BatchCost) -> tuple[int, int]:
         """Return the per mille of ``waiting`` rows that a batch can process within ``left_ms``, and
         the per mille of the rows that mostly wait within ``target_ms``: the number of buckets that
-        wait differs by one from batch to batch.
+        wait differs by one from batch to batch. Before the first batch nothing is known of these.
         """
-        cost = self._cost(beside=beside)
-        self._mean_waiting += (waiting - self._mean_waiting) * (
-            _MEAN_PART if self._mean_waiting else 1
-        )
-        work_ms = waiting * cost.row_ms() / self._room_ms(cost, left_ms)
-        mean_ms = self._mean_waiting * cost.row_ms() / self._room_ms(cost)
-        return int(KEPT_ALL / max(1.0, work_ms, mean_ms))
+        mean = self._mean_waiting
+        if mean is None:
+            self._mean_waiting = 0.0
+            return self._share(waiting, min(left_ms, self.target_ms), cost), KEPT_ALL
+        self._mean_waiting = mean + (waiting - mean) * (_MEAN_PART if mean else 1)
+        steady = self._share(self._mean_waiting, self.target_ms, cost)
+        return self._share(waiting, left_ms, cost), steady
+
+    def _share(self, rows: float, within_ms: int, cost: BatchCost) -> int:
+        """Return the per mille of ``rows`` that a batch can process in ``within_ms``."""
+        return int(KEPT_ALL / max(1.0, rows * cost.row_ms() / self._room_ms(cost, within_ms)))
 
     def _half_speed_ms(self, rows: int) -> float:
         """Return how long a batch of ``rows`` takes with half of the cores, in ms (OL8). Infinite

@@ -44,6 +44,14 @@ def control(*batches: int, beside: bool = False) -> LoadControl:
     return made
 
 
+def keeping(kept: int) -> LoadControl:
+    """Return a control whose branch has begun, and keeps ``kept`` per mille of 2 000 rows."""
+    made = control(100, 1_000, 1_000)
+    made.keep(2_000, 300, 0, beside=False, yields=0)
+    made.steady = made.kept = kept
+    return made
+
+
 def arriving(made: LoadControl, rows_per_s: int, until_ms: int = 2 * LOAD_WINDOW_MS) -> LoadControl:
     """Let rows arrive, ten times a second, from 0 on."""
     made.arrivals.begin(0)
@@ -279,18 +287,26 @@ class TestKept:
         made = control(100, 1_000, 1_000)
         assert made.keep(10_000, -900, 0, beside=False, yields=0) == 25
 
-    def test_ol4_it_rises_by_steps_of_some_size(self) -> None:
-        made = control(100, 1_000, 1_000)
-        made.kept = 500
+    def test_ol4_the_steady_share_rises_by_steps_of_some_size(self) -> None:
+        made = keeping(500)
         assert made.keep(1_000, 10_000, 0, beside=False, yields=0) == 500 + KEPT_RISE
-        made = control(100, 1_000, 1_000)
-        made.kept = 900 - KEPT_STEP + 1
+        made = keeping(900 - KEPT_STEP + 1)
         assert made.keep(1_000, 10_000, 0, beside=False, yields=0) == 900 - KEPT_STEP + 1
 
     def test_the_last_step_to_all_may_be_small(self) -> None:
-        made = control(100, 1_000, 1_000)
-        made.kept = KEPT_ALL - 1
+        made = keeping(KEPT_ALL - 1)
         assert made.keep(100, 10_000, 0, beside=False, yields=0) == KEPT_ALL
+
+    def test_what_waited_for_the_fork_limits_no_batch_but_the_first(self) -> None:
+        made = control(100, 1_000, 1_000)
+        assert made.keep(10_000, -900, 0, beside=False, yields=0) == 25
+        assert made.keep(2_000, 1_500, 0, beside=False, yields=0) == 450
+        assert made.keep(2_000, 1_500, 0, beside=False, yields=0) == 450
+
+    def test_a_batch_that_is_short_of_time_limits_no_other(self) -> None:
+        made = keeping(450)
+        assert made.keep(2_000, 300, 0, beside=False, yields=0) == 125
+        assert made.keep(2_000, 1_500, 0, beside=False, yields=0) == 450
 
     def test_a_branch_that_is_in_time_keeps_all(self) -> None:
         made = control(100, 1_000, 1_000)
@@ -326,8 +342,7 @@ class TestKept:
         assert made.keep(10_000, 1_000, 0, beside=True, yields=None) == 90
 
     def test_ol8_to_wait_for_the_successor_makes_no_row_dearer(self) -> None:
-        made = control(100, 1_000, 1_000)
-        made.kept = KEPT_ALL - 1
+        made = keeping(KEPT_ALL - 1)
         for waited_ms in (1_200, 2_500, 900, 2_500, 1_700):
             made.took(20, took_ms(20) + waited_ms, beside=True)
         assert made.keep(100, 1_000, 0, beside=True, yields=None) == KEPT_ALL
@@ -339,13 +354,23 @@ class TestKept:
         st.integers(-5_000, 5_000),
         st.integers(-5_000, 5_000),
         st.integers(KEPT_LEAST, KEPT_ALL),
+        st.booleans(),
     )
     def test_ol6_fewer_rows_or_more_time_keep_no_less(
-        self, batches: list[int], waiting: int, more: int, left_ms: int, sooner_ms: int, kept: int
+        self,
+        batches: list[int],
+        waiting: int,
+        more: int,
+        left_ms: int,
+        sooner_ms: int,
+        kept: int,
+        is_first: bool,
     ) -> None:
         def keeps(rows: int, ms: int) -> int:
             made = control(*batches)
-            made.kept = kept
+            if not is_first:
+                made.keep(rows, ms, 0, beside=False, yields=0)
+            made.steady = made.kept = kept
             return made.keep(rows, ms, 0, beside=False, yields=0)
 
         first = keeps(waiting, left_ms)
