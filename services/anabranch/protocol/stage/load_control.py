@@ -68,7 +68,8 @@ Invariants:
     OL5 corrections begin only after the use was below RESUMED for HOLD_MS.
     OL6 the fewer rows wait, or the more time is left, the more is kept.
     OL7 no more is kept than the limit.
-    OL8 a batch beside another one counts as at most twice what it takes alone.
+    OL8 a batch beside another one counts as at most twice what it takes alone. Until such batches
+        are measured, the branch has half of the time that is left.
     OL9 what small batches take and large ones hardly exceed is no cost of rows, while it lasts.
 """
 
@@ -447,6 +448,9 @@ class LoadControl:
                 it leaves the correction half of the spare capacity, and of the rest one half again
                 for each of so many steps in which the correction did not come nearer.
         """
+        if beside and not self._beside.is_known:
+            # The correction may take half of the cores, and nothing says yet how much it takes.
+            left_ms = min(left_ms, left_ms // 2)
         is_yielding = beside and yields is not None
         # A branch for a missing input begins when the wait is over: what it takes must not be late
         # by much more. (Before a fork that is no reason, since the fork itself takes time.)

@@ -335,7 +335,12 @@ class TestKept:
         for rows in (100, 1_000, 1_000):
             made.took(rows, 2 * took_ms(rows), beside=True)
         assert made.keep(10_000, 1_000, 0, beside=True, yields=None) == 40
-        assert control(100, 1_000, 1_000).keep(10_000, 1_000, 0, beside=True, yields=None) == 90
+
+    def test_ol8_before_they_are_measured_the_branch_has_half_of_the_time(self) -> None:
+        alone, beside, late = (control(100, 1_000, 1_000) for _ in range(3))
+        assert alone.keep(10_000, 1_000, 0, beside=False, yields=None) == 90
+        assert beside.keep(10_000, 1_000, 0, beside=True, yields=None) == 40
+        assert late.keep(10_000, -900, 0, beside=True, yields=0) == 25
 
     def test_ol8_without_batches_alone_those_beside_count_as_they_are(self) -> None:
         made = control(100, 1_000, 1_000, beside=True)
