@@ -498,8 +498,8 @@ class Output(_Sharded):
     qos: Qos | None = None
     """Utility of its results by delay and loss; None: as ``waits.qos_of`` assumes."""
     max_delay_ms: int | None = None
-    """What a failure may add to the delay of its new results, in ms; None: as much as the pipeline
-    says (``Pipeline.max_delay_of``).
+    """Maximum time that a failure may add to the delay of its new results, in ms; None: that of the
+    pipeline (``Pipeline.max_delay_of``).
     """
 
     def partitions_wanted(self, usual: int) -> int:

@@ -1,4 +1,4 @@
-"""What a replica reports of itself to people: its status, its metrics and its log."""
+"""Report of a replica to people: its status, its metrics and its log."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class Ahead(NamedTuple):
     """Output with tentative results, as seen from a stage before it."""
 
     max_delay_ms: int
-    """What a failure may add to the delay of the output's new results."""
+    """Maximum time that a failure may add to the delay of the output's new results, in ms."""
     height: int
     """Number of stages from this one to the output on the longest path, itself included."""
     output: str

@@ -73,7 +73,9 @@ class Limits:
     waiting: frozenset[str]
     """Stages whose corrections wait for those of others (NL5)."""
     next_steps: Mapping[str, Step]
-    """What the next step of each stage would cost and save, for people."""
+    """Next step of each stage: the utility that it would cost and the processor time that it would
+    save. Shown to people.
+    """
 
     def of(self, stage: str) -> int | None:
         """Return the limit of ``stage``; KEPT_ALL if it only must not correct, None if it may."""
