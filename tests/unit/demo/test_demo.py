@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 
 from demo.comparing import Comparison, Rejections
-from demo.job import read_job
-from demo.options import parse, planned
-from demo.reporting import TOLLS_MIN, Outcome, report
+from demo.reporting import TOLLS_MIN, Outcome
 from demo.story import FailureReport
 
 GOOD = Outcome(
@@ -76,42 +74,3 @@ def test_good_only_if_nothing_is_wrong() -> None:
 )
 def test_any_deviation_is_not_good(outcome: Outcome) -> None:
     assert not outcome.is_good()
-
-
-def test_the_table_has_a_row_per_finding() -> None:
-    assert report(GOOD).row_count == 12
-    assert report(replace(GOOD, failure=FAILURE)).row_count == 21
-    assert report(replace(GOOD, pressure={"cpu": 0.8})).row_count == 13
-    assert report(replace(GOOD, latency_p50_ms=None, latency_p99_ms=None)).row_count == 12
-
-
-@pytest.mark.parametrize(
-    ("arguments", "cut", "seconds"),
-    [
-        ([], "ingestion/reports_2", 75),
-        (["--cut-at", "10", "--cut-for", "5"], "ingestion/reports_2", 35),
-        (["--duration", "20"], "ingestion/reports_2", 20),
-        (["--cut-for", "0"], None, 40),
-        (["--kill-each"], None, 40),
-        (["--kill", "delivery/tolls"], None, 40),
-        (["--kill", "delivery/tolls", "--cut", "ingestion/reports_0"], "ingestion/reports_0", 75),
-    ],
-)
-def test_a_source_is_cut_off_unless_something_is_killed(
-    arguments: list[str], cut: str | None, seconds: float
-) -> None:
-    options = parse(arguments)
-    assert planned(options, read_job(options.pipeline)) == (cut, seconds)
-
-
-def test_without_a_live_topic_nothing_is_cut() -> None:
-    options = parse([])
-    job = read_job(options.pipeline)
-    assert (job.live, job.max_delay_ms) == ({"tolls": "tolls.live"}, 3_000)
-    assert planned(options, replace(job, live={})) == (None, 40)
-
-
-@pytest.mark.parametrize("share", ["0", "-1", "1.5"])
-def test_without_bad_records_nothing_is_shown(share: str) -> None:
-    with pytest.raises(SystemExit):
-        parse(["--bad-share", share])
