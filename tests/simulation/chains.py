@@ -90,16 +90,19 @@ def check(
                 shed = reader.least_shed(bucket, rows)
                 if shed is None:
                     yield f"{at}: bucket {bucket} is {rows}, of no version of its input (TC1)"
-                least = max(least, shed or 0)
+                # A batch before may have kept its input, and more of it.
+                inputs = reader.inputs(bucket) or [bucket]
+                taken = kept_of(made.branch, min(inputs), max(inputs)) or [KEPT_ALL]
+                least = max(least, _product(max(taken), shed or 0))
             own = kept_of(made.branch, made.first, made.last) or [KEPT_ALL]
             of_branch = highest.setdefault(made.branch, [])
             of_branch.append((made.last, _product(min(own), reader.most_shed())))
             since = made.first - _horizon(options, stage)
             most = max(lacked for last, lacked in of_branch if last >= min(since, made.last))
-            if not _product(max(own), least) <= made.shed <= most:
+            if not least <= made.shed <= most:
                 yield (
                     f"{at}: claim that {made.shed} per mille of the rows are left out, it is"
-                    f" {_product(max(own), least)} to {most} (TC2)"
+                    f" {least} to {most} (TC2)"
                 )
 
 
@@ -152,7 +155,7 @@ class _Reader:
         """Return the least share that input lacks of which ``rows`` are the results; None if they
         are those of none.
         """
-        inputs = self._inputs(bucket)
+        inputs = self.inputs(bucket)
         shown = sorted(rows)
         found = None
         for chosen in itertools.product(*(self._of(each) for each in inputs)):
@@ -166,14 +169,14 @@ class _Reader:
 
     def most_shed(self) -> int:
         """Return the largest share that a version of the buckets of this batch lacks."""
-        inputs = {each for bucket in self.buckets() for each in (bucket, *self._inputs(bucket))}
+        inputs = {each for bucket in self.buckets() for each in (bucket, *self.inputs(bucket))}
         return max((each.shed for bucket in inputs for each in self._of(bucket)), default=0)
 
     def _of(self, bucket: int) -> list[_Version]:
         stable = _Version(0, self.answer.get(bucket, []))
         return [stable] if bucket <= self.made.base else [stable, *self.versions.get(bucket, ())]
 
-    def _inputs(self, bucket: int) -> list[int]:
+    def inputs(self, bucket: int) -> list[int]:
         """Return the input buckets that results of ``bucket`` are made from."""
         if self.stage.operator == "later":
             return [bucket - 1]
