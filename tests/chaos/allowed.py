@@ -32,6 +32,7 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
         " one's next write was rejected",
         own=STILL | NETWORK,
         anywhere=BROKER_AWAY,
+        most=3,  # the client says it of the request, of the transaction and of itself
     ),
     Allowed(
         re.compile(
