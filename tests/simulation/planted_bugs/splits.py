@@ -28,8 +28,8 @@ SPLITS: Final = (
     _bug(
         "answer_to_an_earlier_attempt",
         f"{_MODULE}:Splits.apply",
-        "record.attempt != now.number",
-        "record.attempt < 0",
+        "if record.attempt != now.number:",
+        "if record.attempt < 0:",
         "HV1",
         "ends",
         "outcome",

@@ -607,8 +607,8 @@ STAGES: Final = (
     Mutant(
         "branch_keeps_all",
         "protocol.stage.load_control:LoadControl.keep",
-        "kept = max(KEPT_LEAST, min(kept, KEPT_ALL if self.limit is None else self.limit))",
-        "kept = KEPT_ALL",
+        "self.kept = max(KEPT_LEAST, min(fits, self.steady))",
+        "self.kept = KEPT_ALL",
         "OL3, OL6",
         scenario="overload",
         by=("delays",),
