@@ -8,6 +8,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import Operation
@@ -145,17 +146,16 @@ def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
     world.split.close()
 
 
-def test_an_answer_that_cannot_be_written_is_shown_and_given_again(
-    world: World, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_answer_that_cannot_be_written_is_shown_and_given_again(world: World) -> None:
     world.attempt, world.why = Attempt(Phase.WANTED, 3), "not authorized"
     world.close_all(1, 8)
-    for _ in range(3):
-        world.split.round(world.detail)
+    with capture_logs() as logged:
+        for _ in range(3):
+            world.split.round(world.detail)
     assert world.detail["split"]["trouble"] == "the answer cannot be recorded: not authorized"
     assert len(world.answers) == 3
-    logged = capsys.readouterr().out + caplog.text
-    assert logged.count("split_not_answered") == 1, "once, and not every second"
+    events = [each["event"] for each in logged]
+    assert events.count("split_not_answered") == 1, "once, and not every second"
     world.why = ""
     world.split.round(world.detail)
     assert "trouble" not in world.detail["split"]
