@@ -245,7 +245,6 @@ FOUND_BY: Final[dict[str, int]] = {
     "an_heir_forgets_what_it_inherits": 1972,
     "rejected_results_of_earlier_shards_are_not_read": 1507,
     "withdrawn_after_it_was_confirmed": 10,
-    "answer_to_an_earlier_attempt": 155,
     "ends_when_it_is_wanted": 3,
     "half_stops_at_the_end": 3,
     "rows_are_counted_and_not_compared": 5,
