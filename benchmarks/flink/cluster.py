@@ -14,17 +14,13 @@ from collections.abc import Iterable
 from pyflink.common import Configuration, JobStatus
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
+from benchmarks import job_options
+
 
 def parse(description: str | None, option: str, choices: Iterable[str]) -> argparse.Namespace:
     """Parse a job's command line; ``--OPTION`` chooses one of ``choices``."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(f"--{option}", choices=sorted(choices), required=True)
-    parser.add_argument("--kafka", required=True)
+    parser = job_options.parser(description, option, choices)
     parser.add_argument("--connector", required=True, help="path of a jar")
-    parser.add_argument("--checkpoint", required=True)
-    parser.add_argument("--input", required=True, help="topic")
-    parser.add_argument("--output", required=True, help="topic")
-    parser.add_argument("--out-of-orderness-ms", type=int, required=True)
     return parser.parse_args()
 
 

@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
+
+from benchmarks import job_options
 
 FILE_MANAGER: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -26,14 +27,8 @@ FILE_MANAGER: Final = (
 
 def parser(description: str | None, option: str, choices: Iterable[str]) -> argparse.ArgumentParser:
     """Return the parser of a job's command line; ``--OPTION`` chooses one of ``choices``."""
-    made = argparse.ArgumentParser(description=description)
-    made.add_argument(f"--{option}", choices=sorted(choices), required=True)
-    made.add_argument("--kafka", required=True)
+    made = job_options.parser(description, option, choices)
     made.add_argument("--jars", required=True, help="comma-separated")
-    made.add_argument("--checkpoint", type=Path, required=True)
-    made.add_argument("--input", required=True, help="topic")
-    made.add_argument("--output", required=True, help="topic")
-    made.add_argument("--out-of-orderness-ms", type=int, required=True)
     made.add_argument("--offsets-per-trigger", type=int, default=500_000)
     made.add_argument("--shuffle-partitions", type=int, default=2)
     return made

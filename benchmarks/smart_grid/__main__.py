@@ -88,7 +88,9 @@ class Outcome:
     others_cpu_s: float
     """Processor seconds of everything else on the machine in that time."""
     came_s: dict[int, float] = field(default_factory=dict)
-    """As ``Receiver.came_s``."""
+    """Wall clock, in s, at which the last prediction came of those due at each second of the
+    input.
+    """
 
     @property
     def warm_readings_per_s(self) -> float:
