@@ -35,8 +35,8 @@ def scale(
 
     A pipeline whose file has a section `scaling` moves replicas by itself to the nodes of a pool,
     from a node that is overloaded or lost, and splits a shard that no move helps; the consistency
-    manager decides. This command listens to
-    the nodes for one window (`for` in the file) and a few seconds, and changes nothing.
+    manager decides. This command listens to the nodes for one window (`for` in the file) and a few
+    seconds, and changes nothing.
 
     `busy` of a node is the sum of the shares of time in which the batches of its replicas ran, in
     cores. What no move can help is named below the tables. To move a replica yourself: `anabranch
@@ -117,12 +117,7 @@ def _events(events: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
 def _advice(found: Look) -> Iterator[str]:
     """Yield what would be done, or what would help."""
     for action in found.would:
-        what = (
-            f"split {action.label} on {action.source} into {action.target}"
-            if action.cause.value == "split"
-            else f"move {action.label} from {action.source} to {action.target} ({action.cause})"
-        )
-        yield f"would {what}: {action.because}"
+        yield f"would {action.in_words}: {action.because}"
     yield from (str(note) for note in found.shown["notes"].values())
     if not found.would and not found.shown["notes"]:
         yield "nothing is to be moved now"

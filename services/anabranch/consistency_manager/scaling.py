@@ -13,7 +13,7 @@ from prometheus_client import Counter, Gauge
 
 from anabranch.pipeline.scaling import rules_of
 from anabranch.protocol.control.failure_detector import MANAGER_SERVICE
-from anabranch.protocol.control.records import Heartbeat, NodeReport, Step
+from anabranch.protocol.control.records import Heartbeat, NodeReport
 from anabranch.protocol.control.scaling import NodeState, Scaler
 from anabranch.streams.heartbeats import ControlWriter
 from anabranch.streams.placement import PlacementReader
@@ -145,7 +145,7 @@ class ManagerScaling:
         """Apply a step of a split that counts."""
         now_ms = self._context.clock.monotonic_ms()
         self._scaler.stepped(step, now_ms, is_new=self._is_new)
-        if self._is_new and step.step is Step.WANTED and step.reason:
+        if self._is_new and step.is_scalers_wish:
             self._halvings.inc()
 
     def _report_episodes(self) -> None:

@@ -42,7 +42,7 @@ class SplitAlarms:
             Unavailable: the topic does not exist, or there is no answer.
         """
         pipeline = self._context.pipeline
-        if not any(map(pipeline.halves, pipeline.stages)):
+        if not pipeline.may_split:
             return
         self._reader = PlacementReader(
             self._context.log,

@@ -37,7 +37,7 @@ SPLITS: Final = (
     _bug(
         "late_scaler_begins_an_attempt",
         f"{_MODULE}:Splits.apply",
-        "record.reason and record.attempt != now.number",
+        "record.is_scalers_wish and record.attempt != now.number",
         "record.attempt > now.number",
         "HV1",
         "outcome",

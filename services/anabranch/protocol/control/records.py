@@ -363,6 +363,11 @@ class SplitStep:
     bucket: int = -1
     """First bucket in which the rows of both halves differ from the shard's; -1: none."""
 
+    @property
+    def is_scalers_wish(self) -> bool:
+        """Whether a scaler wants the split. An operator who wants one gives no reason."""
+        return self.step is Step.WANTED and bool(self.reason)
+
 
 ControlRecord = (
     Heartbeat

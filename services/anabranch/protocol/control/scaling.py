@@ -88,7 +88,12 @@ from anabranch.protocol.control.failure_detector import Silence
 from anabranch.protocol.control.halving import Room, Shards
 from anabranch.protocol.control.placement import Places
 from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, SplitStep, Step
-from anabranch.protocol.control.scaling_history import CAUGHT_UP_MS, ScalingHistory, leading
+from anabranch.protocol.control.scaling_history import (
+    CAUGHT_UP_MS,
+    SPLIT_CAUSE,
+    ScalingHistory,
+    leading,
+)
 from anabranch.protocol.limits import LONG_SILENT_MS
 
 REPORT_EVERY_MS: Final = 1_000
@@ -144,7 +149,7 @@ class Cause(StrEnum):
     """Cause of a move that a scaler has decided, as its record names it."""
 
     OVERLOAD = "overload"
-    SPLIT = "split"
+    SPLIT = SPLIT_CAUSE
     """Cause of the split of a shard: it is overloaded, and no move helps."""
     HALF = "half"
     """It is a half of a shard that is split."""
@@ -231,6 +236,11 @@ class Action:
     because: str
     """Reason with its figures, for people."""
 
+    @property
+    def in_words(self) -> str:
+        """Decision for people, as an order."""
+        return f"move {self.label} from {self.source} to {self.target} ({self.cause})"
+
     def record(self, written_ms: int) -> Move | SplitStep:
         """Return the record of the decision."""
         stage, _, replica = self.label.rpartition(".")
@@ -252,6 +262,11 @@ class Halving(Action):
     """
 
     wanted: SplitStep
+
+    @property
+    def in_words(self) -> str:
+        """Decision for people, as an order."""
+        return f"split {self.label} on {self.source} into {self.target}"
 
     def record(self, written_ms: int) -> SplitStep:
         """Return the record that wants the split."""

@@ -23,7 +23,7 @@ from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, Sp
 CAUGHT_UP_MS: Final = 1_000
 """Lag, in ms of event time, from which a replica that was moved has caught up."""
 
-SPLIT: Final = "split"
+SPLIT_CAUSE: Final = "split"
 """Cause of an episode that is the split of a shard; its label is the shard, not a replica."""
 
 EPISODES_MAX: Final = 50
@@ -83,7 +83,7 @@ class ScalingHistory:
         """
         label = f"{move.stage}.{move.replica}"
         for episode, _ in self._open:
-            if episode.label == label and episode.cause != SPLIT:
+            if episode.label == label and episode.cause != SPLIT_CAUSE:
                 episode.outcome = "withdrawn" if move.withdrawn else "replaced"
         self._forget_closed()
         if not move.cause or move.withdrawn:
@@ -108,15 +108,16 @@ class ScalingHistory:
             is_new: Whether it was written since this process listens.
         """
         if step.step is Step.WANTED:
-            # An operator's has no reason, and is no decision of a scaler.
-            if step.reason:
-                episode = Episode(step.shard, source, target, SPLIT, step.reason, step.written_ms)
+            if step.is_scalers_wish:
+                episode = Episode(
+                    step.shard, source, target, SPLIT_CAUSE, step.reason, step.written_ms
+                )
                 self.episodes.append(episode)
                 if is_new:
                     self._open.append((episode, now_ms))
             return
         for episode, begun_ms in self._open:
-            if (episode.label, episode.cause) == (step.shard, SPLIT):
+            if (episode.label, episode.cause) == (step.shard, SPLIT_CAUSE):
                 if step.step is Step.CONFIRMED:
                     episode.catch_up_ms = now_ms - begun_ms
                 else:

@@ -150,7 +150,7 @@ class Splits:
         if phase is None:
             return False
         if record.step is Step.WANTED:
-            if record.reason and record.attempt != now.number:
+            if record.is_scalers_wish and record.attempt != now.number:
                 return False
             self._attempts[record.shard] = Attempt(phase, offset)
             return True

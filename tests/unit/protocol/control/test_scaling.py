@@ -706,7 +706,8 @@ class TestSplit:
         assert (upper.label, upper.target, upper.cause) == ("slow.1.0", POOL, Cause.HALF)
         assert isinstance(split, Halving)
         assert (split.label, split.source, split.cause) == ("slow", HOME, Cause.SPLIT)
-        assert split.target == f"slow.0.0 on {NEXT}, slow.1.0 on {POOL}"
+        assert split.in_words == f"split slow on {HOME} into slow.0.0 on {NEXT}, slow.1.0 on {POOL}"
+        assert lower.in_words == f"move slow.0.0 from {lower.source} to {NEXT} (half)"
         assert "95 % of the time" in split.because
         assert "0.95 of 1 cores" in split.because
         assert world.now_ms >= RULES.rest_ms
