@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
+from anabranch.adapters.disk.checkpoint_store import folder_of
 from anabranch.local.topic_creation import topics_of
 from anabranch.pipeline.k_safety import protected_stages
 from anabranch.protocol.control.k_safety import CopiedTopic, Restart, unsafe_brokers, unsafe_disk
@@ -91,14 +91,11 @@ def on_one_disk(store: str, state_dir: Path) -> bool:
     """Return whether ``store`` is a folder on the disk of the state directory, or of the folder in
     which that will be made. A store whose folder is not there is not.
     """
-    from pathlib import Path
-
-    url = urlsplit(store)
-    if url.scheme != "file":
+    folder = folder_of(store)
+    if folder is None or not folder.exists():
         return False
-    folder = Path(unquote(url.path))
     there = next(each for each in (state_dir, *state_dir.absolute().parents) if each.exists())
-    return folder.exists() and folder.stat().st_dev == there.stat().st_dev
+    return folder.stat().st_dev == there.stat().st_dev
 
 
 def _brokers(pipeline: Pipeline, log: EventLog) -> tuple[list[str], list[str], int]:

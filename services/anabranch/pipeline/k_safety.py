@@ -22,7 +22,6 @@ _RESTART: Final[dict[HaMode, Restart]] = {
     "upstream_backup": Restart.INPUT,
     "amnesia": Restart.NOTHING,
 }
-_WITH_REPLICAS: Final = (Restart.CHECKPOINT,)
 
 
 def protected_stages(pipeline: Pipeline) -> list[ProtectedStage]:
@@ -36,7 +35,6 @@ def protected_stages(pipeline: Pipeline) -> list[ProtectedStage]:
             stage.participant,
             tuple(places[label] for label in stage.placed().labels()),
             _RESTART[stage.ha],
-            may_have_replicas=_RESTART[stage.ha] in _WITH_REPLICAS,
         )
         for stage in pipeline.stages.values()
     ]

@@ -97,6 +97,15 @@ class StoredCheckpoint:
         return str(self.timeline["name"]), last
 
 
+def folder_of(url: str) -> Path | None:
+    """Return the folder of the store at ``url``; None: it is no folder of this machine."""
+    parts = urlsplit(url)
+    has_query = bool(parse_qsl(parts.query, keep_blank_values=True))
+    folder = parts.path.strip("/")
+    is_folder = parts.scheme == "file" and not parts.netloc and not has_query and folder
+    return Path(f"/{folder}") if is_folder else None
+
+
 def open_store(url: str) -> fs.FileSystem:
     """Open the store at ``url``, whose folder or bucket must exist. Nothing is contacted yet.
 
@@ -114,8 +123,8 @@ def open_store(url: str) -> fs.FileSystem:
             f"{wrong}: credentials come by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by AWS's"
             " files, never in the address"
         )
-    if parts.scheme == "file" and not parts.netloc and folder and not query:
-        return fs.SubTreeFileSystem(f"/{folder}", fs.LocalFileSystem())
+    if (own := folder_of(url)) is not None:
+        return fs.SubTreeFileSystem(str(own), fs.LocalFileSystem())
     if parts.scheme == "s3" and parts.netloc and query.keys() <= {"region", "endpoint"}:
         endpoint = urlsplit(query.get("endpoint", ""))
         if not endpoint.scheme or (endpoint.scheme in ("http", "https") and endpoint.netloc):

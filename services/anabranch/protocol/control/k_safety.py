@@ -46,19 +46,13 @@ loses the record.
 """
 
 
-class Loss(StrEnum):
-    """Kind of what may be lost for good."""
-
-    PROCESS = auto()
-    DISK = auto()
-    BROKER = auto()
-
-
 class Restart(StrEnum):
     """Source of a stage's state after a restart without its disk."""
 
     CHECKPOINT = auto()
-    """Another copy of its checkpoint; input below is deleted."""
+    """Another copy of its checkpoint; input below is deleted. Only such a stage may have a second
+    process beside the first.
+    """
     INPUT = auto()
     """Input, of which enough is kept."""
     NOTHING = auto()
@@ -75,8 +69,6 @@ class ProtectedStage:
     """Node of each of its processes: replicas, or a primary and its standbys."""
 
     restart: Restart
-    may_have_replicas: bool = True
-    """Whether a second process may run beside the first, in the stage's mode of recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +111,7 @@ def unsafe_nodes(stages: Sequence[ProtectedStage], pool: Sequence[str]) -> Itera
             if set(stage.nodes) != {node} or takes_over:
                 continue
             remedy = f"a pool: scaling: {{nodes: [{stage.participant}.7]}}"
-            if stage.may_have_replicas:
+            if stage.restart is Restart.CHECKPOINT:
                 remedy = f"it replicas: 2, or the pipeline {remedy}"
             else:
                 remedy = f"the pipeline {remedy}, or the stage ha: active and replicas: 2"

@@ -22,13 +22,7 @@ POOLS = ((), ("p.7",), ("q.7",), ("p.7", "q.7"))
 
 
 def stage(name: str, *nodes: str, restart: Restart = Restart.CHECKPOINT) -> ProtectedStage:
-    return ProtectedStage(
-        name,
-        nodes[0].partition(".")[0],
-        nodes,
-        restart,
-        may_have_replicas=restart is Restart.CHECKPOINT,
-    )
+    return ProtectedStage(name, nodes[0].partition(".")[0], nodes, restart)
 
 
 def goes_on(each: ProtectedStage, lost: str, pool: tuple[str, ...]) -> bool:
