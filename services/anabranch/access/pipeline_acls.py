@@ -422,7 +422,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
         "consistency_manager",
         f"{before}consistency_manager",
         everything=True,
-        scales=pipeline.scaling is not None or any(map(pipeline.halves, pipeline.stages)),
+        scales=pipeline.scaling is not None or pipeline.may_split,
         answers=pipeline.scaling is not None,
     )
     yield _Instance(

@@ -462,7 +462,7 @@ def _json_leaf(column: pa.Array) -> list[Any]:
     if pa.types.is_floating(kind):
         return _json_numbers(column)
     if pa.types.is_duration(kind):
-        # Python's own has microseconds.
+        # A duration in Python has microseconds.
         column = column.cast(pa.duration("us"), safe=False)
     return column.to_pylist()  # type: ignore[no-any-return]
 

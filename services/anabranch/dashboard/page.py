@@ -33,7 +33,7 @@ from anabranch.dashboard.states import (
     replica_state,
     stage_state,
 )
-from anabranch.dashboard.stream_timelines import Timeline
+from anabranch.dashboard.stream_timelines import Cell, Timeline
 from anabranch.pipeline.waits import bound_ms, output_bound_ms, qos_of
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import (
@@ -494,7 +494,7 @@ class Page:
         found_ms = [
             first_ms
             for cell in self._timelines[stream].cells.values()
-            if (first_ms := cell.first_ms) is not None and abs(first_ms) < _REAL_TIME_MS
+            if (first_ms := _first_ms(cell)) is not None
         ]
         delays = delays_of(found_ms)
         is_stage = stream in self._pipeline.stages
@@ -621,8 +621,7 @@ class Page:
         its first results are worth at each output, in per mille; None: their delay is not known.
         """
         cell = self._timelines[stream].cells[bucket]
-        delay_ms = cell.first_ms
-        is_known = delay_ms is not None and abs(delay_ms) < _REAL_TIME_MS
+        delay_ms = _first_ms(cell)
         return [
             bucket,
             cell.phase,
@@ -633,10 +632,18 @@ class Page:
             list(cell.missing),
             cell.shed,
             [
-                qos.utility(delay_ms or 0, cell.shed) if is_known else None
+                None if delay_ms is None else qos.utility(delay_ms, cell.shed)
                 for qos in self._live_outputs[stream].values()
             ],
         ]
+
+
+def _first_ms(cell: Cell) -> int | None:
+    """Return the delay of the first results of a bucket, in ms; None: it is not known, or its time
+    is not that of the clock.
+    """
+    delay_ms = cell.first_ms
+    return None if delay_ms is None or abs(delay_ms) >= _REAL_TIME_MS else delay_ms
 
 
 def _label(row: Mapping[str, Any]) -> str:

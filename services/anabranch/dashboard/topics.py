@@ -61,7 +61,7 @@ class TopicFollower:
         self._alarms_at: Final = TopicPartition(pipeline.topic_names.alarms(), 0)
         self._placement: Final = (
             pipeline.topic_names.placement()
-            if pipeline.scaling is not None or any(map(pipeline.halves, pipeline.stages))
+            if pipeline.scaling is not None or pipeline.may_split
             else ""
         )
         """Topic of the log of moves; empty: nothing scales, and no shard may be split."""

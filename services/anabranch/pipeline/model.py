@@ -700,6 +700,11 @@ class Pipeline(_Model):
         """Return the halves into which the shard ``stage`` may be split; empty: it may not be."""
         return [name for name, each in self.stages.items() if each.parent == stage]
 
+    @property
+    def may_split(self) -> bool:
+        """Whether any shard may be split."""
+        return any(stage.parent for stage in self.stages.values())
+
     def begins_with(self, stage: str) -> list[str]:
         """Return the shards with which ``stage`` begins; empty: it has none."""
         shards = self.stage_shards.get(stage, [])

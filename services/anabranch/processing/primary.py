@@ -252,8 +252,7 @@ class Primary:
         """Whether a replica has ended the stream of this shard, and no newer process of this one
         has begun.
         """
-        log_state = self.boundary.log_state
-        return log_state.heirs > 0 and log_state.epoch(self._own.replica) == self.epoch
+        return self.boundary.log_state.ended_in(self._own.replica, self.epoch)
 
     def end_stream(self, halves: str) -> None:
         """Stop the queries and end the stream of this shard, whose ``halves`` are proven.

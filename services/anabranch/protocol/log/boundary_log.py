@@ -236,6 +236,12 @@ class LogState:
         epoch = self._writers[replica].epoch
         return None if epoch < 0 else epoch
 
+    def ended_in(self, replica: str, epoch: int) -> bool:
+        """Return whether the stream has ended while ``epoch`` is the newest one of the writer. If
+        it is not, a newer process of the writer has replaced the one with ``epoch`` (BL1, BL20).
+        """
+        return self._end is not None and self.epoch(replica) == epoch
+
     def node(self, replica: str) -> str:
         """Return the node of the writer's newest epoch; empty if it names none, or never began."""
         return self._writers[replica].node

@@ -345,9 +345,14 @@ class LoadControl:
         cost, rate = self._processor, self.arrivals.rows_per_ms(now_ms)
         if not cost.is_known:
             return None
-        return int(
-            1_000_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost, self.target_ms)
-        )
+        return int(1_000_000 * self._cores_for(rate, cost))
+
+    def _cores_for(self, rows_per_ms: float, cost: BatchCost) -> float:
+        """Return the time of batches of ``target_ms`` that rows arriving at this rate need, as a
+        multiple of all time.
+        """
+        room_ms = self._room_ms(cost, self.target_ms)
+        return rows_per_ms * cost.row_ms() * self.target_ms / room_ms
 
     @property
     def is_limited(self) -> bool:
@@ -405,9 +410,7 @@ class LoadControl:
             return 0
         if not cost.is_known or self._measured_anew < COST_BATCHES:
             return None
-        return int(
-            1_000 * rate * cost.row_ms() * self.target_ms / self._room_ms(cost, self.target_ms)
-        )
+        return int(1_000 * self._cores_for(rate, cost))
 
     def forked(self) -> None:
         """Record that the stage forked because it was late. The use is not asked: it may have risen

@@ -719,11 +719,15 @@ class Replica:
             load.stuck()
         return load.is_overloaded
 
+    @property
+    def _has_limit(self) -> bool:
+        """Whether the node limits what the branch takes, because others need the cores (OV6)."""
+        return self.load is not None and self.load.limit is not None
+
     def _takes_turns(self, branch: _Branch, situation: Situation) -> bool:
         """Return whether the branch and its correction take turns (OV7)."""
         is_correcting = self._phase is Phase.CORRECTING and situation.may_correct
-        has_limit = self.load is not None and self.load.limit is not None
-        return self._has_one_task and branch.sheds and is_correcting and not has_limit
+        return self._has_one_task and branch.sheds and is_correcting and not self._has_limit
 
     def _is_turn_of(self, branch: _Branch, situation: Situation) -> bool:
         """Return whether the correction must let the branch begin a batch first (OV7)."""
@@ -854,8 +858,7 @@ class Replica:
             return is_busy and not self._availability.overdue(position.bucket + 1, situation.now_ms)
         if branch.sheds:  # never suspended: the successor waits, or the branch keeps less (OV3)
             # With a limit, too: other stages need the cores, and fewer batches cost less.
-            has_limit = self.load is not None and self.load.limit is not None
-            is_paced = has_limit or self._phase is Phase.CORRECTING
+            is_paced = self._has_limit or self._phase is Phase.CORRECTING
             pace = Pace.PACED if is_paced else Pace.FREE
         else:
             pace = branch.watch.pace(peer_serves=situation.peer_serves)

@@ -264,7 +264,9 @@ def test_bl20_a_stream_that_has_ended_takes_nothing_more_and_is_no_sign() -> Non
     assert log_state.upto == BUCKET_MAX
     assert log_state.filled_upto == 9
     assert log_state.apply(3, last).reason == "known"
+    assert log_state.ended_in("0", 0)
     log_state.apply(4, dataclasses.replace(started(), token="u"))
+    assert not log_state.ended_in("0", 0), "a newer process has replaced it"
     assert log_state.apply(5, record(4, 2, BUCKET_MAX, (part(10),))).reason == "ended"
     again = LogState(["0"])
     again.adopt(log_state.snapshot(6))
