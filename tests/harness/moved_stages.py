@@ -13,10 +13,10 @@ from typing import Any, Final, Self
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.local import probe
 from anabranch.operating.move import MoveCommand
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
+from harness.service_processes import detail_of
 from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, rows_of, write_pipeline
 from harness.waiting import wait_until
@@ -169,13 +169,9 @@ class World:
         """Return what the node reports of each of its replicas, as ``anabranch status``
         shows it.
         """
-        port = probe.metrics_port(self.state_of(name), "processing", name, node.process.pid)
-        answer = probe.status(port) if port is not None else None
-        return (
-            {}
-            if answer is None
-            else {f"{each['stage']}.{each['replica']}": each for each in answer["detail"]["stages"]}
-        )
+        detail = detail_of(self.state_of(name), "processing", name, node.process.pid)
+        stages = detail["stages"] if detail else []
+        return {f"{each['stage']}.{each['replica']}": each for each in stages}
 
     def runs(self, name: str, node: StageProcess, *labels: str) -> None:
         def there() -> bool:

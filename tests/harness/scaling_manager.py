@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anabranch.local import probe
 from anabranch.pipeline.model import Pipeline
-from harness.service_processes import ModuleProcess, service
+from harness.service_processes import ModuleProcess, detail_of, service
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,9 @@ class ScalingManager:
     def scaling(self) -> dict[str, Any]:
         """Return what the manager says of scaling; empty while it does not answer."""
         self.process.alive()
-        port = probe.metrics_port(
-            self.state, "consistency_manager", self.pipeline.name, self.process.process.pid
-        )
-        answer = probe.status(port) if port is not None else None
-        found = {} if answer is None else (answer.get("detail") or {}).get("scaling") or {}
+        pid = self.process.process.pid
+        detail = detail_of(self.state, "consistency_manager", self.pipeline.name, pid)
+        found = detail.get("scaling") or {}
         assert isinstance(found, dict)
         return found
 

@@ -11,10 +11,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from anabranch.local import probe
 from anabranch.process.crash_points import VARIABLE
 from harness.waiting import wait_until
+
+
+def detail_of(state: Path, service: str, name: str, pid: int) -> dict[str, Any]:
+    """Return the detail of the status that a process reports; empty while it does not answer."""
+    port = probe.metrics_port(state, service, name, pid)
+    answer = None if port is None else probe.status(port)
+    return {} if answer is None else answer.get("detail") or {}
 
 
 class ModuleProcess:

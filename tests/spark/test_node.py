@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from anabranch.local import probe
 from anabranch.pipeline.model import Pipeline
 from anabranch.process.frame import ExitCode
+from harness.service_processes import detail_of
 from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
@@ -86,9 +86,8 @@ ROWS = [
 
 def stages_of(node: StageProcess, state: Path) -> dict[str, dict[str, Any]]:
     """Return what the node reports of each stage."""
-    port = probe.metrics_port(state, "processing", NODE, node.process.pid)
-    answer = probe.status(port) if port is not None else None
-    return {} if answer is None else {each["stage"]: each for each in answer["detail"]["stages"]}
+    detail = detail_of(state, "processing", NODE, node.process.pid)
+    return {each["stage"]: each for each in detail["stages"]} if detail else {}
 
 
 def javas_of(node: StageProcess) -> Iterator[Path]:

@@ -233,7 +233,7 @@ def test_columns_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_a_duration_of_any_unit_is_a_text(unit: str) -> None:
-    """That of an interval in SQL has nanoseconds, and Python's own has not."""
+    """An interval in SQL has nanoseconds; a duration in Python has microseconds."""
     took = pa.array([60_000_000_000, None], pa.duration("ns")).cast(pa.duration(unit))
     table = pa.table({"took": took})
     assert JsonEncoder(table.schema).encode(table) == [b'{"took":"PT60S"}', b'{"took":null}']
