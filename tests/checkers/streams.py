@@ -83,7 +83,6 @@ class Reading:
 
     writers: dict[str, Writer]
     rejected: dict[str, int] = field(default_factory=dict)
-    epochs_back: list[str] = field(default_factory=list)
 
 
 def read(entries: Iterable[tuple[int, LogEntry]], writers: Iterable[str]) -> Reading:

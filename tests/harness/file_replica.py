@@ -37,7 +37,7 @@ from anabranch.protocol.stage.replica import StageRules
 from anabranch.protocol.stage.scheduling import BatchRules
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.boundary_writer import BoundaryWriter
-from anabranch.streams.gone_blocks import last_gone, missing_blocks
+from anabranch.streams.gone_blocks import gone_range, last_gone
 from harness import spark_files
 from harness.replica_bench import STATEFUL, WAITS, WIDTH_MS
 from harness.replica_world import expected_rows, operate, rows_read
@@ -162,12 +162,14 @@ class _Recovery(Recovery):
     @override
     def missing(self, after: int) -> str:
         self._input.read_to_end()
-        reader = self._log.reader()
-        bucket = missing_blocks(
-            reader, lambda writer: self._names.blocks(INPUT, writer), self._input.log_state, after
+        log_state, reader = self._input.log_state, self._log.reader()
+        gone = gone_range(
+            reader, lambda writer: self._names.blocks(INPUT, writer), log_state, after
         )
         reader.close()
-        return "" if bucket is None else f"{INPUT} from bucket {bucket} on"
+        if after < log_state.forgotten:
+            gone = after + 1, log_state.forgotten
+        return "" if gone is None else f"{INPUT} from bucket {gone[0]} on"
 
     @override
     def last_gone(self) -> int:

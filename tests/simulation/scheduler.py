@@ -74,7 +74,6 @@ class Scheduler:
         self._rng = rng
         self.now_ms = 0
         self.steps = 0
-        self.switches = 0
         self.failure: BaseException | None = None
         self._heap: list[tuple[int, float, int, Process | Callable[[], None], int]] = []
         self._sequence = 0
@@ -257,7 +256,6 @@ class Scheduler:
             return what
 
     def _hand_over(self, process: Process) -> None:
-        self.switches += 1
         self._running = process
         process.baton.release()
 

@@ -19,11 +19,6 @@ Lock = AbstractContextManager[object]
 _ALONE: Final[Lock] = nullcontext()
 """Lock of a log state that no other thread changes: none."""
 
-_BUCKETS: Final = 1_000
-"""Number of non-empty buckets after the position that are checked. Blocks are deleted from the
-front, so these suffice.
-"""
-
 
 class GoneBlocks:
     """Finder of one stream's deleted blocks. Asks for the first offset of each partition once."""
@@ -60,33 +55,6 @@ class GoneBlocks:
                 if len(found) == ASK_BUCKETS_MAX:
                     break
         return found
-
-
-def missing_blocks(
-    reader: LogReader,
-    topic_of: Callable[[str], str],
-    log_state: LogState,
-    after: int,
-    *,
-    lock: Lock = _ALONE,
-) -> int | None:
-    """Return the first stable bucket after ``after`` with deleted blocks, or that the log no longer
-    describes; None if there is none.
-
-    Args:
-        reader: Reader of the log, asked for first offsets.
-        topic_of: Function from a writer to its block topic.
-        log_state: State of the stream, read to its end.
-        after: Last bucket that was read already.
-        lock: Lock of ``log_state``.
-
-    Raises:
-        Unavailable: the log does not answer.
-    """
-    if after < log_state.forgotten:
-        return after + 1
-    found = gone_range(reader, topic_of, log_state, after, _BUCKETS, lock=lock)
-    return None if found is None else found[0]
 
 
 def last_gone(
@@ -144,19 +112,17 @@ def gone_range(
     topic_of: Callable[[str], str],
     log_state: LogState,
     after: int,
-    count_max: int | None = None,
     *,
     lock: Lock = _ALONE,
 ) -> tuple[int, int] | None:
     """Return the first and last of the at most ASK_BUCKETS_MAX first stable buckets after ``after``
     with deleted blocks; None if there is none.
 
-    Arguments are as in ``missing_blocks``; ``count_max`` limits the number of non-empty buckets
-    that are checked.
+    Arguments are as in ``last_gone``; ``after`` is the last bucket that was read already.
     """
     with lock:
         if log_state.upto <= after:
             return None
-        stable = log_state.stable(max(after, log_state.forgotten) + 1, log_state.upto, count_max)
+        stable = log_state.stable(max(after, log_state.forgotten) + 1, log_state.upto)
     found = GoneBlocks(reader, topic_of).gone(stable)
     return (found[0], found[-1]) if found else None

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from demo.comparing import (
-    TEXTS_MAX,
     Delivered,
     Result,
     compare,
@@ -11,7 +10,6 @@ from demo.comparing import (
     followed,
     percentile_ms,
     result,
-    shortened,
 )
 from demo.traffic import Rejected
 
@@ -111,12 +109,6 @@ def test_dead_letters_count_once_and_must_be_what_was_written() -> None:
             1,
         )
         assert not found.is_equal()
-
-
-def test_many_long_texts_are_shortened_and_their_number_is_reported() -> None:
-    assert shortened(["a", "b"]) == ["a", "b"]
-    found = shortened(["x" * 1_000] * (TEXTS_MAX + 3))
-    assert (len(found), len(found[0]), found[-1]) == (TEXTS_MAX + 1, 704, "and 3 more")
 
 
 def test_percentiles_are_values_that_were_seen() -> None:

@@ -15,7 +15,7 @@ from anabranch.federation.tables import ledgers_of, movements_of
 from anabranch.pipeline.file import load
 from anabranch.protocol.federation.costs import QueueCost
 from anabranch.protocol.federation.stage_moves import reason_against
-from examples.market.demo import TERMS, ended_well, gains, readable, waiting_micro
+from examples.market.demo import TERMS, ended_well, gains, waiting_micro
 from harness.trading_world import TradingWorld
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "market"
@@ -69,20 +69,6 @@ def test_a_rush_gives_what_stands_beside_it(tmp_path: Path) -> None:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_lines_of_agents_logs_become_sentences() -> None:
-    offer = {
-        "event": "message_sent",
-        "what": "offer",
-        "detail": "north.speeds: 9 units, up to 20",
-    }
-    assert readable("north", offer) == "north: offer: north.speeds: 9 units, up to 20"
-    moves = {"event": "moves", "stage": "speeds.0", "to": "south.0"}
-    assert readable("north", moves) == "north: its stage goes to node south.0"
-    entry = {"event": "recorded", "what": "started", "movement": "m", "by": "north"}
-    assert readable("north", entry) == "ledger: m has started, says north"
-    assert readable("south", entry) == ""
 
 
 def test_a_movement_pays_where_both_sides_gain() -> None:

@@ -12,11 +12,10 @@ import pytest
 from anabranch.pipeline.file import load
 from anabranch.protocol.stage.utility import Curve, Qos
 from experiments.overload import virtual
-from experiments.overload.__main__ import replaced
 from experiments.overload.demo import MAX_DELAY_MS, report
 from experiments.overload.deployments import SHED, one_stage, two_stages
-from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
-from experiments.overload.rush import Course, Outcome, Shown, Truth, judge
+from experiments.overload.report import virtual_plots, virtual_tables
+from experiments.overload.rush import Outcome, Shown, Truth, judge
 from harness.load_bench import WAITS
 
 QOS = Qos(Curve(((0, 1_000), (5_000, 1_000), (10_000, 0))), Curve(((0, 1_000), (1_000, 0)), True))
@@ -107,24 +106,6 @@ def test_the_demo_ends_well_only_if_all_is_right() -> None:
         replace(found, rush_ms=found.usual_ms + MAX_DELAY_MS + 1),
     ):
         assert not report(wrong, "rows")[1]
-
-
-def test_the_page_has_a_row_for_each_output_and_the_plots_their_lines() -> None:
-    found = {"rows": [rush()], "off": [rush()], "two": [rush(), replace(rush(), output="counts")]}
-    blocks = tables(found, Course(1, 4, 3, 3), "today")
-    assert blocks["one"].startswith("today")
-    assert "| rows | 0.8 s | 2.0 s | 50 % | 0.70 | 50% | 100% | 12 rows | 12 s |" in blocks["one"]
-    assert "| counts | 0.8 s | 2.0 s | 50 % |" in blocks["two"]
-    assert "shed: rows" in plots(found)["overload-measured"]
-    assert tables({}, Course(1, 4, 3, 3), "today") == plots({}) == {}
-
-
-def test_a_block_of_the_page_is_replaced() -> None:
-    page = "a\n<!-- one -->\n<!-- end -->\n<!-- two -->\nold\n<!-- end -->\n"
-    found = replaced(replaced(page, "one", "1"), "two", "2")
-    assert found == "a\n<!-- one -->\n1\n<!-- end -->\n<!-- two -->\n2\n<!-- end -->\n"
-    with pytest.raises(SystemExit, match="no block three"):
-        replaced(page, "three", "3")
 
 
 def test_in_virtual_time_shedding_keeps_the_bound_and_the_cheaper_stage_sheds() -> None:

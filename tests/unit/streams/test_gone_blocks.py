@@ -11,7 +11,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.streams import gone_blocks
-from anabranch.streams.gone_blocks import gone_range, last_gone, missing_blocks
+from anabranch.streams.gone_blocks import gone_range, last_gone
 
 PLACES = [TopicPartition("s.0", p) for p in (0, 1)]
 
@@ -36,39 +36,19 @@ def log_state(upto: int = 5) -> LogState:
     return made
 
 
-def missing(log: LocalEventLog, after: int, of: LogState | None = None) -> int | None:
-    return missing_blocks(
-        log.reader(), lambda writer: f"s.{writer}", of if of is not None else log_state(), after
-    )
-
-
-def test_everything_is_there(log: LocalEventLog) -> None:
-    assert [missing(log, after) for after in (0, 3, 5, 9)] == [None] * 4
-    assert missing(log, 0, LogState("0")) is None
-
-
-def test_the_first_bucket_that_is_gone_is_named(log: LocalEventLog) -> None:
-    log.admin().delete_before({PLACES[1]: 3})
-    assert [missing(log, after) for after in (0, 1, 2, 3, 4)] == [1, 2, 3, None, None]
-
-
-def test_what_the_log_describes_no_more_is_gone(log: LocalEventLog) -> None:
-    log.admin().delete_before({PLACES[1]: 3})
-    of = log_state()
-    of.forget(3)
-    assert [missing(log, after, of) for after in (0, 2, 3)] == [1, 3, None]
-    assert gone_range(log.reader(), lambda writer: f"s.{writer}", of, 0) is None
-
-
 def test_the_range_that_is_gone(log: LocalEventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(after: int) -> tuple[int, int] | None:
-        return gone_range(log.reader(), lambda writer: f"s.{writer}", log_state(), after)
+    def gone(after: int, of: LogState) -> tuple[int, int] | None:
+        return gone_range(log.reader(), lambda writer: f"s.{writer}", of, after)
 
-    assert gone(0) is None
+    of = log_state()
+    assert [gone(after, of) for after in (0, 3, 5, 9)] == [None] * 4
+    assert gone(0, LogState("0")) is None
     log.admin().delete_before({PLACES[1]: 3})
-    assert [gone(after) for after in (0, 1, 3, 9)] == [(1, 3), (2, 3), None, None]
+    assert [gone(after, of) for after in (0, 1, 3, 9)] == [(1, 3), (2, 3), None, None]
     monkeypatch.setattr(gone_blocks, "ASK_BUCKETS_MAX", 2)
-    assert gone(0) == (1, 2), "what is gone beyond it is asked for afterwards"
+    assert gone(0, of) == (1, 2), "what is gone beyond it is asked for afterwards"
+    of.forget(3)
+    assert gone(0, of) is None, "the log describes it no more"
 
 
 def test_the_last_bucket_that_is_gone(log: LocalEventLog) -> None:

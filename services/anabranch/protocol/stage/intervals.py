@@ -11,16 +11,15 @@ A stage begins with a power of two of shards, all of the same number of bits.
 Invariants:
     IV1 a hash is in exactly one half of an interval that contains it, and in neither half of
         another.
-    IV2 two intervals meet only if one contains the other.
-    IV3 intervals divide all rows (``divides_whole``) if and only if each hash is in exactly one of
-        them; halving one of them preserves that.
+    IV2 a hash is in two intervals only if one contains the other.
+    IV3 each hash is in exactly one of the intervals with which a stage begins (``divided``);
+        halving one of them preserves that.
     IV4 the names of shards are no names that a pipeline file can have, the name of the stage and
         the bits follow from each, and different intervals have different names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,20 +69,9 @@ class Interval:
         """First hash after the interval."""
         return (self.prefix + 1) << self.shift
 
-    @property
-    def can_be_halved(self) -> bool:
-        """Whether the halves have no more than ``BITS_MAX`` bits."""
-        return len(self.bits) < BITS_MAX
-
     def halves(self) -> tuple[Interval, Interval]:
         """Return the lower and the upper half (IV1)."""
         return Interval(self.bits + "0"), Interval(self.bits + "1")
-
-    def sibling(self) -> Interval | None:
-        """Return the other half of the interval of which this one is a half; None: all rows."""
-        if not self.bits:
-            return None
-        return Interval(self.bits[:-1] + ("1" if self.bits[-1] == "0" else "0"))
 
     def has(self, value: int) -> bool:
         """Return whether ``value``, a hash without sign, is in the interval."""
@@ -92,10 +80,6 @@ class Interval:
     def contains(self, other: Interval) -> bool:
         """Return whether every hash of ``other`` is in this interval."""
         return other.bits.startswith(self.bits)
-
-    def meets(self, other: Interval) -> bool:
-        """Return whether a hash is in both intervals (IV2)."""
-        return self.contains(other) or other.contains(self)
 
     def name(self, stage: str) -> str:
         """Return the name of the shard of ``stage`` that takes this interval (IV4)."""
@@ -113,8 +97,8 @@ def stage_of(shard: str) -> str:
 
 
 def divided(count: int) -> list[Interval]:
-    """Return ``count`` intervals of the same length that divide all rows, in order. ``count``: a
-    power of two, at most ``SHARDS_MAX``.
+    """Return ``count`` intervals of the same length that divide all rows, in order (IV3).
+    ``count``: a power of two, at most ``SHARDS_MAX``.
     """
     found = [Interval()]
     while len(found) < count:
@@ -125,13 +109,3 @@ def divided(count: int) -> list[Interval]:
 def is_power_of_two(count: int) -> bool:
     """Return whether a stage can begin with ``count`` shards; ``count`` is at least 1."""
     return count & (count - 1) == 0
-
-
-def divides_whole(intervals: Collection[Interval]) -> bool:
-    """Return whether each hash is in exactly one of the ``intervals`` (IV3)."""
-    reached = 0
-    for each in sorted(intervals):
-        if each.begins != reached:
-            return False
-        reached = each.ends
-    return reached == 1 << HASH_BITS

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import polars as pl
 import pytest
 
 from benchmarks.linear_road import generator
-from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
-from benchmarks.linear_road.stream import INPUT, in_order, read_input
+from benchmarks.linear_road.generator import Mode, Plan, generate
+from benchmarks.linear_road.stream import INPUT, in_order
 
 DIGEST = "b1b4d9c423a2b1d5acc019e4437fea438342b28af7e42248cbb1446b34967f5a"
 """Hash of version 1, seed 1: a change of the bytes needs another version."""
@@ -78,35 +75,3 @@ def test_the_history_answers_what_is_asked() -> None:
     assert asked.join(world.history, on=["vid", "day", "xway"], how="anti").is_empty()
     assert world.history.select("vid", "day").is_duplicated().sum() == 0
     assert world.history.height > 2 * asked.height
-
-
-def test_files_hold_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["generator", str(tmp_path), "--xways", "0.5", "--minutes", "3", "--mode", "hot"]
-    monkeypatch.setattr(sys, "argv", words)
-    assert generator.main() == 0
-    world = generate(Plan(1, 3, 1, Mode.HOT))
-    stream, history = read_input(tmp_path)
-    assert stream.equals(world.stream)
-    assert history.equals(world.history)
-    assert (tmp_path / "crashes.csv").exists()
-    assert (tmp_path / "trips.csv").exists()
-
-
-def test_an_empty_history_is_read(tmp_path: Path) -> None:
-    world = generate(Plan(1, 1, 1))
-    (tmp_path / "input.csv").write_text(world.stream.write_csv(include_header=False))
-    (tmp_path / "history.csv").write_text("")
-    _, history = read_input(tmp_path)
-    assert history.is_empty()
-    assert history.columns == ["vid", "day", "xway", "toll"]
-
-
-@pytest.mark.parametrize(("text", "halves"), [("0.5", 1), ("1", 2), ("2.5", 5)])
-def test_expressways_come_in_halves(text: str, halves: int) -> None:
-    assert half_xways(text) == halves
-
-
-@pytest.mark.parametrize("text", ["0", "0.7", "-1"])
-def test_other_numbers_of_expressways_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a number of expressways"):
-        half_xways(text)

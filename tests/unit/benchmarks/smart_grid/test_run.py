@@ -1,41 +1,26 @@
-"""The command, what it says about a run, and what is between it and Kafka."""
+"""What the command says about a run."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from anabranch.pipeline.file import load
-from benchmarks import input_writer
-from benchmarks.smart_grid import feeder
 from benchmarks.smart_grid.__main__ import (
     Outcome,
     exit_code,
     overload,
-    write_pipeline,
 )
-from benchmarks.smart_grid.feeder import Fed, Feeder
-from benchmarks.smart_grid.generator import FIRST_S, Plan, World
+from benchmarks.smart_grid.feeder import Fed
+from benchmarks.smart_grid.generator import FIRST_S
 from benchmarks.smart_grid.oracle import Expected, Prediction
 from benchmarks.smart_grid.receiver import LIVE, OUTLIERS, PREDICTIONS, Receiver, Shown
 from benchmarks.smart_grid.validator import judge
 
-PLAN = Plan(houses=2, days=1, minutes=1)
 NAME = Prediction(FIRST_S + 30, 1, FIRST_S + 120, 0, 1, 2)
 START_S = 1_700_000_000.0
-
-
-def test_the_exact_run_has_no_stage_that_may_leave_out_rows(tmp_path: Path) -> None:
-    exact = load(write_pipeline(tmp_path / "exact", shed=False))
-    assert "shed" not in (tmp_path / "exact/pipeline.yaml").read_text().replace("# under", "")
-    assert all(output.live is None for output in exact.outputs.values())
-    whole = load(write_pipeline(tmp_path / "shed", shed=True))
-    assert all(output.live is not None for output in whole.outputs.values())
 
 
 def outcome_of(first: dict[Prediction, Shown], truth: dict[Prediction, int]) -> Outcome:
@@ -118,70 +103,6 @@ def test_records_become_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [value for _, value in receiver.shares()] == [(1, 4)]
     shown = receiver.first[NAME]
     assert (shown.load_mw, shown.is_tentative, shown.shed_permille) == (4, True, 250)
-
-
-class Broker:
-    """Producer that keeps what it is given, and a clock that moves while it is polled."""
-
-    def __init__(self) -> None:
-        self.records: list[tuple[int, dict[str, Any] | None, int, float]] = []
-        """Partition, value, time of a heartbeat in ms, and when it was produced."""
-        self.now_s = START_S
-        self.full = 1
-        self.fails = False
-        self.left = 0
-
-    def produce(
-        self, _: str, value: bytes | None, *, partition: int, on_delivery: Any, headers: Any = ()
-    ) -> None:
-        if self.full:
-            self.full -= 1
-            raise BufferError
-        beat = int(headers[0][1]) if headers else 0
-        record = None if value is None else json.loads(value)
-        self.records.append((partition, record, beat, self.now_s))
-        on_delivery(KafkaError(KafkaError._ALL_BROKERS_DOWN) if self.fails else None, None)
-
-    def poll(self, seconds: float) -> None:
-        self.now_s += seconds
-
-    def flush(self, _: float) -> int:
-        return self.left
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    made = Broker()
-    monkeypatch.setattr(input_writer, "Producer", lambda _: made)
-    monkeypatch.setattr(feeder, "_now_s", lambda: made.now_s)
-    return made
-
-
-def test_readings_are_fed_in_order_by_house_and_each_second_ends_with_heartbeats(
-    broker: Broker,
-) -> None:
-    fed = Feeder("", 2).feed(World(PLAN).blocks())
-    readings = World(PLAN).readings().to_dicts()
-    written = [(partition, row) for partition, row, _, _ in broker.records if row is not None]
-    assert written == [(row["house_id"] % 2, row) for row in readings]
-    assert fed.readings == len(readings)
-    assert sorted(fed.written_s) == sorted({row["timestamp"] for row in readings})
-    over: dict[int, int] = {0: 0, 1: 0}
-    for partition, row, beat, _ in broker.records:
-        if row is None:
-            over[partition] = beat
-        else:
-            assert row["timestamp"] * 1_000 >= over[partition], "a heartbeat was too early"
-    assert set(over.values()) == {(max(fed.written_s) + 3_600) * 1_000}
-
-
-def test_a_record_that_is_not_written_ends_the_feeding(broker: Broker) -> None:
-    broker.fails = True
-    with pytest.raises(KafkaException):
-        Feeder("", 1).feed(World(PLAN).blocks())
-    broker.fails, broker.left = False, 3
-    with pytest.raises(KafkaException, match="3 records are not written"):
-        Feeder("", 1).feed(World(PLAN).blocks())
 
 
 def test_a_run_in_which_nothing_was_left_out_shows_no_overload() -> None:

@@ -26,10 +26,6 @@ def test_right_results_are_valid(truth: Expected) -> None:
     assert verdict.lines()[-1] == "valid"
 
 
-def test_nothing_expected_is_not_valid() -> None:
-    assert not judge(Expected(), [], []).is_valid
-
-
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: f"{each.query}: {each.name}")
 def test_a_fault_is_found_and_named(mutant: Mutant, truth: Expected) -> None:
     found = counted(mutant, truth)
