@@ -219,6 +219,10 @@ bench-dpc: classes ## delay and inconsistency under failures, beside the publish
 bench-overload: classes ## a minute of twice the load that a stage can process, with each kind of shedding and without, to docs/experiments/overload.md (two hours, on an idle machine; ARGS="--run rows", "--virtual" for the rules alone)
 	@PYTHONPATH=tests:services $(BIN)/python -m experiments.overload $(ARGS)
 
+.PHONY: bench-elastic
+bench-elastic: classes ## restarts, moves and recovery of a stage against the size of its state, to docs/experiments/elastic.md (an hour and a half, on an idle machine; ARGS="--run move-200"; a call continues the one before it)
+	@PYTHONPATH=tests:services $(BIN)/python -m experiments.elastic $(ARGS)
+
 .PHONY: bench-backtracking
 bench-backtracking: install ## recovery by ASK beside acknowledgements and nothing: prints the table of experiments/backtracking/RESULTS.md
 	$(BIN)/python -m experiments.backtracking --pace-ms 20 $(ARGS)

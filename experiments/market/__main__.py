@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,27 +23,13 @@ from experiments.market.figures import (
     percent,
     run,
 )
+from experiments.pages import replaced, table
 
 PAGE: Final = Path("docs/experiments/market.md")
 SMALL: Final = 300
 """Participants where the published note has so many."""
 
 Found = Mapping[Setting, Sequence[Outcome]]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    return "\n".join(
-        "| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]
-    )
-
-
-def replaced(text: str, name: str, body: str) -> str:
-    """Return the page with one of its blocks replaced."""
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{PAGE} has no block {name}")
-    return pattern.sub(lambda match: match[1] + body + match[2], text)
 
 
 class Figures:

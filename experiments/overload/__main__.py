@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks.machine import machine
 from experiments.overload import virtual
 from experiments.overload.deployments import SHED, one_stage, two_stages
 from experiments.overload.report import plots, tables, virtual_plots, virtual_tables
 from experiments.overload.rush import Course, Outcome, Rush
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from experiments.pages import write_page
 
 PAGE: Final = Path("docs/experiments/overload.md")
 COURSE: Final = Course(calm=110, rush=440, before_s=20, rush_s=60)
@@ -83,33 +80,12 @@ def main() -> int:
     }
     day = time.strftime("%Y-%m-%d", time.gmtime())
     measured = f"{day}, `{arguments.commit}`, {machine()}."
-    _write(
+    write_page(
+        PAGE,
         virtual_tables(one, two) | tables(outcomes, COURSE, measured),
         virtual_plots(one, two) | plots(outcomes),
     )
     return int(any(each.wrong for found in outcomes.values() for each in found))
-
-
-def _write(blocks: Mapping[str, str], drawn: Mapping[str, str]) -> None:
-    """Replace ``blocks`` of the page, and write its plots."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, body in blocks.items():
-        text = replaced(text, name, body)
-    PAGE.write_text(text, encoding="utf-8")
-    for name, body in drawn.items():
-        PAGE.with_name(f"{name}.svg").write_text(body, encoding="utf-8")
-
-
-def replaced(text: str, name: str, body: str) -> str:
-    """Return the page ``text`` with its block ``name`` replaced.
-
-    Raises:
-        SystemExit: there is no such block.
-    """
-    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise SystemExit(f"{PAGE} has no block {name}")
-    return pattern.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
 
 
 if __name__ == "__main__":

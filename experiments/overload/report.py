@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from experiments.dpc.plots import Line, plot
 from experiments.overload.virtual import CAPACITY
+from experiments.pages import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,9 +53,9 @@ def tables(found: Mapping[str, Sequence[Outcome]], course: Course, measured: str
     blocks = {}
     if one:
         plotted = "![delay of new results, measured](overload-measured.svg)"
-        blocks["one"] = f"{measured}\n\n{_table(_HEAD, one)}\n\n{plotted}"
+        blocks["one"] = f"{measured}\n\n{table(_HEAD, one)}\n\n{plotted}"
     if two:
-        blocks["two"] = f"{measured}\n\n{_table(head_two, two)}"
+        blocks["two"] = f"{measured}\n\n{table(head_two, two)}"
     return blocks
 
 
@@ -65,7 +66,7 @@ def virtual_tables(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]])
     spare = CAPACITY - CAPACITY // 2
     head = ("`shed`", *_HEAD[1:5], *_HEAD[7:-1], "branches")
     return {
-        "virtual-one": _table(
+        "virtual-one": table(
             head,
             [
                 [
@@ -78,7 +79,7 @@ def virtual_tables(one: Sequence[Virtual], two: Mapping[str, Sequence[Virtual]])
                 for each in one
             ],
         ),
-        "virtual-two": _table(
+        "virtual-two": table(
             ("who leaves out rows", "stage", *head[1:5]),
             [[how, *_virtual_cells(each)] for how, outcomes in two.items() for each in outcomes],
         ),
@@ -145,9 +146,3 @@ def _cells(outcome: Outcome, calm: int) -> list[str]:
         f"{outcome.caught_up_s:.0f} s",
         f"{outcome.wrong} of {outcome.judged}",
     ]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(
-        "| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]
-    )

@@ -8,8 +8,11 @@ import itertools
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
+
+import pyarrow as pa
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
@@ -62,21 +65,35 @@ class Load(threading.Thread):
     seen to be closed, and on which node.
     """
 
-    def __init__(self, feed: Feed, output: Output, every_s: float = 0.25) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        output: Output,
+        every_s: float = 0.25,
+        *,
+        rows: Callable[[int], pa.Table] = lambda bucket: readings(rows_of(bucket)),
+        first: int = FIRST,
+    ) -> None:
+        """``rows``: those of a bucket. ``first``: first bucket."""
         super().__init__(daemon=True)
+        self._rows = rows
+        self.fed: dict[int, float] = {}
+        """Time at which each bucket was due."""
         self._feed = feed
         self._output = output
         output.reader.listen(self._seen)
         self._every_s = every_s
         self._ending = threading.Event()
-        self.given = FIRST - 1
+        self.given = first - 1
         self.closed: list[tuple[float, int, str]] = []
         self.error: Exception | None = None
 
     def run(self) -> None:
         try:
             while not self._ending.is_set():
-                self._feed.append(readings(rows_of(self.given + 1)), self.given + 1)
+                rows = self._rows(self.given + 1)
+                self.fed[self.given + 1] = time.monotonic()
+                self._feed.append(rows, self.given + 1)
                 self.given += 1
                 until = time.monotonic() + self._every_s
                 while time.monotonic() < until:

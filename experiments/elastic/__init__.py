@@ -1,0 +1,1 @@
+"""Measurement of moves, restarts and recovery of a stage with large state."""

@@ -1,0 +1,66 @@
+"""Stages with large state, and with a window."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import pyspark.sql.functions as sf
+from pyspark.sql import Row
+
+from anabranch.stateful import BatchSafeProcessor, Timers, transform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame
+
+    Found = tuple[tuple[Any, ...] | None, Iterable[Row]]
+
+
+class Kept(BatchSafeProcessor):
+    """Newest note of each key."""
+
+    state_schema = "version BIGINT, note STRING"
+
+    def row(
+        self,
+        key: tuple[Any, ...],
+        row: Row,
+        state: tuple[Any, ...] | None,
+        timers: Timers,  # noqa: ARG002 - a note is kept for ever
+    ) -> Found:
+        """Keep the note. Return version and checksum of the one that it replaces, if any."""
+        results = []
+        if state is not None:
+            version, note = state
+            checksum = zlib.crc32(note.encode())
+            replaced = Row(
+                key=key[0], version=version, checksum=checksum, event_time=row.event_time
+            )
+            results.append(replaced)
+        return (row.version, row.note), results
+
+    def timer(
+        self,
+        key: tuple[Any, ...],  # noqa: ARG002
+        at: datetime,  # noqa: ARG002
+        state: tuple[Any, ...] | None,
+        timers: Timers,  # noqa: ARG002
+    ) -> Found:
+        """Do nothing: no timer is ever set."""
+        return state, ()
+
+
+def kept(writes: DataFrame) -> DataFrame:
+    """Return what each write replaces."""
+    schema = "key BIGINT, version BIGINT, checksum BIGINT, event_time TIMESTAMP"
+    return transform(writes, ["key"], Kept(), schema)
+
+
+def windows(writes: DataFrame) -> DataFrame:
+    """Return the writes of each key in windows of 30 seconds that start every 5 seconds."""
+    by_key = writes.groupBy(sf.window("event_time", "30 seconds", "5 seconds"), "key")
+    counted = by_key.agg(sf.count("version").alias("writes"))
+    return counted.select("key", "writes", sf.col("window.end").alias("event_time"))

@@ -1,0 +1,149 @@
+"""Page docs/experiments/elastic.md: tables and plots of the runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from experiments.dpc.plots import Line, plot
+from experiments.elastic.measuring import Move, Recovery, Restart
+from experiments.pages import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+Row: TypeAlias = Restart | Move | Recovery
+
+
+class Measured(NamedTuple):
+    """Rows of one run, and what they were measured with."""
+
+    day: str
+    commit: str
+    machine: str
+    busy: float
+    """Number of programs that could run at once while it was measured, for each core."""
+    rows: Sequence[Row]
+
+    def cells(self, row: Row) -> list[str]:
+        """Return the last cells of ``row``."""
+        return [f"{row.wrong} of {row.judged}", f"{self.busy:.1f}", self.day, f"`{self.commit}`"]
+
+
+_LAST = ("wrong", "busy", "date", "commit")
+
+
+def _restart(row: Restart) -> list[str]:
+    return [
+        f"{row.state_mb:.0f} MB",
+        row.mode,
+        f"{row.again_s:.1f} s",
+        f"{row.fill_rows_per_s:.0f} rows/s",
+    ]
+
+
+def _move(row: Move) -> list[str]:
+    return [
+        f"{row.state_mb:.0f} MB",
+        f"{row.before_p99_s:.2f} s",
+        f"{row.during_p99_s:.2f} s",
+        f"{row.during_p99_s - row.before_p99_s:+.2f} s",
+        f"{row.longest_s:.2f} s",
+        f"{row.prefetch_s:.1f} s",
+        f"{row.moved_s:.1f} s",
+        f"{row.prefetch_mb:.1f} MB",
+        f"{row.rest_mb:.1f} MB",
+    ]
+
+
+def _recovery(row: Recovery) -> list[str]:
+    return [
+        str(row.rows_per_s),
+        row.mode,
+        f"{row.age_s:.0f} s" if row.age_s else "-",
+        f"{row.detect_s:.1f} s",
+        f"{row.restore_s:.1f} s",
+        f"{row.catch_up_s:.1f} s",
+        f"{row.again_s:.1f} s",
+    ]
+
+
+def tables(found: Sequence[Measured]) -> dict[str, str]:
+    """Return the blocks of the page, by name; none without a run of its kind."""
+    restarts = [
+        [*_restart(row), *each.cells(row)]
+        for each in found
+        for row in each.rows
+        if isinstance(row, Restart)
+    ]
+    moves = [
+        [*_move(row), *each.cells(row)]
+        for each in found
+        for row in each.rows
+        if isinstance(row, Move)
+    ]
+    recoveries = [
+        [*_recovery(row), *each.cells(row)]
+        for each in found
+        for row in each.rows
+        if isinstance(row, Recovery)
+    ]
+    blocks: dict[str, str] = {}
+    if found:
+        machines = sorted({each.machine for each in found})
+        blocks["machine"] = f"Measured on {'; '.join(machines)}."
+    if restarts:
+        head: tuple[str, ...] = ("state", "from", "results after", "state made at", *_LAST)
+        blocks["restart"] = (
+            f"{table(head, restarts)}\n\n![time until results come again](elastic-restart.svg)"
+        )
+    if moves:
+        head = (
+            *("state", "p99 before", "p99 during", "difference", "longest"),
+            *("first copy after", "moved after", "first copy", "read after it", *_LAST),
+        )
+        blocks["move"] = table(head, moves)
+    if recoveries:
+        head = (
+            *("rows/s", "from", "age", "detected after", "restored in", "caught up in"),
+            *("results after", *_LAST),
+        )
+        blocks["recovery"] = (
+            f"{table(head, recoveries)}\n\n![time until results come again](elastic-recovery.svg)"
+        )
+    return blocks
+
+
+def plots(found: Sequence[Measured]) -> dict[str, str]:
+    """Return the plots of the page, by name; none without a run of its kind."""
+    rows = [row for each in found for row in each.rows]
+    drawn: dict[str, str] = {}
+    restarts = [row for row in rows if isinstance(row, Restart)]
+    if restarts:
+        points = [(row.mode, row.state_mb, row.again_s) for row in restarts]
+        drawn["elastic-restart"] = plot(
+            "Results come again after a kill", "MB of state", "seconds", _lines(points)
+        )
+    recoveries = [row for row in rows if isinstance(row, Recovery)]
+    if recoveries:
+        points = [
+            (
+                f"{row.mode}, {row.age_s:.0f} s old" if row.age_s else row.mode,
+                float(row.rows_per_s),
+                row.restore_s + row.catch_up_s,
+            )
+            for row in recoveries
+        ]
+        drawn["elastic-recovery"] = plot(
+            "Restored and caught up after the loss of a node",
+            "rows per second",
+            "seconds",
+            _lines(points),
+        )
+    return drawn
+
+
+def _lines(points: Sequence[tuple[str, float, float]]) -> list[Line]:
+    """Return a line of the points of each name."""
+    names = dict.fromkeys(name for name, _, _ in points)
+    return [Line(name, sorted((x, y) for each, x, y in points if each == name)) for name in names]
