@@ -105,7 +105,8 @@ def main() -> int:
     parser.add_argument(
         "--run",
         action="append",
-        help=f"only runs whose names begin so; may be given several times: {', '.join(runs)}",
+        choices=[*runs, *dict.fromkeys(name.partition("-")[0] for name in runs)],
+        help="only this run, or all of this kind; may be given several times",
     )
     parser.add_argument(
         "--results",
@@ -118,12 +119,8 @@ def main() -> int:
     exit_on_signals()
     results: Path = arguments.results
     results.mkdir(parents=True, exist_ok=True)
-    begins = tuple(arguments.run or [])
-    wanted = [
-        name
-        for name in runs
-        if (name.startswith(begins) if begins else not name.endswith(f"-{LARGEST_MB}"))
-    ]
+    asked = arguments.run or [name for name in runs if not name.endswith(f"-{LARGEST_MB}")]
+    wanted = [name for name in runs if name in asked or name.partition("-")[0] in asked]
     for name in [] if arguments.page else wanted:
         if not (file := results / f"{name}.json").exists():
             _write(file, _measure(name, runs[name]))
