@@ -56,8 +56,10 @@ PLACES: Final = (
 STRUCK_MAX: Final = 3
 """Faults strike when their place is reached for the first time, up to the so manieth time."""
 PAUSE_TURNS: Final = 150
-SCALER_DECISIONS: Final = 400
-"""Number of rounds of a scaler, each with one decision at most."""
+SCALER_DECISIONS: Final = (12, 4)
+"""Maximum number of decisions of each scaler."""
+LATE: Final = 0.8
+"""Chance that a record of the second scaler is late."""
 JUMPS: Final = 0.05
 """Chance that an odd clock jumps before a decision."""
 
@@ -297,6 +299,8 @@ class SplitWorld:
         self.actors: list[Actor] = []
         self._arrivals: dict[tuple[str, str], int] = {}
         self._lives = 0
+        self._decided = 0
+        """Number of decisions of scalers that are not written yet."""
         self._splits, self._splits_read = Splits(), 0
         self._states: dict[str, tuple[LogState, int]] = {}
 
@@ -381,8 +385,8 @@ class SplitWorld:
                 self._strike(actor, place)
 
     def is_over(self) -> bool:
-        """Whether all is read, and no attempt is open."""
-        if any(each.upto < self.options.buckets for each in self.taken):
+        """Whether all is read, no attempt is open, and no decision waits for its record."""
+        if self._decided or any(each.upto < self.options.buckets for each in self.taken):
             return False
         splits = self.splits()
         return all(
@@ -446,23 +450,35 @@ class SplitWorld:
 
     def _scale(self, number: int) -> Iterator[str]:
         """Want splits of the first shard again that were withdrawn, as a manager does, a few times.
-        A decision may be written long after it was made.
+        The second scaler is late: most of its records come when an attempt of the first one, which
+        it has not seen, was withdrawn, so that they would begin another attempt.
         """
-        for _ in range(SCALER_DECISIONS):
+        left = SCALER_DECISIONS[number]
+        while left:
             shards = Shards(dict.fromkeys([STAGE], splitting.halves_of(STAGE)))
             read = Splits()
             for offset, step in enumerate(self.moves):
                 if read.apply(offset, step):
                     shards.apply(step, 0)
-            if read.of(STAGE).phase is not Phase.WITHDRAWN:
+            seen = read.of(STAGE)
+            if seen.phase is not Phase.WITHDRAWN:
                 yield "rests"
                 continue
             wanted = shards.wanted(STAGE, f"scaler {number}", self.now_ms)
-            for _ in range(self.rng.choice((1, 15, 60)) if number else 1):
+            left, self._decided = left - 1, self._decided + 1
+            yield "decides"
+            is_late = number and self.rng.random() < LATE
+            while is_late and not self._is_late_now(seen.number):
                 yield "decides"
             self.history.reached("scaler wants a split")
             self.state_step(wanted)
+            self._decided -= 1
             yield "wanted"
+
+    def _is_late_now(self, attempt: int) -> bool:
+        """Return whether a later attempt than ``attempt`` was answered, and none is open."""
+        newest = self.splits().of(STAGE)
+        return newest.number != attempt and newest.phase is not Phase.WANTED
 
     def _want(self, shard: str) -> Iterator[str]:
         assert not splitting.rejected(shard, parents(), self.splits())
