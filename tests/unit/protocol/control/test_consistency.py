@@ -10,6 +10,7 @@ from anabranch.protocol.control import consistency
 from anabranch.protocol.control.consistency import AlarmBook, GapBook, Mismatch, StreamAudit
 from anabranch.protocol.control.records import Alarm, Vote
 from anabranch.protocol.identifiers import BatchId
+from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
@@ -425,6 +426,15 @@ def test_one_writer_is_never_compared() -> None:
     log.begin("0")
     log.close("0", 5, {1: 3})
     assert (log.audit.compared, log.audit.floor) == (0, 5)
+
+
+def test_the_end_of_a_shard_closes_no_bucket_of_its_writer(log: Log) -> None:
+    """A replica that is behind may be the one that ends the stream."""
+    log.close("0", 5, {1: 3, 4: 9})
+    log.close("1", 1, {1: 3})
+    assert log.close("1", BUCKET_MAX, {}, heirs=2, past=5) == []
+    assert log.log_state.heirs == 2
+    assert log.audit.compared == 1
 
 
 def test_memory_is_bounded_when_a_peer_is_down(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
