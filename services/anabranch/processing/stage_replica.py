@@ -177,7 +177,13 @@ class StageReplica:
             raise ConfigurationError(f"stage {own.stage_name}: {error}") from error
 
     def _run_standby(self, warm_standby: WarmStandby, prepared: PreparedStage) -> None:
-        """Run one round of the standby, then the failover if it is due."""
+        """Run one round of the standby, then the failover if it is due. A shard that was split
+        meanwhile runs nowhere any more, and nobody has a newer checkpoint of it to wait for.
+        """
+        if self.split.was_carried_out():
+            warm_standby.cool_down()
+            self._rest_after_split()
+            return
         if warm_standby.round():
             self._report.starting()
             self._fail_over(prepared)

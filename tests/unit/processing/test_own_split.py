@@ -340,6 +340,27 @@ def test_a_shard_that_starts_after_its_end_lets_go_of_its_inputs(world: World) -
         replica.stop()
 
 
+def test_a_process_that_stands_by_rests_when_the_shard_was_split(world: World) -> None:
+    """It was moved meanwhile: nobody makes the newer checkpoint that it would wait for."""
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    replica.split.access = world.split.access
+    standby = replica._warm_standby = Mock()
+    replica._prepared = Mock()
+    standby.round.return_value = False
+    standby.standby.fetched = {}
+    replica._inputs = Mock()
+    world.attempt = Attempt(Phase.CONFIRMED, 3)
+    replica.step()
+    assert not replica.split.is_over
+    writer = world.writers[STAGE]
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    replica.step()
+    assert replica.split.is_over
+    assert replica.status.waiting_for == f"nothing: {HALVES[0]} and {HALVES[1]} have taken over"
+    standby.cool_down.assert_called()
+
+
 def test_who_reads_the_shard_takes_its_halves_after_its_end(world: World) -> None:
     """It follows all three from the beginning."""
     world.close_all(1, 4)
