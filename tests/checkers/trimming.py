@@ -22,6 +22,7 @@ def check(
     readers: Mapping[str, Collection[str]],
     silent_ms: int,
     heard_ms: int | None,
+    counts: Mapping[str, Sequence[tuple[float, float]]] | None = None,
 ) -> list[str]:
     """Trim points that a reader had not reached, by what the process of its highest epoch said
     (TM5).
@@ -34,7 +35,10 @@ def check(
             anything holds back everything so long.
         heard_ms: What readers said so long ago, the process that trims has heard. None: it may hear
             of a new epoch however late, and any claim of any epoch may be the last that it knows.
+        counts: Of readers that come and go, when each counts, from the first claim within that time
+            on; others always do.
     """
+    counts = counts or {}
     claims_of: dict[str, list[SyncedClaim]] = {}
     for claim in claims:
         claims_of.setdefault(claim.reader, []).append(claim)
@@ -42,6 +46,12 @@ def check(
     for at_ms, stream, bucket in points:
         for reader in sorted(readers[stream]):
             heard = [claim for claim in claims_of.get(reader, []) if claim.at_ms <= at_ms]
+            if reader in counts:
+                since = [begin for begin, end in counts[reader] if begin <= at_ms < end]
+                heard = [claim for claim in heard if since and claim.at_ms >= since[0]]
+                known_ms = at_ms - (heard_ms or 0)
+                if heard_ms is None or not heard or heard[0].at_ms > known_ms:
+                    continue
             is_gone = at_ms - max((claim.at_ms for claim in heard), default=0) >= silent_ms
             upto = _held(heard, None if heard_ms is None else at_ms - heard_ms)
             if bucket > upto and not is_gone:

@@ -399,7 +399,7 @@ def simulated(folder: Path, name: str) -> Iterator[EngineRig]:
         port.link.branch_failures.append(1)
         return 0
 
-    engine = SimulatedEngine(context, port, disk, options, rng)
+    engine = SimulatedEngine(context, port, lambda _: disk, options, rng)
     yield EngineRig(engine, context.log, clock, pipeline, place, fail_a_task, fail_a_branch)
     scheduler.close()
 

@@ -131,7 +131,7 @@ def build(
     stages = {stage.name: stage for stage in options.stages}
     disk = SimulatedDisk(Machine(), port.disk, port.network.history.reached)
     rng = random.Random(f"{options.seed}/{port.process.name}")
-    engine = SimulatedEngine(context, port, disk, stages, rng)
+    engine = SimulatedEngine(context, port, lambda _: disk, stages, rng)
 
     def start(of: ServiceContext, name: str, names: Collection[str]) -> StartingEngine:
         del of, name, names

@@ -23,7 +23,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import target_of
 from anabranch.protocol.stage.replica import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_MS
 from checkers import streams, trimming
-from simulation import hurrying, workload
+from simulation import halves, hurrying, split_checks, workload
 from simulation.faults import EVERYTHING
 from simulation.options import Options
 from simulation.raw_logs import appended_ms, with_trimmed
@@ -164,15 +164,17 @@ def check_trimmed(run: Run) -> list[str]:
     ]
     points = [(at_ms, e.stream, e.bucket) for at_ms, e in found if isinstance(e, TrimPoint)]
     readers = _readers(run.options)
+    counts = split_checks.counting(run)
     is_struck = any(
         fault.target.startswith(("consistency_manager", EVERYTHING)) for fault in run.faults
     )
     heard_ms = None if is_struck else _HEARD_MS
-    wrong = trimming.check(claims, points, readers, hurrying.READER_MS, heard_ms)
+    wrong = trimming.check(claims, points, readers, hurrying.READER_MS, heard_ms, counts)
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)
     if _manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
+        kept |= dict.fromkeys(split_checks.not_read(run), 0)
         own = {stream: those for stream, those in readers.items() if those and stream not in kept}
         wrong += trimming.check_goes_on(claims, points, own, until_ms)
     return wrong
@@ -197,12 +199,13 @@ def _readers(options: Options) -> dict[str, list[str]]:
     change is not among them.
     """
     found: dict[str, list[str]] = {}
-    for stage in options.stages:
+    halved = halves.names(options)
+    for stage in (each for shard in options.stages for each in (shard, *halves.of(shard))):
         numbers = range(stage.replicas)
         mine = [f"{REPLICA_SERVICE} {stage.name}.{number}" for number in numbers]
         if stage.ha == "passive":
             mine = mine[:1] + [f"{STANDBY_SERVICE} {stage.name}.{number}" for number in numbers]
-        for stream in stage.reads:
+        for stream in (each for name in stage.reads for each in (name, *halved.get(name, ()))):
             found.setdefault(stream, []).extend(mine)
     for output in options.outputs:
         mine = [f"delivery {process}.0" for process in output.processes if len(output.numbers) == 1]

@@ -149,6 +149,8 @@ class Machine:
         """The life of the stage's log in which the above is."""
         self.fetched: Stored | None = None
         """Copy of the replica's checkpoint in the store, which another machine has written."""
+        self.beside: dict[str, Machine] = {}
+        """State of other replicas of this node, by label."""
         self.other_lives: dict[str, Machine] = {}
         """State that other lives of the log have left on this machine, by life."""
 
@@ -203,6 +205,10 @@ class Machine:
         found = self.newest()
         return ("", -1) if found is None else (found.name, self.directories[found.name].last_commit)
 
+    def part(self, label: str) -> Machine:
+        """Return the state of another replica that runs on the same node."""
+        return self.beside.setdefault(label, Machine())
+
     def power_cut(self, rng: random.Random) -> tuple[int, bool, bool]:
         """Lose a random tail of what was not synced, or any part of it, as it reached the disk in
         another order; of what is left the last may be half written.
@@ -226,6 +232,13 @@ class Machine:
                 number not in gone for number in range(min(gone, default=count), count)
             )
             is_torn = directory.tear() or is_torn
+        for _, machine in sorted(self.beside.items()):
+            more, is_more_out_of_order, is_more_torn = machine.power_cut(rng)
+            lost += more
+            is_out_of_order, is_torn = (
+                is_out_of_order or is_more_out_of_order,
+                is_torn or is_more_torn,
+            )
         return lost, is_out_of_order, is_torn
 
 

@@ -264,6 +264,34 @@ def _few_stages_that_may_be_busy(options: Options, rng: random.Random) -> Option
     return replace(options, stages=stages, buckets=rng.randint(20, 32))
 
 
+def _split_while_it_runs(options: Options, rng: random.Random) -> Options:
+    """Two stages: the shard of the first one may be split."""
+    policies: tuple[Policy, ...] = ("process", "process", "suspend")
+    shard, reader = _chain(options, rng, 2, (1, 1, 2), policies)
+    kind = rng.choices(("by keys", "mixed", "slow"), (70, 20, 10))[0]
+    by_itself = rng.random() < 0.35
+    operator: Operator = "mixed" if kind == "mixed" else rng.choice(("map", "sum", "both", "later"))
+    shard = replace(
+        shard,
+        operator=operator,
+        may_split=True,
+        replicas=1 if by_itself else shard.replicas,
+        function_ms=rng.choice((150, 250)) if by_itself else 0,
+        half_ms=rng.choice((400, 1_200)) if kind == "slow" else 0,
+    )
+    return replace(
+        options,
+        stages=(shard, reader),
+        splits_by_itself=by_itself,
+        has_manager=by_itself or rng.random() < 0.8,
+        has_store=rng.random() < 0.5,
+        trim_every_ms=300,
+        max_delay_ms=rng.choice((2_500, 4_000)),
+        rows_max=4,
+        buckets=rng.randint(30, 44),
+    )
+
+
 def _far_in_front(options: Options, rng: random.Random) -> Options:
     stages = _chain(options, rng, rng.choice((1, 1, 2)), (1, 2), ("process",))
     return replace(
@@ -688,6 +716,7 @@ _SHAPES: Final[dict[str, Callable[[Options, random.Random], Options]]] = {
     "stage down": _few_stages,
     "moved": _few_stages,
     scenarios.SCALED: _few_stages_that_may_be_busy,
+    scenarios.SPLIT: _split_while_it_runs,
     "passive": _standing_by,
     "ahead": _far_in_front,
     "quiet gap": _quiet_between,

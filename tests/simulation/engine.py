@@ -36,7 +36,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL, salt_of
 from anabranch.protocol.stage.planner import PlanTraits, QueryPosition
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter, UnwrittenBlocks
-from simulation import more_columns, new_column, notes
+from simulation import halves, more_columns, new_column, notes
 from simulation.disk import Directory, Logged, SimulatedDisk, State
 from simulation.network import Port
 from simulation.options import WINDOW_BUCKETS, Operator, StageOptions
@@ -46,6 +46,7 @@ from simulation.workload import (
     far,
     is_window,
     mapped,
+    mixed,
     moved,
     of_version,
     result_row,
@@ -81,6 +82,8 @@ def operate(
     """
     if operator == "map":
         return (), [mapped(row) for row in rows]
+    if operator == "mixed":
+        return (), mixed(rows, width_ms)
     if operator == "later":
         return (), [moved(row, width_ms) for row in rows]
     if operator == "far":
@@ -240,11 +243,11 @@ class SimulatedEngine:
         self,
         context: ServiceContext,
         port: Port,
-        disk: SimulatedDisk,
+        disk_of: Callable[[str], SimulatedDisk],
         options: Mapping[str, StageOptions],
         rng: random.Random,
     ) -> None:
-        """``options``: of the stages that it may prepare."""
+        """``disk_of``: the disk of each replica. ``options``: of the stages that it may prepare."""
         self.rows_max, self.cores = BATCH_ROWS_MAX, 2
         self.pace_ms = max(stage.pace_ms for stage in options.values())
         self.moved_ms = 0
@@ -253,19 +256,18 @@ class SimulatedEngine:
         self.core = Core()
         self._context = context
         self._port = port
-        self._disk = disk
+        self._disk_of = disk_of
         self._options = options
         self._rng = rng
 
     def prepare(self, label: str, stage: str, schemas: Mapping[str, pa.Schema]) -> SimulatedStage:
         """See the port."""
-        del label
         if new_column.uses(self._options[stage], self._port.link.version):
             new_column.check_columns(schemas)
         return SimulatedStage(
             self._context,
             self._port,
-            self._disk,
+            self._disk_of(label),
             self._options[stage],
             self._rng,
             self._moved,
@@ -571,7 +573,7 @@ class SimulatedQuery:
                 found = [*zip(*(table.column(each).to_pylist() for each in _COLUMNS), strict=True)]
                 if found and new_column.uses(self._stage, self._port.link.version):
                     found = new_column.read(stream, bucket, table, found)
-                rows += found
+                rows += halves.own_rows(self._pipeline.stages[self._stage.name], found)
         return rows
 
     def _spoilt(self, rows: list[Row]) -> list[Row]:

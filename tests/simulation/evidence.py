@@ -11,12 +11,14 @@ from checkers import availability, corrected, streams
 from simulation import (
     branches,
     failovers,
+    halves,
     live_topic,
     notes,
     operating,
     outvoting,
     pushing_back,
     sold_results,
+    split_checks,
     state_gaps,
     upgrading,
     workload,
@@ -42,6 +44,7 @@ from simulation.results import (
     delivered,
     user_rows,
 )
+from simulation.scenarios import SPLIT
 from simulation.sharding import by_shard, check_ends
 from simulation.silences import (
     is_for_good,
@@ -96,6 +99,9 @@ class _Logs:
             answer.clear()
             answer.update(stands)
             return labelled("versions", wrong)
+        if run.options.scenario == SPLIT and stream not in run.options.sources:
+            unread = split_checks.unread(run, stream, reading, answer)
+            return labelled("streams", streams.check(stream, reading, answer, blocks, unread))
         if stream == run.options.spoils:
             spoilt = sold_results.spoilt(run, reading, answer, blocks)
             self.wrong_stands = bool(spoilt)
@@ -128,7 +134,7 @@ def judge(run: Run) -> list[str]:
     wrong += labelled("ends of shards", check_ends(run))
     sources = source_streams(run, replays)
     gaps = state_gaps.declared(run)
-    answers = workload.answers(options, sources, gaps=gaps)
+    answers = split_checks.answers(run, workload.answers(options, sources, gaps=gaps))
     logs = _Logs()
     for stream in run.pipeline.streams():
         wrong += logs.read(run, stream, answers[stream], blocks[stream])
@@ -154,6 +160,7 @@ def judge(run: Run) -> list[str]:
         branches.check(options, sources, readings, blocks, silent, gaps, branches.Shedding(run)),
     )
     wrong += labelled("gaps", state_gaps.check(run, complete))
+    wrong += labelled("splits", split_checks.check(run, readings, blocks))
     wrong += labelled("forks", check_forks(run, readings))
     wrong += labelled("shares", check_shares(run))
     wrong += labelled("conservation", check_conservation(run, sources, replays))
@@ -164,7 +171,10 @@ def judge(run: Run) -> list[str]:
         for _, _, record in records(run, output.name)
     )
     wrong += labelled("given up", operating.check_named(results, source_log, options))
-    reads = {stage.name: stage.reads for stage in options.stages}
+    reads = {
+        each.name: stage.reads for stage in options.stages for each in (stage, *halves.of(stage))
+    }
+    complete |= split_checks.read_together(run, complete)
     wrong += labelled(
         "states",
         availability.check_stable_claims(stable_claims(run), complete, reads, in_time_ms(run)),

@@ -44,12 +44,20 @@ AIMED_KINDS = (
 """Places that chance alone seldom meets: two processes that begin together; one that is overtaken
 while it fails over; a fork; a recovery of a recovery; records that nobody should have written.
 """
+SPLIT = "split"
+"""An operator wants the shard to be split."""
+SPLIT_CRASH = "split crash"
+"""A process of the shard dies when it has answered a split, or ended the shard. Of an odd value:
+it sleeps there, and its replacement begins meanwhile.
+"""
 OUTLIVES = "outlives"
 """The current process of a service does not end with the others when topics are created again, but
 after the fault's duration. Of an odd value: it sleeps for the first half of it.
 """
 SCENARIO_KINDS = (
     "move",
+    SPLIT,
+    SPLIT_CRASH,
     "silent for good",
     "away",
     "branch fails",
@@ -68,7 +76,8 @@ SCENARIO_KINDS = (
     OUTLIVES,
     new_column.KIND,
 )
-"""Kinds of faults of scenarios alone: a replica that an operator moves; an input that never speaks
+"""Kinds of faults of scenarios alone: a replica that an operator moves; a shard that one splits,
+and what strikes it then; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
 that are deleted under those who read them, or of which they get other rows; a death between a
 record and Spark's commit; a process that computes wrong rows from then on; heartbeats of a
@@ -707,6 +716,38 @@ def _scaled(options: Options, rng: random.Random) -> list[Fault]:
     return found
 
 
+def _shard_is_split(options: Options, rng: random.Random) -> list[Fault]:
+    """Return the wishes of an operator, where there is one, and what strikes the nodes of the shard
+    and of its halves, and the manager.
+    """
+    stage = options.stages[0]
+    old, new = f"processing/{options.moved}", f"processing/{options.moved}{ON_NEW}"
+    own = [f"processing/{stage.name}.{number}" for number in range(stage.replicas)]
+    managers = [f"consistency_manager/{NAME}"] * options.has_manager
+    at_ms = rng.randint(800, 3_000)
+    found = []
+    if not options.splits_by_itself:
+        found.append(Fault(at_ms, SPLIT, old, rng.randrange(8), 0))
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            again_ms = at_ms + rng.randint(200, 9_000)
+            found.append(Fault(again_ms, SPLIT, old, rng.randrange(8), 0))
+    kinds = ("crash", "crash", "away", "zombie", "zombie", "double", "pause", "cut", "slow", "disk")
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        kind = rng.choice(kinds if options.has_store else kinds[:-1])
+        target = rng.choice((*own, *own, new, new, *(managers if kind != "disk" else ())))
+        struck_ms = max(0, at_ms + rng.randint(-500, 9_000))
+        found.append(Fault(struck_ms, kind, target, rng.randrange(24), rng.randint(100, 3_000)))
+    if rng.random() < 0.5:
+        crash_ms, value = at_ms + rng.randint(-200, 3_000), rng.randrange(24)
+        found.append(Fault(crash_ms, SPLIT_CRASH, rng.choice(own), value, rng.randint(100, 2_000)))
+    if rng.random() < 0.4:  # so that a branch may run when the halves take over
+        silent_ms, source = at_ms + rng.randint(0, 6_000), rng.choice(options.sources)
+        found.append(Fault(silent_ms, "silent all", source, 0, rng.randint(1_500, 5_000)))
+    if options.splits_by_itself and rng.random() < 0.3:  # perhaps while a half begins there
+        found.append(Fault(at_ms + rng.randint(3_000, 9_000), "dead", new, 0, 0))
+    return found
+
+
 def _is_quiet_move(options: Options) -> bool:
     """Whether nothing strikes while a replica moves by the store: then the move must come to its
     end.
@@ -727,8 +768,9 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
                 for replica in replicas
                 if replica.startswith(f"processing/{stage}.")
             ]
-        case "moved" | scenarios.SCALED:
-            return (_moved if options.scenario == "moved" else _scaled)(options, rng)
+        case "moved" | scenarios.SCALED | scenarios.SPLIT:
+            of = {"moved": _moved, scenarios.SCALED: _scaled, scenarios.SPLIT: _shard_is_split}
+            return of[options.scenario](options, rng)
         case "passive":
             return _standbys_fail(options, rng)
         case "far rows":

@@ -11,7 +11,7 @@ from simulation import workload
 from simulation.options import NEW_NODE
 from simulation.probes import BEGUN_AFTER_AN_END
 from simulation.raw_logs import with_trimmed
-from simulation.scenarios import READ_WHILE_SHED, SCALED
+from simulation.scenarios import READ_WHILE_SHED, SCALED, SPLIT
 from simulation.silences import is_for_good
 from simulation.world import Run
 
@@ -187,6 +187,7 @@ HAPPENED: Final[dict[str, Callable[[Run, Readings], bool]]] = {
     "made anew": _reached("made anew after results"),
     "overload": _reached("sheds rows"),
     READ_WHILE_SHED: _reached("reads what was shed"),
+    SPLIT: _reached("log shard_split"),
     "input recreated": _reached("missing input given up"),
     "arrival": _arrives_before_it,
     "outlived": _reached("the first life writes on"),

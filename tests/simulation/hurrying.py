@@ -14,19 +14,19 @@ from anabranch.consistency_manager import index_image
 from anabranch.ingestion import service as ingestion
 from anabranch.processing import standby as standby_process
 from anabranch.protocol import limits
-from anabranch.protocol.control import scaling, trimming
+from anabranch.protocol.control import halving, scaling, trimming
 from anabranch.protocol.edge import delivery as corrected_delivery
 from anabranch.protocol.edge import ingestion as ingestion_machine
 from anabranch.protocol.edge import live_delivery
 from anabranch.protocol.log import writer, writer_state
-from anabranch.protocol.stage import recomputation, standby, transfer
+from anabranch.protocol.stage import recomputation, splitting, standby, transfer
 from anabranch.protocol.stage import replica as replica_machine
 from anabranch.protocol.stage.recomputation import ASK_TAKEN_MS, RequestState
 from anabranch.streams import boundary_reader
 from simulation import notes, scaled
 from simulation.moving import BEHIND_MS
 from simulation.options import Options
-from simulation.scenarios import SCALED
+from simulation.scenarios import SPLIT
 
 READER_MS: Final = 60_000
 """In place of the day after which a silent reader holds trimming back no more: longer than
@@ -56,6 +56,9 @@ _FEW: Final = 8
 """Records in a fetch of a boundary log, in place of thousands: a log of a run takes several."""
 MOVE_STALLED_MS: Final = 6_000
 """Longer than the faults of a move last, but for a node that is gone for good."""
+SPLIT_STALLED_MS: Final = 5_000
+SPLIT_MS_MAX: Final = 15_000
+SPLIT_AGAIN_MS: Final = 1_500
 _SEGMENTS_PART: Final = 0.25
 _SEGMENT_BYTES: Final = (150, 300, 500)
 """Sizes of a segment, of which a seed has one: a block has two to ten."""
@@ -89,11 +92,14 @@ def hurried(options: Options) -> Iterator[None]:
     """Within it they are as ``options`` say."""
     is_recomputing = options.scenario == "asked for"
     is_passive = any(stage.ha == "passive" for stage in options.stages)
-    is_scaled = options.scenario == SCALED
+    is_scaled, is_split = options.is_scaled, options.scenario == SPLIT
     changed: list[tuple[Any, str, object]] = [
         (scaling, "NODE_LOST_MS", scaled.NODE_LOST_MS if is_scaled else None),
         (scaling, "NODE_START_MS", scaled.NODE_START_MS if is_scaled else None),
         (scaling, "BEGIN_MS_MAX", scaled.BEGIN_MS_MAX if is_scaled else None),
+        (splitting, "STALLED_MS", SPLIT_STALLED_MS if is_split else None),
+        (splitting, "SPLIT_MS_MAX", SPLIT_MS_MAX if is_split else None),
+        (halving, "SPLIT_AGAIN_MS", SPLIT_AGAIN_MS if is_split else None),
         (blocks, "ROW_BYTES_MAX", notes.ROW_BYTES_MAX if options.has_notes else None),
         (blocks, "BLOCK_BYTES_MAX", notes.BLOCK_BYTES_MAX if options.has_notes else None),
         (blocks, "_SEGMENT_BYTES_MAX", _segment_bytes_max(options)),

@@ -20,7 +20,7 @@ from simulation.faults import Fault
 from simulation.network import Link, Network, Port
 from simulation.nodes import SimulatedNode
 from simulation.options import ON_NEW, Options
-from simulation.scenarios import SCALED
+from simulation.scenarios import SCALED, SPLIT
 from simulation.scheduler import Process
 from simulation.stage_replica import SimulatedReplica
 from simulation.striking import Runs
@@ -67,6 +67,10 @@ def same(key: str, options: Options) -> list[str]:
         return passive
     moved = f"processing/{options.moved}"
     several = [moved, *(moved + new for new in options.new_nodes)]
+    if options.scenario == SPLIT:
+        # Each may run a half, and end the stream of the shard.
+        stage = options.stages[0]
+        several += [f"processing/{stage.name}.{number}" for number in range(1, stage.replicas)]
     return several if key in several else [key]
 
 
@@ -91,6 +95,7 @@ class Moving:
         self._unexpected = unexpected
         self._closed, self._epochs = closed, epochs
         self.label = options.moved
+        self.labels: tuple[str, ...] = (self.label,)
         stage, _, replica = self.label.partition(".")
         self._writer = stage, replica
         self.old, self.new = pipeline.places().node_of(self.label), options.new_nodes[ON_NEW]
@@ -109,6 +114,10 @@ class Moving:
         self._moves = self._moved_ms = 0
         self.is_undisturbed = False
         """Nothing strikes in this run, and the nodes have a directory or a store in common."""
+
+    def has(self, key: str) -> bool:
+        """Return whether a service is a process of one of the nodes."""
+        return key in self._keys.values()
 
     def node_of(self, key: str) -> str:
         """Return the node that a service is a process of."""

@@ -41,7 +41,7 @@ end within a run.
 """
 
 
-Aim = Literal["any", "effect", "disk", "fork", "record"]
+Aim = Literal["any", "effect", "disk", "fork", "record", "split"]
 
 
 @dataclass
@@ -88,6 +88,7 @@ class Strike:
     that change something outside, disk's.
 
     ``fork``, ``record``: those of the disk, from the next fork, or the next record of a batch, on.
+    ``split``: all, from the next answer to a split, or end of a shard, on.
     """
 
     calls: int
@@ -242,6 +243,8 @@ class Port:
         )
         for strike in self.link.strikes:
             strike.aim = "disk" if strike.aim == place else strike.aim
+            is_of_split = strike.aim == "split" and name.startswith("processing.split_")
+            strike.aim = "any" if is_of_split else strike.aim
 
     def _strike(self, strike: Strike) -> None:
         scheduler = self.network.scheduler

@@ -1,5 +1,5 @@
-"""A node that runs one replica of a stage, or has none: the real one (``processing.node``), and
-notes of what it does about moves, for the checkers.
+"""A node that runs one replica of a stage, and of its halves, or has none: the real one
+(``processing.node``), and notes of what it does about moves, for the checkers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from simulation.engine import SimulatedEngine
 from simulation.network import Network, Port, SimulatedLog
 from simulation.side_ports import SimulatedClock
-from simulation.stage_replica import OneDisk, SimulatedReplica
+from simulation.stage_replica import NodeDisks, SimulatedReplica
 from simulation.workload import BASE_MS
 
 _AGAIN_MS: Final = 500
@@ -33,7 +33,9 @@ class Watch(Protocol):
     """Listener for what a node does."""
 
     label: str
-    """The replica that it may run."""
+    """The replica that it may run, and that is judged."""
+    labels: tuple[str, ...]
+    """All replicas that it may run: besides those of the same stage and of its halves."""
 
     def begins(self, node: str, epoch: int) -> None:
         """Note that the replica is the primary on the node."""
@@ -47,30 +49,30 @@ class Watch(Protocol):
         """Note that the node is about to withdraw the move of the replica."""
 
 
-class OnePlace(Places):
-    """Places of which a node looks after one alone: other replicas are processes of their own."""
+class FewPlaces(Places):
+    """Places of which a node looks after few: other replicas are processes of their own."""
 
-    def __init__(self, of: Pipeline, label: str) -> None:
+    def __init__(self, of: Pipeline, labels: tuple[str, ...]) -> None:
         super().__init__(of.placed_stages(), of.named_nodes, of.partner_nodes)
-        self._label = label
+        self._labels = labels
 
     def of_node(self, node: str) -> list[str]:
         """See ``Places``."""
-        return [label for label in super().of_node(node) if label == self._label]
+        return [label for label in super().of_node(node) if label in self._labels]
 
     def moved_away(self, node: str) -> list[str]:
         """See ``Places``."""
-        return [label for label in super().moved_away(node) if label == self._label]
+        return [label for label in super().moved_away(node) if label in self._labels]
 
 
-class OnePlacePipeline(Pipeline):
-    """Pipeline as a node sees it that looks after one replica."""
+class FewPlacesPipeline(Pipeline):
+    """Pipeline as a node sees it that looks after few replicas."""
 
-    _label: str = PrivateAttr("")
+    _labels: tuple[str, ...] = PrivateAttr(())
 
-    def places(self) -> OnePlace:
+    def places(self) -> FewPlaces:
         """See ``Pipeline``."""
-        return OnePlace(self, self._label)
+        return FewPlaces(self, self._labels)
 
 
 class SimulatedNode(Node):
@@ -83,12 +85,12 @@ class SimulatedNode(Node):
         node: str,
         watch: Watch,
         engine: SimulatedEngine,
-        disks: OneDisk,
+        disks: NodeDisks,
         excuse: Callable[[Exception], None],
     ) -> None:
         """``excuse``: told what a replica died of that is started again."""
-        pipeline = OnePlacePipeline.model_construct(**dict(context.pipeline))
-        pipeline._label = watch.label
+        pipeline = FewPlacesPipeline.model_construct(**dict(context.pipeline))
+        pipeline._labels = watch.labels
         super().__init__(
             context.settings.model_copy(update={"name": node}),
             replace(context, pipeline=pipeline),
@@ -97,16 +99,31 @@ class SimulatedNode(Node):
         self._port = port
         self._watch = watch
         self._excuse = excuse
-        self._judged_engine, self._one_disk = engine, disks
+        self._judged_engine, self._node_disks = engine, disks
         self._is_ending = False
-        self.made: SimulatedReplica | None = None
-        """The newest that it has begun, whether it still runs or not."""
+        self._begun: dict[str, HostedSimulatedReplica] = {}
+        """Newest process of each replica that it has begun, whether it still runs or not."""
 
     @property
     def replica(self) -> SimulatedReplica | None:
-        """The replica that runs here; None: none does."""
-        hosted = self._hosted.get(self._watch.label)
-        return None if hosted is None or hosted._thread is None else self.made
+        """The replica that is judged, if it runs here; None: it does not."""
+        return self.running.get(self._watch.label)
+
+    @property
+    def running(self) -> dict[str, SimulatedReplica]:
+        """Replicas that run here, by label."""
+        return {
+            label: self._begun[label]
+            for label, hosted in self._hosted.items()
+            if hosted._thread is not None and label in self._begun
+        }
+
+    def ended_by(self, error: Exception) -> SimulatedReplica | None:
+        """Return the replica that ``error`` ended; of others that which is judged, if it has begun
+        here.
+        """
+        found = (each for each in self._begun.values() if each.died_of is error)
+        return next(found, self._begun.get(self._watch.label))
 
     def stop(self) -> None:
         """See ``Node``."""
@@ -119,17 +136,19 @@ class SimulatedNode(Node):
     ) -> SimulatedReplica:
         # a log may be trimmed before it has read its first record
         self._port.struck("its replica has just begun")
-        made = self.made = HostedSimulatedReplica(
+        label = context.settings.name
+        made = self._begun[label] = HostedSimulatedReplica(
             context,
             self._judged_engine,
-            self._one_disk,
+            self._node_disks,
             self._node,
             port=self._port,
             may_run_elsewhere=may_run_elsewhere,
             has_place=has_place,
         )
-        made.begun = lambda epoch: self._watch.begins(self._node, epoch)
-        made.let_go = self._let_go
+        if label == self._watch.label:
+            made.begun = lambda epoch: self._watch.begins(self._node, epoch)
+            made.let_go = self._let_go
         return made
 
     def _let_go(self, replica: SimulatedReplica) -> None:
@@ -142,20 +161,22 @@ class SimulatedNode(Node):
 
     @override
     def _withdraw(self, label: str, reason: str) -> None:
-        self._watch.stalled(self._node, reason)
+        if label == self._watch.label:
+            self._watch.stalled(self._node, reason)
         super()._withdraw(label, reason)
 
     @override
     def _leave(self, label: str, hosted: HostedReplica, places: Places) -> None:
-        if self.made is not None and self.made.stands_by:
+        if label in self._begun and self._begun[label].stands_by:
             self._port.network.history.reached("move taken back")
         super()._leave(label, hosted, places)
 
     @override
     def _after_end(self, label: str, is_fenced: bool) -> AfterEnd:
         answer = super()._after_end(label, is_fenced)
-        if answer is AfterEnd.AGAIN and self.made is not None and self.made.died_of is not None:
-            self._excuse(self.made.died_of)
+        made = self._begun.get(label)
+        if answer is AfterEnd.AGAIN and made is not None and made.died_of is not None:
+            self._excuse(made.died_of)
         return answer
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anabranch.pipeline.model import Federation, HaMode
-from simulation.scenarios import OVERLOADS, SCALED
+from simulation.scenarios import OVERLOADS, SCALED, SPLIT
 
-Operator = Literal["map", "sum", "both", "later", "far", "timed"]
+Operator = Literal["map", "sum", "both", "later", "far", "timed", "mixed"]
 """Each row; sums of windows; rows at once and their number per bucket; each row a bucket later;
-each row at the end of a long window; a timer per key that sets the next one. The second, the third
-and the last have state.
+each row at the end of a long window; a timer per key that sets the next one; each row with the
+number of all rows of its bucket, whatever their keys. The second, the third and the sixth have
+state.
 """
 
 Policy = Literal["process", "delay", "suspend"]
@@ -68,6 +69,11 @@ class StageOptions:
     """Number of the inputs, from the first on, that the function uses twice: it joins each with
     itself, row by row, so results are the same.
     """
+
+    may_split: bool = False
+    """Whether its shard may be split into halves (``halves``)."""
+    half_ms: int = 0
+    """Duration of a batch of a half beyond that of the shard's, in ms."""
 
     has_more_columns: bool = False
     """Its results have further columns (``more_columns``)."""
@@ -221,6 +227,14 @@ class Options:
     many rows; counted from the beginning.
     """
 
+    splits_by_itself: bool = False
+    """Whether the manager wants the split, since batches fill the time, and no operator does."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether the manager decides where replicas run."""
+        return self.scenario == SCALED or self.splits_by_itself
+
     @property
     def streams(self) -> list[str]:
         """Streams of all sources."""
@@ -266,7 +280,9 @@ class Options:
 
     @property
     def moved(self) -> str:
-        """The replica that is moved; empty: none is."""
+        """The replica that is moved, or is the first of the shard that is split; empty: none is."""
+        if self.scenario == SPLIT:
+            return f"{self.stages[0].name}.0"
         return (
             f"{self.stages[self.seed % len(self.stages)].name}.0"
             if self.scenario in ("moved", SCALED)
@@ -279,6 +295,7 @@ class Options:
             stage.ha in ("upstream_backup", "amnesia")
             or self.scenario == "added late"
             or stage.version_is_in_state
+            or stage.may_split
             or (self.scenario in OVERLOADS and self.seed % 2 == 1)
         )
 

@@ -21,7 +21,7 @@ from anabranch.pipeline.model import (
 )
 from anabranch.ports import LogAdmin
 from anabranch.protocol.edge.origins import Origin
-from simulation import scaled
+from simulation import halves, scaled
 from simulation.options import NAME, NEW_NODE, Options, OutputOptions
 
 SCHEMA = record_schema.from_avro(
@@ -80,6 +80,7 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
         )
         for stage in options.stages
     }
+    halved = halves.names(options)
     return Pipeline(
         name=NAME,
         path=Path("pipeline.yaml"),
@@ -87,7 +88,8 @@ def pipeline(options: Options, changes: int | None = None) -> Pipeline:
         max_delay_ms=options.max_delay_ms,
         partitions=options.partitions,
         sources=sources,
-        stages=stages,
+        stages=halves.with_halves(stages, halved),
+        stage_shards={name: [name, *those] for name, those in halved.items()},
         outputs={each.name: _output(each, files) for each in options.outputs},
         named_nodes={NEW_NODE: []} if options.scenario == "moved" else scaled.nodes(options),
         scaling=scaled.section(options),

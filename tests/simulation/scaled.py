@@ -10,7 +10,7 @@ from typing import Final
 
 from anabranch.pipeline.model import Scaling
 from simulation.options import NEW_NODE, ON_NEW, Options
-from simulation.scenarios import SCALED
+from simulation.scenarios import SCALED, SPLIT
 
 ABOVE_PERMILLE: Final = 250
 FOR_MS: Final = 4_000
@@ -27,21 +27,21 @@ LATE_MS: Final = 1_500
 
 def section(options: Options) -> Scaling | None:
     """Return the section of the file; None where nothing scales."""
-    if options.scenario != SCALED:
+    if not options.is_scaled:
         return None
     return Scaling(pool=[NEW_NODE], above_permille=ABOVE_PERMILLE, for_ms=FOR_MS, rest_ms=REST_MS)
 
 
 def nodes(options: Options) -> dict[str, list[str]]:
     """Return the nodes that the file names: those of the pool."""
-    return {NEW_NODE: []} if options.scenario == SCALED else {}
+    return {NEW_NODE: []} if options.scenario in (SCALED, SPLIT) else {}
 
 
 def participant(options: Options, stage: str) -> str:
     """Return the participant of a stage. Those that are not moved are of another one, as their
     processes here are no nodes that could report or take part.
     """
-    is_other = options.scenario == SCALED and stage != options.moved.partition(".")[0]
+    is_other = options.scenario in (SCALED, SPLIT) and stage != options.moved.partition(".")[0]
     return "south" if is_other else "north"
 
 

@@ -9,6 +9,8 @@ from typing import Final
 
 SCALED: Final = "scaled"
 """Scenario in which the manager moves a replica by itself."""
+SPLIT: Final = "split"
+"""Scenario in which a shard of a stage is split while it runs."""
 READ_WHILE_SHED: Final = "overloaded chain"
 """Scenario in which another stage reads what an overloaded one shows."""
 OVERLOADS: Final = ("overload", READ_WHILE_SHED)
@@ -55,6 +57,7 @@ CHANCES: Final[dict[str, int]] = {
     "new column": 10,
     "own bounds": 20,
     READ_WHILE_SHED: 15,
+    SPLIT: 20,
 }
 """Number of seeds, of 1 000, that are one of
 
@@ -110,7 +113,10 @@ stages, which join inputs of different depth, under the usual faults; new column
 further column while it runs, and then the stage after it a version that needs it; own bounds: of
 two outputs one has a longer ``max_delay``, and an input falls silent for longer than the other
 one's, mostly for less than that of the patient one; overloaded chain: as overload, and another
-stage reads what the overloaded one shows, and in half of the seeds is overloaded, too.
+stage reads what the overloaded one shows, and in half of the seeds is overloaded, too; split: a
+shard is split because an operator wants it, once or again, or since the manager finds that no move
+helps it, while its nodes, those of the halves and the manager are struck; in some seeds the
+function is not key by key, or a half is slower than the shard.
 """
 
 

@@ -28,19 +28,28 @@ NOT_BEGUN: Final = -1
 _OLDER: Final = "an older checkpoint than this process had copied"
 
 
-class OneDisk:
-    """``ports.Disks`` of a node that runs one replica."""
+class NodeDisks:
+    """``ports.Disks`` of a node: a disk for each of its replicas."""
 
-    def __init__(self, disk: SimulatedDisk) -> None:
-        self.disk = disk
+    def __init__(self, make: Callable[[str], SimulatedDisk]) -> None:
+        """``make``: makes the disk of a replica, given its label, for this process of the node."""
+        self._make = make
+        self._made: dict[str, SimulatedDisk] = {}
+
+    def disk_of(self, label: str) -> SimulatedDisk:
+        """Return the disk of the replica ``label``."""
+        if label not in self._made:
+            self._made[label] = self._make(label)
+        return self._made[label]
 
     def of(
         self, stage: str, process: str, others: Sequence[str], *, life: str, is_stored: bool
     ) -> SimulatedDisk:
         """See the port."""
         del others
-        self.disk.open_in(life, stage, process, is_stored=is_stored)
-        return self.disk
+        disk = self.disk_of(f"{stage}.{process}")
+        disk.open_in(life, stage, process, is_stored=is_stored)
+        return disk
 
 
 def _note_before(target: object, method: str, note: Callable[..., None]) -> None:
@@ -61,7 +70,7 @@ class SimulatedReplica(StageReplica):
         self,
         context: ServiceContext,
         engine: SimulatedEngine,
-        disks: OneDisk,
+        disks: NodeDisks,
         node: str,
         *,
         port: Port,
@@ -81,7 +90,7 @@ class SimulatedReplica(StageReplica):
         self.begun: Callable[[int], None] = lambda _epoch: None
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
-        self._own_disk: SimulatedDisk = disks.disk
+        self._own_disk: SimulatedDisk = disks.disk_of(context.settings.name)
         self._corrects = False
         self._copied_bucket = self._looks_ms = 0
         self.died_of: Exception | None = None
@@ -103,6 +112,11 @@ class SimulatedReplica(StageReplica):
     def branch(self) -> str | None:
         """The timeline of the branch, if there is one."""
         return None if self._runner is None else self._runner.branch
+
+    @property
+    def stream(self) -> str:
+        """The stream that it writes."""
+        return self._own.stage_name
 
     @property
     def writer(self) -> str:

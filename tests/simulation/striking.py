@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from anabranch.process.frame import Service
 from simulation.disk import Machine
 from simulation.ends import Life
-from simulation.faults import EVERYTHING, Fault
+from simulation.faults import EVERYTHING, SPLIT_CRASH, Fault
 from simulation.history import History
 from simulation.network import Aim, Link, Strike
 from simulation.scheduler import Process, Scheduler
@@ -153,6 +153,14 @@ class ProcessFaults:
             self._twins(fault)
         elif fault.kind == "record crash":
             link.strikes.append(Strike(1, "record", None))
+        elif fault.kind == SPLIT_CRASH:
+            sleeps = fault.value % 2 == 1
+            strike = Strike(
+                1 + fault.value // 2 % 6, "split", fault.duration_ms if sleeps else None
+            )
+            if sleeps:
+                strike.struck = lambda: self._start(fault.target)
+            link.strikes.append(strike)
         elif fault.kind in ("race", "fork zombie", "fork crash"):
             self._aim(fault, link)
         else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -234,6 +234,14 @@ def mapped(row: Row) -> Row:
     return row[0], row[1], row[2], 2 * row[3] + 1
 
 
+def mixed(rows: Collection[Row], width_ms: int) -> list[Row]:
+    """Return the results of ``mixed`` for whole buckets: each row with the number of all rows of
+    its bucket.
+    """
+    counts = Counter(bucket_of(row[0], width_ms) for row in rows)
+    return [(*row[:3], row[3] + counts[bucket_of(row[0], width_ms)]) for row in rows]
+
+
 def moved(row: Row, width_ms: int) -> Row:
     """Return the result of ``later`` for a row: the same, a bucket later."""
     return row[0] + width_ms, row[1], row[2], row[3]
@@ -275,6 +283,8 @@ def apply(operator: Operator, data: Buckets, width_ms: int) -> Buckets:
     """Compute a stage from whole buckets."""
     if operator == "map":
         return {bucket: sorted(map(mapped, rows)) for bucket, rows in data.items()}
+    if operator == "mixed":
+        return {bucket: sorted(mixed(rows, width_ms)) for bucket, rows in data.items()}
     if operator == "later":
         return {
             bucket + 1: sorted(moved(row, width_ms) for row in rows)

@@ -25,7 +25,13 @@ from anabranch.ports import TopicPartition
 from anabranch.process.frame import Service, ServiceContext
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
-from anabranch.protocol.control.consistency import GAP, MISMATCH, REJECTED, ROWS_REJECTED
+from anabranch.protocol.control.consistency import (
+    GAP,
+    MISMATCH,
+    REJECTED,
+    ROWS_REJECTED,
+    SPLIT_DIFFERS,
+)
 from anabranch.protocol.control.records import INPUT_MISSING
 from anabranch.protocol.errors import AnabranchError, Fenced, Outvoted
 from anabranch.protocol.log.records import (
@@ -39,6 +45,7 @@ from simulation import (
     cleaning,
     earlier_lives,
     ends,
+    halves,
     leaders_clocks,
     new_column,
     operating,
@@ -63,10 +70,11 @@ from simulation.pipeline_file import create_topics, upgraded
 from simulation.producing import Producers
 from simulation.resharding import Resharding
 from simulation.scaled_moves import ScaledMoving
-from simulation.scenarios import SCALED
+from simulation.scenarios import SCALED, SPLIT
 from simulation.scheduler import Process, Scheduler
 from simulation.side_ports import SimulatedClock, SimulatedIndex, WorldClock
-from simulation.stage_replica import OneDisk, SimulatedReplica
+from simulation.split_moving import SplitMoving
+from simulation.stage_replica import NodeDisks, SimulatedReplica
 from simulation.stores import CheckpointStore
 from simulation.striking import ProcessFaults, Runs
 from simulation.tampering import Tampering
@@ -171,7 +179,7 @@ class _Logger:
             return
         if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
             return
-        if event in _JUDGED_ELSEWHERE:
+        if event in _JUDGED_ELSEWHERE or facts.get("kind") == SPLIT_DIFFERS:  # split_checks
             return
         modes = {stage.ha for stage in self._world.options.stages}
         if facts.get("kind") == GAP and "amnesia" in modes:
@@ -240,7 +248,7 @@ class World:
         create_topics(self.log.admin(), self.pipeline, options)
         if options.has_earlier_life:
             earlier_lives.write(self.log, options)
-        moving = ScaledMoving if options.scenario == SCALED else self.MOVING
+        moving = {SCALED: ScaledMoving, SPLIT: SplitMoving}.get(options.scenario, self.MOVING)
         self._moving = (
             moving(
                 options,
@@ -575,7 +583,7 @@ class World:
         elif (
             isinstance(error, Fenced)
             and not isinstance(error, Outvoted)
-            and not self._is_replaced(process, service)
+            and not self._is_replaced(error, process, service)
         ):
             self.unexpected.append(
                 f"ends: {process.name} at {now_ms} ms: fenced, though nobody replaced it: {error}"
@@ -598,12 +606,14 @@ class World:
             0,
         )
 
-    def _is_replaced(self, process: Process, service: Service | None) -> bool:
-        """Whether the log has a newer epoch than that of a process that says that it was fenced."""
+    def _is_replaced(self, error: Exception, process: Process, service: Service | None) -> bool:
+        """Whether the log has a newer epoch than that of a process that says with ``error`` that it
+        was fenced.
+        """
         name = process.key.split("/")[1]
-        replica = service.made if isinstance(service, SimulatedNode) else service
+        replica = service.ended_by(error) if isinstance(service, SimulatedNode) else service
         if isinstance(replica, SimulatedReplica):
-            stream, epoch = name.split(".")[0], replica.epoch
+            stream, epoch = replica.stream, replica.epoch
             writer = replica.writer
             has_newer = len(self.runs[process.key].lives) > process.number + 1
             if has_newer and replica.is_passive:
@@ -692,25 +702,34 @@ class World:
                 for other in (f"{stage}.{r}" for r in range(chosen.replicas) if str(r) != replica)
                 if isolated not in (other, f"{stage}.{replica}")
             ]
-            disk = SimulatedDisk(
-                self.machines[process.key],
-                port.disk,
-                self.history.reached,
-                lambda what: self._disk_is_wrong(process, what),
-                lambda: {
-                    other.split(".")[1]: self.machines[f"processing/{other}"] for other in others
-                },
-                port.struck,
-                port.disk_write,
-                self._store if self.options.has_store else None,
-            )
+            machine, own = self.machines[process.key], f"{stage}.{replica}"
+
+            def disk_of(label: str) -> SimulatedDisk:
+                half = label.removesuffix(f".{replica}") if label != own else ""
+                return SimulatedDisk(
+                    machine.part(label) if half else machine,
+                    port.disk,
+                    self.history.reached,
+                    lambda what: self._disk_is_wrong(process, what),
+                    lambda: {
+                        number: there.part(f"{half}.{number}") if half else there
+                        for other in others
+                        for number in [other.split(".")[1]]
+                        for there in [self.machines[f"processing/{other}"]]
+                    },
+                    port.struck,
+                    port.disk_write,
+                    self._store if self.options.has_store else None,
+                )
+
             context = replace(
                 context, pipeline=upgraded(context.pipeline, stage, port.link.version)
             )
-            engine = SimulatedEngine(context, port, disk, {stage: chosen}, random.Random(token))
+            disks = NodeDisks(disk_of)
+            stages = {each.name: each for each in (chosen, *halves.of(chosen))}
+            engine = SimulatedEngine(context, port, disks.disk_of, stages, random.Random(token))
             engine.cores = scaled.cores(self.options, process.key)
-            disks = OneDisk(disk)
-            if self._moving is None or f"{stage}.{replica}" != self.options.moved:
+            if self._moving is None or not self._moving.has(process.key):
                 node = context.pipeline.places().node_of(name)
                 return SimulatedReplica(context, engine, disks, node, port=port)
             made = SimulatedNode(
@@ -737,7 +756,7 @@ class World:
             self.producers.silence_all(until_ms)
         if fault.kind == "silent for good":
             self.producers.gone.add((fault.target, fault.value))
-        elif fault.kind == "move" and self._moving is not None:
+        elif fault.kind in ("move", fault_plans.SPLIT) and self._moving is not None:
             self._moving.move(fault)
         elif fault.kind in self._rare:
             self._rare[fault.kind](fault)

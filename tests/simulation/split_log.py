@@ -1,0 +1,65 @@
+"""What the log of moves says of splits of shards, read again: attempts and their answers.
+
+Nothing here uses ``protocol.stage.splitting``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch.adapters.memory.partition import Fate
+from anabranch.codec import control_records
+from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import SplitStep, Step
+
+if TYPE_CHECKING:
+    from anabranch.adapters.memory.log import LocalEventLog
+
+
+@dataclass
+class Attempt:
+    """Attempt to split a shard."""
+
+    number: int
+    wanted_ms: int
+    answer: SplitStep | None = None
+    answered_ms: int = 0
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the halves take over."""
+        return self.answer is not None and self.answer.step is Step.CONFIRMED
+
+
+def attempts(steps: Iterable[tuple[int, int, SplitStep]]) -> list[Attempt]:
+    """Return the attempts to split one shard by its steps, each given with its offset and the time
+    at which it was appended.
+    """
+    found: list[Attempt] = []
+    for offset, at_ms, step in steps:
+        last = found[-1] if found else None
+        if step.step is Step.WANTED:
+            is_open = last is not None and (last.answer is None or last.is_confirmed)
+            known = -1 if last is None else last.number
+            if not is_open and (not step.reason or step.attempt == known):
+                found.append(Attempt(offset, at_ms))
+        elif last is not None and last.answer is None and step.attempt == last.number:
+            last.answer, last.answered_ms = step, at_ms
+    return found
+
+
+def steps(
+    log: LocalEventLog, topic: str, shard: str, times: Mapping[int, int] | None = None
+) -> Iterator[tuple[int, int, SplitStep]]:
+    """Yield the steps of splits of ``shard`` in the log of moves: offset, time, step. ``times``:
+    when each record was appended; None: that does not matter.
+    """
+    partition, times = log.partition(TopicPartition(topic, 0)), times or {}
+    for offset in range(partition.start, partition.end):
+        record = partition.at(offset)
+        if record.transaction is None or record.transaction.fate is Fate.COMMITTED:
+            entry = control_records.decode(record.value)
+            if isinstance(entry, SplitStep) and entry.shard == shard:
+                yield offset, times.get(offset, 0), entry
