@@ -14,7 +14,7 @@ from anabranch.pipeline.source_columns import source_schema
 from anabranch.protocol.stage.kept_rows import KEPT_ALL, is_kept, salt_of
 from checkers import tentative
 from checkers.streams import Reading, ReadPart, Row
-from simulation import chains, workload
+from simulation import chains, halves, workload
 from simulation.engine import SCHEMA
 from simulation.options import Options, StageOptions
 from simulation.world import Run
@@ -250,7 +250,7 @@ def _shown(
                     tentative.Shown(
                         f"{name}.{replica}: tentative bucket {bucket} of branch {made.branch}",
                         bucket,
-                        options.with_later(made.missing),
+                        halves.as_shards(options, options.with_later(made.missing)),
                         rows,
                         since,
                     ),

@@ -283,19 +283,19 @@ def _forks_at_one_hole(run: Run) -> list[str]:
 
     But where the branch died of what may pass.
     """
-    latest: dict[str, int] = {}
+    latest: dict[tuple[str, str], int] = {}
     wrong = []
     for event in run.history.events:
         if event.what == "forks":
-            bucket = int(event.facts[0] or 0)
-            if bucket <= latest.get(event.who, -1):
+            bucket, replica = int(event.facts[0] or 0), (event.who, str(event.facts[2]))
+            if bucket <= latest.get(replica, -1):
                 wrong.append(
                     f"{event.who} forks at bucket {bucket} at {event.at_ms} ms, and forked at"
-                    f" {latest[event.who]} before"
+                    f" {latest[replica]} before"
                 )
-            latest[event.who] = bucket
+            latest[replica] = bucket
         elif event.what == "branch fails" and event.facts[1]:
-            latest.pop(event.who, None)
+            latest = {each: at for each, at in latest.items() if each[0] != event.who}
     return wrong
 
 

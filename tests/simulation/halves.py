@@ -38,6 +38,14 @@ def names(options: Options) -> dict[str, list[str]]:
     return {stage: those for stage, those in found.items() if those}
 
 
+def as_shards(options: Options, streams: Iterable[str]) -> tuple[str, ...]:
+    """Return ``streams`` with the shard in place of each of its halves: who lacks one lacks rows
+    of the shard.
+    """
+    shard_of = {half: shard for shard, those in names(options).items() for half in those}
+    return tuple(sorted({shard_of.get(each, each) for each in streams}))
+
+
 def with_halves(stages: dict[str, Stage], halves: dict[str, list[str]]) -> dict[str, Stage]:
     """Return ``stages`` with the halves behind each shard that may be split."""
     found = {}

@@ -182,7 +182,8 @@ class SimulatedReplica(StageReplica):
         if name == "processing.fork_decided" and runner is not None:
             position = runner._started().position(runner.stable_query)
             is_late = runner._started()._is_late
-            self._port.note("forks", None if position is None else position.bucket, is_late)
+            bucket = None if position is None else position.bucket
+            self._port.note("forks", bucket, is_late, self._own.label)
             if is_late:
                 self._reached("forks because it is late")
             if runner.branch is not None:
