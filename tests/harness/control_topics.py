@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 
 from anabranch.codec import control_records
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, EventLog, TopicPartition
-from anabranch.protocol.control.records import ControlRecord, Heartbeat
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, Speaker
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness.repeating import repeating
 from harness.sources import everything
@@ -17,15 +17,20 @@ from harness.sources import everything
 
 def topic_of(of: Pipeline, entry: ControlRecord) -> str:
     """Return the topic in which ``entry`` counts; of several the first."""
-    return next(topic for topic, speaker in control_topics(of).items() if speaker.may_say(entry))
+    return _topic(control_topics(of), entry)
+
+
+def _topic(speakers: Mapping[str, Speaker], entry: ControlRecord) -> str:
+    return next(topic for topic, speaker in speakers.items() if speaker.may_say(entry))
 
 
 def say(log: EventLog, of: Pipeline, *entries: ControlRecord) -> None:
     """Write each where it counts."""
     writer = log.writer()
+    speakers = control_topics(of)
     for entry in entries:
         writer.send(
-            TopicPartition(topic_of(of, entry), 0),
+            TopicPartition(_topic(speakers, entry), 0),
             control_records.encode(entry),
             control_records.key_of(entry),
         )

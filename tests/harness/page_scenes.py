@@ -71,8 +71,10 @@ class PageScene:
         self._batches = 0
         self._offsets: dict[str, int] = {}
         self._epochs: dict[tuple[str, str], int] = {}
-        for stream in self.pipeline.streams():
-            for replica in self.pipeline.stream_writers(stream):
+        streams = self.pipeline.streams()
+        self._replicas = {each: self.pipeline.stream_writers(each) for each in streams}
+        for stream, replicas in self._replicas.items():
+            for replica in replicas:
                 self.begin(stream, replica)
 
     def begin(self, stream: str, replica: str) -> None:
@@ -150,10 +152,10 @@ class PageScene:
             yield Heartbeat("delivery", output, "0", 0, "running", self.now_bucket, now_ms)
 
     def _stable(self, stream: str) -> int:
-        return max(self._upto[stream, replica] for replica in self.pipeline.stream_writers(stream))
+        return max(self._upto[stream, replica] for replica in self._replicas[stream])
 
     def _shown(self, stream: str) -> int:
-        writers = self.pipeline.stream_writers(stream)
+        writers = self._replicas[stream]
         return max(self._tentative.get((stream, replica), 0) for replica in writers) or (
             self._stable(stream)
         )
@@ -161,7 +163,7 @@ class PageScene:
     def _is_tentative(self, stream: str) -> bool:
         return any(
             self._tentative.get((stream, replica), 0) > self._stable(stream)
-            for replica in self.pipeline.stream_writers(stream)
+            for replica in self._replicas[stream]
         )
 
     def _close(self, stream: str, replica: str, upto: int) -> None:

@@ -136,6 +136,7 @@ def test_the_strip_of_an_output_says_what_its_results_are_worth(driver: webdrive
         driver.get(url)
         strip = "canvas[data-output='tolls']"
         await_text(driver, "#strips", "tolls, utility")
+        await_text(driver, "#strips", "worth 0.6")
         driver.execute_script("document.querySelector(arguments[0]).focus()", strip)
         seen = set()
         for _ in range(90):
@@ -301,7 +302,7 @@ def test_ten_participants_with_sixty_stages_are_all_there(
             scene.beats()  # a heartbeat counts for a moment only
             return "STABLE" in text_of(driver, "[data-key='stream t59'] .chip")
 
-        wait_until(stable, 20, "all are heard", every_s=0.2)
+        wait_until(stable, 60, "all are heard", every_s=0.2)
         assert driver.execute_script("return document.querySelectorAll('.lane').length") == 10
         assert driver.execute_script("return document.querySelectorAll('.card').length") == 71
         assert driver.execute_script("return document.querySelectorAll('canvas').length") == 70

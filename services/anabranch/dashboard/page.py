@@ -133,6 +133,14 @@ class Page:
         """Quality-of-service functions of the outputs with a live topic, by the stream that they
         show.
         """
+        # Each of these goes through the whole pipeline, and a card needs it at each message.
+        self._readers = {stream: pipeline.readers(stream) for stream in self.streams}
+        self._bounds_ms = {stage: bound_ms(pipeline, stage) for stage in pipeline.order()}
+        """Maximum delay, in ms, of the results of each stage, whatever input is missing."""
+        self._output_bounds_ms = {
+            output: output_bound_ms(pipeline, delivery.name)
+            for output, delivery in self._deliveries.items()
+        }
         self._heartbeats: dict[tuple[str, str, str], tuple[Heartbeat, int]] = {}
         """Last heartbeat by (service, name, replica), and the monotonic time of its arrival."""
         self._nodes: dict[tuple[str, str], str] = {}
@@ -435,16 +443,9 @@ class Page:
             "missed_by": without,
             "replicas": replicas,
             "newest_ms": timeline.newest * self._width_ms if timeline.newest else None,
-            "bound_ms": self._bound_ms(stream),
+            "bound_ms": self._bounds_ms.get(stream),
             "rows_per_s": self._rate(timeline),
         }
-
-    def _bound_ms(self, stream: str) -> int | None:
-        """Return the maximum delay of a stage's results, in ms, whatever input is missing.
-
-        None: ``stream`` is a source, which has no bound.
-        """
-        return bound_ms(self._pipeline, stream) if stream in self._pipeline.stages else None
 
     def _last_heartbeat(
         self, service: str, name: str, replica: str, monotonic_ms: int
@@ -461,9 +462,7 @@ class Page:
     def _readers_without(self, stream: str) -> list[str]:
         """Return the stages from whose newest results ``stream`` is missing."""
         return [
-            reader
-            for reader in self._pipeline.readers(stream)
-            if stream in self._timelines[reader].missing
+            reader for reader in self._readers[stream] if stream in self._timelines[reader].missing
         ]
 
     def _rate(self, timeline: Timeline) -> float | None:
@@ -502,7 +501,7 @@ class Page:
         return {
             "name": stream,
             "kind": "stage" if is_stage else "source",
-            "bound_ms": self._bound_ms(stream),
+            "bound_ms": self._bounds_ms.get(stream),
             "delays": None if delays is None else asdict(delays),
             "rows_per_s": self._rate(self._timelines[stream]),
             "batch_ms": batch,
@@ -522,7 +521,7 @@ class Page:
         return {
             "name": output,
             "kind": "output",
-            "bound_ms": output_bound_ms(self._pipeline, self._deliveries[output].name),
+            "bound_ms": self._output_bounds_ms[output],
             "upto_ms": None if found is None else [round(each * 1_000) for each in found],
             "rows_per_s": None,
             "batch_ms": None,
