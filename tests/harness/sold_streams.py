@@ -60,8 +60,9 @@ class SoldStream(FederationWorld):
         self._batch = 0
 
     def forge(self, statement: Statement, signature: Signature) -> None:
-        """In the log of the contract for the stream."""
-        topic = self.topics.contract(CONTRACT_ID)
+        """In the log of the contract for the stream, unless the statement's own is open."""
+        name = getattr(statement, "contract_id", "")
+        topic = self.topics.contract(name if name in self._contracts else CONTRACT_ID)
         self.write(topic, federation_records.encode(statement, signature))
 
     def agree(self) -> None:

@@ -17,14 +17,19 @@ from anabranch.adapters.key_files import VARIABLE, write_key
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import boundary_records, federation_records
+from anabranch.pipeline.file import load
 from anabranch.ports import TopicPartition
+from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Settled
+from anabranch.protocol.federation.stream_contracts import Delivered, SuggestedContract, Tier
 from anabranch.protocol.federation.stream_ledger import StreamLedger, StreamMetered
 from anabranch.protocol.log.records import BoundaryRecord
+from harness.contents import content
 from harness.service_processes import ModuleProcess, service
 from harness.sold_streams import CONTRACT_ID, SoldStream
 from harness.sources import REPORT, everything
+from harness.stages import create_topics
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -52,7 +57,10 @@ stages:
   sums: {{participant: billing, reads: [tolls], transform: "functions:sums"}}
 outputs:
   out: {{stage: sums, corrected: {{topic: {name}.sums}}}}
-federation: {{name: {name}, participant: billing}}
+federation:
+  name: {name}
+  participant: billing
+  agent: {{capacity: 600, scale: 1000, take_up: [south]}}
 """
 
 
@@ -86,11 +94,13 @@ class World(SoldStream):
             write_key(self.keys[who], folder / f"{who}.key")
         self.make_stream()
 
-    def run(self, who: str, crash_point: str = "") -> ModuleProcess:
-        """Start a contract broker of this participant."""
+    def run(
+        self, who: str, crash_point: str = "", module: str = "contract_broker"
+    ) -> ModuleProcess:
+        """Start a contract broker of this participant, or its agent."""
         self.monkeypatch.setenv(f"{VARIABLE}_FILE", str(self.folder / f"{who}.key"))
         return service(
-            "contract_broker",
+            module,
             who,
             self.folder / f"{who}.yaml",
             self.kafka,
@@ -160,6 +170,28 @@ class World(SoldStream):
             (each.by, each.period) for each in self.entries() if isinstance(each, StreamMetered)
         ]
 
+    def settle_a_second(self) -> None:
+        """Let both state what came in time in one second, and north settle it."""
+        came = Delivered(SETTLE_MS, 500, SETTLE_MS // BUCKET_MS, SETTLE_MS // BUCKET_MS)
+        period = self.ledger().next_period(Side.BUYER)
+
+        def is_settled() -> bool:
+            for by in ("north", "billing"):
+                self.say(by, StreamMetered(CONTRACT_ID, by, period, 500, came.buckets))
+            self.say(
+                "north", Settled(CONTRACT_ID, "north", period, self.text.plans[0].due_nano(came))
+            )
+            return self.ledger().last == came
+
+        wait_until(is_settled, DEADLINE_S, "the period is over and settled", every_s=1)
+
+    def state_of(self, contract_id: str) -> ContractState | None:
+        """Return the state of a contract by its log."""
+        with closing(self.reader()) as reader:
+            reader.read_to_end()
+            booked = reader.streams[contract_id].booked
+            return None if booked is None else booked.state
+
 
 @pytest.fixture
 def world(kafka: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
@@ -209,3 +241,31 @@ def test_brokers_are_killed_and_the_ledger_is_what_the_topic_says(world: World) 
         )
     written = world.metered()
     assert len(set(written)) == len(written)
+
+
+def test_an_agent_that_is_killed_takes_up_a_suggestion_and_gives_notice(world: World) -> None:
+    create_topics(world.kafka, load(world.folder / "billing.yaml"))
+    world.agree()
+    world.open("south-billing")
+    terms = content(
+        world.text,
+        contract_id="south-billing",
+        sender="south",
+        pipeline="south",
+        tiers=(Tier(999_000, 40), Tier(900_000, 30)),
+    )
+    world.say("south", terms)
+    until_ms = world.clock.now_ms() + 3_600_000
+    world.say("north", SuggestedContract(CONTRACT_ID, "north", "billing", terms, until_ms))
+    with world.run("billing", "ledger.entry_written", module="agent") as agent:
+        world.settle_a_second()
+        agent.wait_killed(DEADLINE_S)
+    states = world.state_of("south-billing"), world.state_of(CONTRACT_ID)
+    assert states == (ContractState.ACTIVE, ContractState.ACTIVE), "signed, and no notice yet"
+    with world.run("billing", module="agent") as agent:
+        wait_until(
+            lambda: agent.alive() and world.state_of(CONTRACT_ID) is ContractState.ENDING,
+            DEADLINE_S,
+            lambda: f"a notice:\n{agent.log()}",
+        )
+    assert world.state_of("south-billing") is ContractState.ACTIVE

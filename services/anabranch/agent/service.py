@@ -50,6 +50,8 @@ from anabranch.protocol.federation.stage_moves import reason_against, task_of
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.steady_time import SteadyTime
+from anabranch.protocol.federation.stream_contracts import StreamContract
+from anabranch.protocol.federation.suggestions import replaced, takes_up
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
@@ -132,6 +134,8 @@ class AgentService:
         self._ledgers: LedgerWriter | None = None
         self._meter: Meter | None = None
         self._oracle: Oracle | None = None
+        self._replaced: dict[str, str] = {}
+        """Contract that has taken each one's place, by contract, while the old one lasts."""
         self._look_next_ms = self._measure_next_ms = 0
         self._time = SteadyTime()
         self._figures = Figures(context.registry, context.pipeline.name)
@@ -204,6 +208,7 @@ class AgentService:
             self.status.waiting_for = str(error)
         self._measure(stages, oracle)
         oracle.step(reader.streams, self._now_ms())
+        self._take_up_suggestions(reader, ledgers)
         self._perform(self.agent.tick(self._now_ms()))
         for command in stages.settle(self.agent, reader.contracts, self._now_ms()):
             self._perform([command])
@@ -317,6 +322,18 @@ class AgentService:
             self.agent.measured(task, units)
         oracle.measure(loads)
 
+    def _take_up_suggestions(self, reader: FederationReader, ledgers: LedgerWriter) -> None:
+        """Sign suggested contracts, and give notice of those that they replace, as the owner's rule
+        says. Notices carry the wall clock: readers reject words dated far from the log's time.
+        """
+        streams, now_ms = reader.streams, self._context.clock.now_ms()
+        allowed = self._policy.take_up
+        for word in takes_up(streams, self._participant, allowed, now_ms):
+            if ledgers.write(word):
+                what = "contract_signed" if isinstance(word, StreamContract) else "notice_given"
+                self._context.logger.info(what, contract=word.contract_id)
+        self._replaced = replaced(streams, self._participant, allowed, now_ms)
+
     # ---------------------------------------------------------------- messages out
 
     def _perform(self, commands: list[Command]) -> None:
@@ -388,6 +405,7 @@ class AgentService:
             "left_alone": self._left_alone
             | ({} if self._oracle is None else self._oracle.left_alone),
             "left_at_seller": {} if self._stages is None else dict(self._stages.left_at_seller),
+            "replaced": self._replaced,
             "plans": {} if self._oracle is None else self._oracle.detail,
             "ignored": dict(ignored),
         }

@@ -23,6 +23,7 @@ from anabranch.protocol.federation.ledger import (
 )
 from anabranch.protocol.federation.movements import Placed
 from anabranch.protocol.federation.plan_switching import PlanWord
+from anabranch.protocol.federation.stream_contracts import StreamContract
 from anabranch.protocol.federation.stream_ledger import StreamMetered
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _AGAIN_MS: Final = 3_000
 it back.
 """
 
-Entry = LedgerEntry | StreamMetered | ContractChange | PlanWord
+Entry = LedgerEntry | StreamMetered | ContractChange | PlanWord | StreamContract
 
 
 class LedgerWriter:
@@ -106,7 +107,7 @@ def _identity(entry: Entry) -> tuple[str, ...]:
     match entry:
         case PlanWord():
             return kind, entry.contract_id, entry.word.value, str(entry.number)
-        case ContractChange():
+        case ContractChange() | StreamContract():
             return kind, entry.contract_id
         case StreamMetered() | Settled():
             return kind, entry.contract_id, str(entry.period)

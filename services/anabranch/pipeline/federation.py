@@ -39,6 +39,7 @@ AGENT_KEYS: Final = (
     "answer_within",
     "rest",
     "backoff",
+    "take_up",
 )
 _CAPACITY_MAX: Final = 10**9
 _SCALE_MAX: Final = 10**12
@@ -83,7 +84,7 @@ def federation(
         auditor=auditor,
         partners=_partners(file, raw.get("partners", {}), participant, stages),
         hosts=_hosts(file, raw.get("hosts", {}), file.path.resolve().parent),
-        agent=_agent(file, raw["agent"]) if "agent" in raw else None,
+        agent=_agent(file, raw["agent"], participant) if "agent" in raw else None,
         host=host,
         offers=own_offers(file, raw.get("offers", {}), participant),
     )
@@ -139,7 +140,7 @@ def _hosts(file: Document, value: object, folder: Path) -> dict[str, Path]:
     return found
 
 
-def _agent(file: Document, value: object) -> AgentPolicy:
+def _agent(file: Document, value: object, participant: str) -> AgentPolicy:
     """Return the trading policy: what load costs, and how often the agent trades."""
     at: Place = ("federation", "agent")
     raw = file.mapping(value, at, AGENT_KEYS)
@@ -164,7 +165,19 @@ def _agent(file: Document, value: object) -> AgentPolicy:
         answer_within_ms=length("answer_within", "3s"),
         rest_ms=length("rest", "5s"),
         backoff_ms=length("backoff", "1m"),
+        take_up=_take_up(file, raw["take_up"], participant) if "take_up" in raw else (),
     )
+
+
+def _take_up(file: Document, value: object, participant: str) -> tuple[str, ...]:
+    """Return the participants whose suggested contracts the agent takes up."""
+    found = []
+    for sender, place in file.texts(value, ("federation", "agent", "take_up"), "participant"):
+        file.name(sender, place, "participant")
+        if sender == participant:
+            file.mistake(place, f"{participant} does not pay itself; name other participants")
+        found.append(sender)
+    return tuple(found)
 
 
 def _corners(file: Document, value: object, at: Place) -> tuple[tuple[int, int], ...]:

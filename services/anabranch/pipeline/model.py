@@ -549,6 +549,10 @@ class AgentPolicy(_Model):
     """Time in ms for which an agent makes no offers to a partner that repeatedly did not answer,
     and does not propose again a plan that was declined or has failed.
     """
+    take_up: tuple[str, ...] = ()
+    """Participants from which this one would read a stream instead: its agent takes up suggested
+    contracts with them (``protocol.federation.suggestions``).
+    """
 
     def cost(self) -> Cost:
         """Return the cost function of load.

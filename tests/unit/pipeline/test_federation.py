@@ -32,7 +32,7 @@ federation:
   participant: north
   partners: {south: [speeds]}
   hosts: {west: west.yaml}
-  agent: {capacity: 400, scale: 1000, rest: 7s}
+  agent: {capacity: 400, scale: 1000, rest: 7s, take_up: [south, west]}
 """
 
 
@@ -48,7 +48,7 @@ def test_what_it_says(tmp_path: Path) -> None:
     found = loaded(tmp_path, SECTION)
     assert found.federation is not None
     assert found.federation.agent == AgentPolicy(
-        capacity_units=400, scale_micro=1_000, rest_ms=7_000
+        capacity_units=400, scale_micro=1_000, rest_ms=7_000, take_up=("south", "west")
     )
     assert found.federation.hosts == {"west": tmp_path / "west.yaml"}
     assert found.partner_nodes == {"south.0": ["speeds"]}
@@ -78,7 +78,7 @@ def test_a_participant_may_draw_its_cost_and_say_what_gain_it_wants(tmp_path: Pa
         "{capacity: 400, cost: {corners: [[0, 2], [100, 30]]}, margin_permille: 20,"
         " recall_permille: 80}"
     )
-    section = SECTION.replace("{capacity: 400, scale: 1000, rest: 7s}", policy)
+    section = SECTION[: SECTION.index("{capacity")] + policy + "\n"
     found = loaded(tmp_path, section).federation
     assert found is not None
     assert found.agent is not None
@@ -120,6 +120,9 @@ def test_a_partners_node_is_started_by_its_whole_name_alone(tmp_path: Path) -> N
         ("agent: {capacity: 9, scale: 3, rest: soon}", "agent.rest"),
         ("agent: {capacity: 9, scale: 3, greed: 1}", "greed"),
         ("agent: {capacity: 9, scale: 3, margin_permille: -1}", "agent.margin_permille"),
+        ("agent: {capacity: 9, scale: 3, take_up: []}", "a list of participants"),
+        ("agent: {capacity: 9, scale: 3, take_up: South}", "South"),
+        ("agent: {capacity: 9, scale: 3, take_up: [west, north]}", "north does not pay itself"),
         ("agent: {capacity: 9, cost: 3}", "agent.cost: a mapping is wanted"),
         ("agent: {capacity: 9, cost: {corners: 3}}", "agent.cost.corners: a list of [units"),
         ("agent: {capacity: 9, cost: {corners: [[0, 1], [2]]}}", "[units, micro-units] is wanted"),
