@@ -4,6 +4,8 @@ gets its stream, south runs it with code that north does not have. What does not
 
 from __future__ import annotations
 
+import json
+import random
 import signal
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.local import state_file
@@ -23,7 +26,7 @@ from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.streams.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
-from harness.stages import RECORD, Feed, Output, create_topics, readings, rows_of
+from harness.stages import RECORD, WIDTH_MS, Feed, Output, create_topics, readings, rows_of
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -218,20 +221,100 @@ def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
     assert found == expected(60)
 
 
+def fetched_bytes(kafka: str, pipeline: Pipeline, stream: str) -> int:
+    """Return the bytes that the broker sends to a reader of the whole stream: log and blocks."""
+    received = {"bytes": 0}
+
+    def take(statistics: str) -> None:
+        received["bytes"] = json.loads(statistics)["rx_bytes"]
+
+    topics = pipeline.topic_names.boundaries(stream), pipeline.topic_names.blocks(stream, "0")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "bytes",
+            "enable.auto.commit": False,
+            "isolation.level": "read_uncommitted",
+            "enable.partition.eof": True,
+            "statistics.interval.ms": 50,
+            "stats_cb": take,
+        }
+    )
+    found = consumer.list_topics(timeout=30).topics
+    ends = [
+        TopicPartition(topic, each, OFFSET_BEGINNING)
+        for topic in topics
+        for each in found[topic].partitions
+    ]
+    with closing(consumer):
+        consumer.assign(ends)
+        left = {(each.topic, each.partition) for each in ends}
+
+        def is_read() -> bool:
+            message = consumer.poll(1)
+            if message is not None and message.error() is not None:
+                left.discard((message.topic(), message.partition()))
+            return not left
+
+        wait_until(is_read, 60, "the whole stream", every_s=0)
+        before = received["bytes"]
+        # A report after the last byte: its answers without records are a few dozen bytes each.
+        wait_until(
+            lambda: consumer.poll(0.1) is None and received["bytes"] >= before > 0, 30, "sum"
+        )
+        return received["bytes"]
+
+
 @pytest.mark.nightly
-def test_of_souths_stream_only_what_passes_norths_filter_crosses_over(both: Both) -> None:
+def test_the_bytes_that_cross_fall_by_the_selectivity_of_norths_filter(both: Both) -> None:
+    """One row in ten passes: a reader of the filtered stream gets a tenth of the bytes, and what
+    each bucket costs whatever is in it.
+    """
+    rng, rows_per_bucket, last = random.Random(1), 20_000, 10
+    rows = {
+        bucket: [
+            (bucket * WIDTH_MS - number % WIDTH_MS, rng.getrandbits(62), rng.randrange(100))
+            for number in range(rows_per_bucket)
+        ]
+        for bucket in range(1, last + 1)
+    }
+    pipeline = filtered_at_south(both, least=90)
+    with closing(Feed(both.kafka, load(both.south), "all")) as theirs, both.souths_node() as south:
+        output = Output(both.kafka, pipeline, "few")
+        for bucket, given in rows.items():
+            table = readings(given).select(["key", "value", "event_time"])
+            theirs.append(table, bucket)
+        output.wait_closed(last, south, 300)
+        output.close()
+    whole = fetched_bytes(both.kafka, pipeline, "theirs")
+    crossed = fetched_bytes(both.kafka, pipeline, "few")
+    passed = sum(value >= 90 for given in rows.values() for _, _, value in given)
+    selectivity = passed / (rows_per_bucket * last)
+    assert 0.09 < selectivity < 0.11
+    assert crossed / whole == pytest.approx(selectivity, rel=0.3), (crossed, whole)
+
+
+def filtered_at_south(both: Both, least: int) -> Pipeline:
+    """Let north bind south's stream, and have it filtered there; make the topics of both."""
     start, end = NORTH.index("sources:"), NORTH.index("outputs:")
     at_sender = (
         "bindings:\n"
         "  theirs: {pipeline: PREFIX_south, stream: all, record: passed.avsc}\n"
         "stages:\n"
-        "  few: {participant: south, offered: few, reads: [theirs], parameters: {least: 12}}\n"
+        "  few: {participant: south, offered: few, reads: [theirs],"
+        f" parameters: {{least: {least}}}}}\n"
     )
     both.write(
         both.north, (NORTH[:start] + at_sender + NORTH[end:]).replace("stage: own", "stage: few")
     )
     create_topics(both.kafka, both.pipeline())
     create_topics(both.kafka, load(both.south))
+    return both.pipeline()
+
+
+@pytest.mark.nightly
+def test_of_souths_stream_only_what_passes_norths_filter_crosses_over(both: Both) -> None:
+    filtered_at_south(both, least=12)
     with closing(Feed(both.kafka, load(both.south), "all")) as theirs:
         output = Output(both.kafka, both.pipeline(), "few")
         with both.souths_node() as south:
