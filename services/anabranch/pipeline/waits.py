@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from anabranch.pipeline.durations import format_ms, readable_ms
 from anabranch.protocol.edge.ingestion import (
     APPEND_OPEN_EVERY_MS,
     PENDING_PARTS_HOLD,
@@ -30,6 +31,7 @@ from anabranch.protocol.stage.availability import (
     strictest,
     waits_of,
 )
+from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from anabranch.protocol.stage.scheduling import quiet_every_ms
 from anabranch.protocol.stage.utility import IN_PROPORTION, Curve, Qos
 
@@ -299,6 +301,57 @@ def too_open(pipeline: Pipeline) -> list[str]:
     return found
 
 
+def too_long(pipeline: Pipeline) -> list[str]:
+    """Return a sentence for every stage whose new results stop in a long failure of one input,
+    since it keeps what the others bring. A source whose ``idle_timeout`` is shorter closes its
+    oldest buckets before; another owner's stream does not, since its log is the owner's.
+    """
+    found = []
+    for name in pipeline.order():
+        if not pipeline.stages[name].is_whole_or_first_shard:
+            continue
+        others = len(pipeline.inputs(name)) - 1
+        if not others:
+            continue  # Without its only input a stage keeps nothing.
+        full_ms = INPUT_PARTS_MAX // (others * pipeline.partitions) * pipeline.bucket_ms
+        roots = _roots(pipeline, name)
+        open_sources = [
+            each
+            for each in roots
+            if each in pipeline.sources
+            and (pipeline.sources[each].idle_timeout.source_ms or full_ms) >= full_ms
+        ]
+        foreign = [each for each in roots if each in pipeline.bindings]
+        advice = []
+        if open_sources:
+            advice.append(
+                f"a shorter idle_timeout of {', '.join(open_sources)}, as {{source:"
+                f" {format_ms(full_ms // 2)}}}, closes the oldest buckets before"
+            )
+        if foreign:
+            advice.append(f"only the owner can close buckets of {', '.join(foreign)}")
+        if advice:
+            found.append(
+                f"stage {whole_of(name)}: if an input is missing for {readable_ms(full_ms)}, or"
+                f" less with several parts in a bucket, new results stop; {'; '.join(advice)}"
+            )
+    return found
+
+
+def _roots(pipeline: Pipeline, stage: str) -> list[str]:
+    """Return the sources and bindings that ``stage`` is made from, in the file's order."""
+    seen, left = {stage}, [stage]
+    while left:
+        new = set(pipeline.inputs(left.pop())) - seen
+        seen |= new
+        left += new & pipeline.stages.keys()
+    return [
+        each
+        for each in (*pipeline.sources, *pipeline.bindings)
+        if seen.intersection(pipeline.input_streams(each))
+    ]
+
+
 def _shallow_ms(pipeline: Pipeline, stage: str) -> int:
     """Return ``normal_ms`` of the shallowest input."""
     return pipeline.bucket_ms + out_of_orderness_ms(pipeline, stage)
@@ -317,17 +370,8 @@ def _deeper(pipeline: Pipeline, stage: str) -> dict[str, int]:
 
 def out_of_orderness_ms(pipeline: Pipeline, stage: str) -> int:
     """Return the largest out-of-orderness, in ms, of the sources that ``stage`` is made from."""
-    seen, left = {stage}, [stage]
-    while left:
-        new = set(pipeline.inputs(left.pop())) - seen
-        seen |= new
-        left += new & pipeline.stages.keys()
-    first: list[Source | Binding] = [*pipeline.sources.values(), *pipeline.bindings.values()]
-    return max(
-        each.out_of_orderness_ms
-        for each in first
-        if seen.intersection(pipeline.input_streams(each.name))
-    )
+    first: dict[str, Source | Binding] = {**pipeline.sources, **pipeline.bindings}
+    return max(first[each].out_of_orderness_ms for each in _roots(pipeline, stage))
 
 
 def horizon_buckets(pipeline: Pipeline, stage: str) -> int | None:

@@ -9,7 +9,17 @@ import pytest
 
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema
-from anabranch.pipeline.model import EventTime, LiveSink, Output, Pipeline, Sink, Source, Stage
+from anabranch.pipeline.model import (
+    Binding,
+    EventTime,
+    IdleTimeout,
+    LiveSink,
+    Output,
+    Pipeline,
+    Sink,
+    Source,
+    Stage,
+)
 from anabranch.pipeline.waits import (
     bound_ms,
     depth,
@@ -23,6 +33,7 @@ from anabranch.pipeline.waits import (
     policy,
     quiet_ms,
     strictest_output,
+    too_long,
     too_open,
     too_short,
     waits,
@@ -239,6 +250,46 @@ def test_a_path_that_is_too_long_for_the_delay_is_named() -> None:
     assert too_short(pipeline(*chain, corrected="c", max_delay_ms=1)) == [], (
         "nobody sees tentative results"
     )
+
+
+def test_a_stage_whose_results_stop_in_a_long_failure_is_named_with_what_to_change() -> None:
+    made = pipeline(
+        stage("both", "s", "t"), stage("next", "both"), stage("one", "s"), corrected="next"
+    )
+
+    def sentences(idle_ms: int | None, **changes: object) -> list[str]:
+        sources = {
+            name: source(name).model_copy(
+                update={"idle_timeout": IdleTimeout(partition_ms=None, source_ms=idle_ms)}
+            )
+            for name in ("s", "t")
+        }
+        return too_long(
+            made.model_copy(
+                update={"bucket_ms": 500, "partitions": 4, "sources": sources, **changes}
+            )
+        )
+
+    full_ms = 50_000_000
+    (found,) = sentences(None)
+    assert found == (
+        "stage both: if an input is missing for 13.9 h, or less with several parts in a bucket, new"
+        " results stop; a shorter idle_timeout of s, t, as {source: 25000s}, closes the oldest"
+        " buckets before"
+    )
+    assert sentences(full_ms) == [found]
+    assert sentences(full_ms - 1) == []
+    (twice,) = sentences(None, bucket_ms=1_000)
+    assert "27.8 h" in twice
+
+
+def test_what_another_owner_alone_can_close_is_said() -> None:
+    made = pipeline(stage("both", "s", "theirs"), corrected="both")
+    record = made.sources["s"].record
+    theirs = Binding(name="theirs", pipeline="north", stream="speeds", record=record)
+    (found,) = too_long(made.model_copy(update={"bindings": {"theirs": theirs}}))
+    assert "idle_timeout of s," in found
+    assert found.endswith("; only the owner can close buckets of theirs")
 
 
 def test_a_source_that_keeps_more_open_than_fits_is_named_with_what_to_change() -> None:
