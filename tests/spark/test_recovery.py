@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.disk.spark_checkpoint_files import (
+    WholeFiles,
     committed_batches,
     first_whole,
     last_bucket,
@@ -139,7 +140,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
 
     (checkpoint,) = (state / "processing" / "s.1").glob("life-*/checkpoints/*")
     newest = committed_batches(checkpoint)[0]
-    assert first_whole(checkpoint, [newest]) == newest, "what Spark makes is whole"
+    assert first_whole(checkpoint, [newest], WholeFiles()) == newest, "what Spark makes is whole"
     for path in checkpoint.glob(f"state/0/*/{newest + 1}_*.changelog"):
         path.write_bytes(path.read_bytes()[:20])
     (checkpoint / "commits" / str(newest - 1)).write_bytes(b"")

@@ -107,6 +107,7 @@ class ReplicaDisk:
             self._own_stored.note_former_lives()
         self._timelines, self._checkpoints = root / "timelines", root / "checkpoints"
         self._synced = SyncedTree()
+        self._whole_files = spark_checkpoint_files.WholeFiles()
         self._removed: dict[str, int] = {}
         """Removed directory -> number of syncs that will remove it again."""
         self._removing: set[str] = set()
@@ -276,7 +277,7 @@ class ReplicaDisk:
 
     def whole(self, name: str, batches: Sequence[int]) -> int | None:
         """Return the first of ``batches`` from which Spark can continue; None: none."""
-        return spark_checkpoint_files.first_whole(self.directory(name), batches)
+        return spark_checkpoint_files.first_whole(self.directory(name), batches, self._whole_files)
 
     def cut_back(self, name: str, batch: int, *, keep_plan: bool) -> None:
         """Remove from a copy what came after ``batch``."""

@@ -48,6 +48,8 @@ _WRONG: Final = (
     zipfile.BadZipFile,
 )
 """Exceptions raised by reading a damaged file."""
+_File = tuple[int, int, int, int]
+"""Identity of a file's content: device, inode, time of the last change in ns, size in bytes."""
 
 
 def numbered(folder: Path) -> list[int]:
@@ -68,14 +70,52 @@ def committed_batches(checkpoint: Path) -> list[int]:
     return commits[::-1]
 
 
-def first_whole(checkpoint: Path, batches: Iterable[int]) -> int | None:
+class WholeFiles:
+    """Files of one replica that this process has found complete.
+
+    Spark never changes a finished file, and copies of a checkpoint are hard links. So each file is
+    read once, however often the checkpoint and its copies are checked: a standby checks a copy of
+    gigabytes every few seconds. Only a loss of power takes content from a finished file, and this
+    process with it. A file that is still being written gets another size or time.
+    """
+
+    def __init__(self) -> None:
+        """Begin without knowing any file."""
+        self._known: frozenset[_File] = frozenset()
+        self._seen: set[_File] = set()
+
+    def has(self, path: Path) -> bool:
+        """Return whether the file is there, not empty, and matches its checksums, if it has any."""
+        try:
+            # Before the content: a file that grows meanwhile is read again the next time.
+            facts = path.stat()
+        except OSError:
+            return False
+        file = facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size
+        if file not in self._known and file not in self._seen and not _is_whole(path):
+            return False
+        self._seen.add(file)
+        return True
+
+    def forget_unseen(self) -> None:
+        """Forget the files that ``has`` was not asked for since the previous call."""
+        self._known, self._seen = frozenset(self._seen), set()
+
+
+def first_whole(checkpoint: Path, batches: Iterable[int], whole_files: WholeFiles) -> int | None:
     """Return the first of ``batches`` from which Spark can continue: -1, or one with complete logs
-    and state.
+    and state. ``whole_files``: those of earlier calls.
 
     Removes damaged state snapshots if the changelogs since the previous snapshot are there: Spark
     would read the newest snapshot.
     """
-    state = _State(checkpoint)
+    found = _first_whole(checkpoint, batches, whole_files)
+    whole_files.forget_unseen()
+    return found
+
+
+def _first_whole(checkpoint: Path, batches: Iterable[int], whole_files: WholeFiles) -> int | None:
+    state = _State(checkpoint, whole_files)
     fixed = [
         path
         for path in checkpoint.glob("state/**/_metadata/**/*")
@@ -85,7 +125,7 @@ def first_whole(checkpoint: Path, batches: Iterable[int]) -> int | None:
         if batch < 0 or (
             _is_logged(checkpoint, batch)
             and state.is_whole(batch)
-            and all(_is_whole(path) for path in fixed)
+            and all(whole_files.has(path) for path in fixed)
         ):
             return batch
     return None
@@ -161,9 +201,9 @@ def _state_ids(checkpoint: Path, batch: int) -> dict[tuple[str, int], list[str]]
 class _State:
     """State files of one directory."""
 
-    def __init__(self, checkpoint: Path) -> None:
+    def __init__(self, checkpoint: Path, whole_files: WholeFiles) -> None:
         self._checkpoint = checkpoint
-        self._file_is_whole = cache(_is_whole)
+        self._file_is_whole = cache(whole_files.has)
         self._known: dict[tuple[Path, int, str], bool] = {}
 
     def is_whole(self, batch: int) -> bool:

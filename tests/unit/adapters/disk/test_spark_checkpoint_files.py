@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from anabranch.adapters.disk.checkpoint_folder import link_tree
 from anabranch.adapters.disk.spark_checkpoint_files import (
+    WholeFiles,
     committed_batches,
     cut_back,
     first_whole,
@@ -28,7 +31,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def newest(checkpoint: Path) -> int | None:
-    return first_whole(checkpoint, committed_batches(checkpoint))
+    return first_whole(checkpoint, committed_batches(checkpoint), WholeFiles())
 
 
 def only(checkpoint: Path, pattern: str) -> Path:
@@ -51,7 +54,9 @@ HOW = ["missing", "empty", "cut", "changed"]
 
 def test_a_whole_checkpoint(checkpoint: Path) -> None:
     assert committed_batches(checkpoint) == [5, 4, 3, 2, 1, 0]
-    assert [first_whole(checkpoint, [batch]) for batch in range(LAST + 1)] == list(range(LAST + 1))
+    assert [first_whole(checkpoint, [batch], WholeFiles()) for batch in range(LAST + 1)] == list(
+        range(LAST + 1)
+    )
     assert newest(checkpoint) == LAST
     assert last_bucket(checkpoint, 3) == 40
 
@@ -92,7 +97,40 @@ def test_a_damaged_change_of_the_state(checkpoint: Path, how: str) -> None:
     assert newest(checkpoint) == 3
     spoil(only(checkpoint, "state/0/0/2_*.changelog"), how)
     assert newest(checkpoint) == 3, "there is a snapshot after that"
-    assert first_whole(checkpoint, [1, 0]) == 0
+    assert first_whole(checkpoint, [1, 0], WholeFiles()) == 0
+
+
+def test_a_file_is_read_once_for_a_checkpoint_and_its_copies(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    """A standby checks a copy every few seconds, of gigabytes that are those of the copy before."""
+    files, every = WholeFiles(), committed_batches(checkpoint)
+    assert first_whole(checkpoint, every, files) == LAST
+    sst = only(checkpoint, "state/0/1/SSTs/3_*.sst")
+    copy = tmp_path / "copy"
+    link_tree(checkpoint, copy)
+    facts = sst.stat()
+    spoil(sst, "changed")
+    os.utime(sst, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert first_whole(copy, every, files) == LAST
+    assert list(copy.glob("state/0/1/3_*.zip")) != [], "the spoilt file was not read"
+    os.utime(sst)
+    assert first_whole(copy, every, files) == LAST
+    assert list(copy.glob("state/0/1/3_*.zip")) == [], "it has another time, so it was"
+
+
+def test_files_that_are_gone_are_forgotten(checkpoint: Path, tmp_path: Path) -> None:
+    """Else they would add up for as long as the process lives."""
+    files, every = WholeFiles(), committed_batches(checkpoint)
+    assert first_whole(checkpoint, every, files) == LAST
+    sst = only(checkpoint, "state/0/1/SSTs/3_*.sst")
+    spark_files.fill(tmp_path / "other", 1)
+    assert first_whole(tmp_path / "other", [0], files) == 0
+    facts = sst.stat()
+    spoil(sst, "changed")
+    os.utime(sst, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert first_whole(checkpoint, every, files) == LAST
+    assert list(checkpoint.glob("state/0/1/3_*.zip")) == [], "it was read again"
 
 
 @pytest.mark.parametrize("how", HOW)
