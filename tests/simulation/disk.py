@@ -24,7 +24,6 @@ from anabranch.protocol.log.timeline import (
     newest,
     number_of,
     obsolete,
-    timeline_name,
 )
 from simulation.stores import CALLS_MAX, CheckpointStore, Stored
 
@@ -144,7 +143,7 @@ class Machine:
         self.epoch = -1
         """The highest of any directory that was ever here."""
         self.copied = (-1, -1)
-        """Epoch and number of the highest copy of one that stands by."""
+        """Epoch and number of the highest copy of a peer's."""
         self.life = ""
         """The life of the stage's log in which the above is."""
         self.fetched: Stored | None = None
@@ -190,8 +189,6 @@ class Machine:
         name = directory.name
         self.directories[name] = directory
         self.epoch = max(self.epoch, epoch_of(name) or 0)
-        if timeline_name(epoch_of(name) or 0, number_of(name)) != name:
-            self.copied = max(self.copied, (epoch_of(name) or 0, number_of(name)))
 
     def newest(self) -> Timeline | None:
         """Return the timeline that the newest file names, if its directory exists. Never return an
@@ -272,6 +269,8 @@ class SimulatedDisk:
         self._stage = self._place = ""
         self._has_fetched = self._is_cleaned = False
         """This process has fetched a checkpoint; it has one of its own epoch."""
+        self._written: str | None = None
+        """Name of the last timeline file that this process wrote."""
         self._rest_bytes = self._read_bytes = 0
         self._from_store: dict[str, Machine] = {}
         """Checkpoints that were read from the store, of peers that have none within reach."""
@@ -296,6 +295,7 @@ class SimulatedDisk:
         if self._store is not None:
             self._former_stored = self._store.lives(self._place) - {life}
         self._has_fetched = self._is_cleaned = False
+        self._written = None
         self._rest_bytes = self._read_bytes = 0
 
     @property
@@ -385,13 +385,12 @@ class SimulatedDisk:
                 f" {directory.synced_bucket}"
             )
 
-    def check_newest_synced(self, bucket: int, token: str = "") -> None:
-        """Check the same claim for the newest checkpoint, if the process of ``token`` made it:
+    def check_newest_synced(self, bucket: int) -> None:
+        """Check the same claim for the newest checkpoint, if this process wrote its timeline file:
         another one may have slept while it copied.
         """
-        name = newest(self._machine.timelines)
-        if name is not None and name.endswith(token):
-            self.check_synced(name, bucket)
+        if self._written is not None and self._written == newest(self._machine.timelines):
+            self.check_synced(self._written, bucket)
 
     def newest(self) -> Timeline | None:
         """See the port."""
@@ -583,6 +582,8 @@ class SimulatedDisk:
                 set(found.torn),
             )
         )
+        place = epoch_of(target) or 0, number_of(target)
+        self._machine.copied = max(self._machine.copied, place)
         self._step()
         return True
 
@@ -590,6 +591,7 @@ class SimulatedDisk:
         """See the port."""
         self._write()
         self._machine.timelines[timeline.name] = timeline
+        self._written = timeline.name
         self._step()
 
     def sync(self, name: str) -> None:

@@ -20,13 +20,23 @@ from anabranch.protocol.stage.standby import LEADING
 from checkers import failovers
 from checkers.failovers import Began, Stands, Word
 from simulation.conduct import is_cut
-from simulation.faults import EVERYTHING
+from simulation.faults import COPY_ZOMBIE, EVERYTHING
 from simulation.hurrying import PRIMARY_SILENT_MS, STANDBY_TURN_MS
 from simulation.raw_logs import appended_ms, boundary_log, with_trimmed
 from simulation.world import Run
 
 _WAITS: Final = failovers.Waits(PRIMARY_SILENT_MS, STANDBY_TURN_MS)
-_DELAYING: Final = ("pause", "zombie", "cut", "cut_to", "cut_from", "slow", "clock", "drift")
+_DELAYING: Final = (
+    "pause",
+    "zombie",
+    COPY_ZOMBIE,
+    "cut",
+    "cut_to",
+    "cut_from",
+    "slow",
+    "clock",
+    "drift",
+)
 """Faults while which a process may judge later than others, or by a clock that is wrong."""
 
 
@@ -38,6 +48,7 @@ def check(run: Run) -> list[str]:
             continue
         begun = _begun(run, stage.name)
         words = list(_words(run, stage.name))
+        received = list(_words(run, stage.name, kept_ms=failovers.ON_THE_WAY_MS))
         stands = list(_stands(run, stage.name))
         # Who was held up in the middle of its look judges by what it had heard before.
         became = [
@@ -53,7 +64,7 @@ def check(run: Run) -> list[str]:
             if not is_cut(run, f"processing/{stage.name}.{each[1]}", each[0])
             and not _has_wrong_clock(run, f"processing/{stage.name}.{each[1]}")
         ]
-        wrong += failovers.check(stage.name, heard, begun, words, stands, _WAITS)
+        wrong += failovers.check(stage.name, heard, begun, received, stands, _WAITS)
         wrong += [
             f"{stage.name}.{process} becomes the primary at {at_ms} ms, the broker is hardly back"
             for at_ms, process, _ in heard
@@ -80,11 +91,17 @@ def _begun(run: Run, stage: str) -> list[Began]:
     ]
 
 
-def _heartbeats(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heartbeat]]:
-    """(time, heartbeat) of the processes of a stage, those that somebody sent again too."""
+def _heartbeats(
+    run: Run, service: str, stage: str, kept_ms: int
+) -> Iterator[tuple[int, Heartbeat]]:
+    """(time, heartbeat) of the processes of a stage, those that somebody sent again too; of those
+    that retention deleted, the ones that had stood in the log for ``kept_ms``.
+    """
     for topic, speaker in control_topics(run.pipeline).items():
-        times = appended_ms(run, topic)
+        times, gone = appended_ms(run, topic), _deleted_ms(run, topic)
         for _, offset, record in with_trimmed(run, topic):
+            if offset in gone and gone[offset] < times.get(offset, 0) + kept_ms:
+                continue  # nobody need have read it
             with contextlib.suppress(RemoteProtocolError):
                 entry = control_records.decode(record.value)
                 if (
@@ -96,13 +113,22 @@ def _heartbeats(run: Run, service: str, stage: str) -> Iterator[tuple[int, Heart
                     yield times[offset], entry
 
 
-def _words(run: Run, stage: str) -> Iterator[Word]:
-    for at_ms, beat in _heartbeats(run, REPLICA_SERVICE, stage):
+def _deleted_ms(run: Run, topic: str) -> dict[int, int]:
+    """Return when retention deleted each record of a topic of one partition."""
+    found: dict[int, int] = {}
+    for at_ms, _, what, facts in run.history.events:
+        if what == "delete" and facts[0] == topic:
+            found |= dict.fromkeys(range(len(found), len(found) + int(facts[2] or 0)), at_ms)
+    return found
+
+
+def _words(run: Run, stage: str, kept_ms: int = 0) -> Iterator[Word]:
+    for at_ms, beat in _heartbeats(run, REPLICA_SERVICE, stage, kept_ms):
         yield Word(at_ms, beat.epoch)
 
 
 def _stands(run: Run, stage: str) -> Iterator[Stands]:
-    for at_ms, beat in _heartbeats(run, STANDBY_SERVICE, stage):
+    for at_ms, beat in _heartbeats(run, STANDBY_SERVICE, stage, failovers.ON_THE_WAY_MS):
         if beat.state != LEADING:
             yield Stands(at_ms, beat.replica, beat.checkpoint_bucket > 0)
 

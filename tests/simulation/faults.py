@@ -54,10 +54,18 @@ OUTLIVES = "outlives"
 """The current process of a service does not end with the others when topics are created again, but
 after the fault's duration. Of an odd value: it sleeps for the first half of it.
 """
+HELD_START = "held start"
+"""A process is restarted, and held up, when it is about to begin an epoch, for the fault's
+duration.
+"""
+COPY_ZOMBIE = "copy zombie"
+"""A standby is held up, and replaced, when it has copied the files of a checkpoint."""
 SCENARIO_KINDS = (
     "move",
     SPLIT,
     SPLIT_CRASH,
+    HELD_START,
+    COPY_ZOMBIE,
     "silent for good",
     "away",
     "branch fails",
@@ -77,7 +85,8 @@ SCENARIO_KINDS = (
     new_column.KIND,
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; a shard that one splits,
-and what strikes it then; an input that never speaks
+and what strikes it then; a node that is held up while it starts; a standby that is replaced while
+it copies; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
 that are deleted under those who read them, or of which they get other rows; a death between a
 record and Spark's commit; a process that computes wrong rows from then on; heartbeats of a
@@ -681,6 +690,10 @@ def _moved(options: Options, rng: random.Random) -> list[Fault]:
                 rng.randint(100, 3_000),
             )
         )
+    held = random.Random(f"{options.seed}/held start")
+    if held.random() < 0.25:  # the old node restarts, and the new one begins meanwhile
+        restart_ms, held_ms = at_ms + held.randint(0, 1_000), held.randint(500, 4_000)
+        found.append(Fault(restart_ms, HELD_START, old, held.randrange(12), held_ms))
     if random.Random(f"{options.seed}/new node dies").random() < 0.15:
         gone_ms = at_ms + rng.randint(-500, 100)
         found.append(Fault(gone_ms, "dead", new, 0, 0))
@@ -843,6 +856,11 @@ def _standbys_fail(options: Options, rng: random.Random) -> list[Fault]:
             second_ms = at_ms + rng.randint(2_800, 4_500)
             found.append(Fault(second_ms - 500, "old words", processes[0], 0, 6_000))
             found += [Fault(second_ms, "away", each, 0, 4_500) for each in processes[1:2]]
+        copying = random.Random(f"{options.seed}/{stage.name}/copy zombie")
+        if copying.random() < 0.25:  # it wakes between two copies of its replacement
+            copies_ms, held_ms = copying.randint(600, at_ms), copying.randint(200, 700)
+            value = copying.randrange(3)
+            found += [Fault(copies_ms, COPY_ZOMBIE, each, value, held_ms) for each in processes]
         for _ in range(rng.choice((0, 1, 2, 3))):
             kind = rng.choice(("crash", "zombie", "zombie", "pause", "away", "power"))
             value = 3 * rng.randrange(8) + rng.choice((2, 2, 0))

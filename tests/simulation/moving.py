@@ -111,6 +111,7 @@ class Moving:
         self._machines = machines
         self._begun: list[tuple[str, int]] = []
         """In their order: (node, epoch)."""
+        self._last_begun_ms = 0
         self._moves = self._moved_ms = 0
         self.is_undisturbed = False
         """Nothing strikes in this run, and the nodes have a directory or a store in common."""
@@ -143,12 +144,19 @@ class Moving:
             self.old if fault.value % 2 else self.new,
         )
 
-    def begins(self, node: str, epoch: int) -> None:
+    def begins(self, node: str, epoch: int, looked_ms: int, *, has_place: bool) -> None:
         """Note that the replica is the primary on the node; if it ran elsewhere, only with
-        something to start from.
+        something to start from, and only where its place is.
         """
         self._add(node, "begins", epoch)
+        runs_on = max(self._begun, key=itemgetter(1), default=(node, -1))[0]
+        if runs_on != node and not has_place and self._last_begun_ms < looked_ms:
+            self._unexpected.append(
+                f"moves: {node} takes {self.label} back, which {runs_on} began at"
+                f" {self._last_begun_ms} ms, before {node} looked at {looked_ms} ms"
+            )
         self._begun.append((node, epoch))
+        self._last_begun_ms = self._network.scheduler.now_ms
         others = [
             replica
             for other, runs in self._runs.items()

@@ -41,7 +41,16 @@ end within a run.
 """
 
 
-Aim = Literal["any", "effect", "disk", "fork", "record", "split"]
+Aim = Literal["any", "effect", "disk", "fork", "record", "copy", "begin", "split"]
+_AIMED: Final[dict[str, tuple[Aim, Aim]]] = {
+    "processing.fork_decided": ("fork", "disk"),
+    "processing.boundary_appended": ("record", "disk"),
+    "processing.standby_copied": ("copy", "disk"),
+    "processing.begins": ("begin", "any"),
+    "processing.split_answered": ("split", "any"),
+    "processing.split_ended": ("split", "any"),
+}
+"""What strikes that are aimed at a named place hit from there on."""
 
 
 @dataclass
@@ -89,6 +98,8 @@ class Strike:
 
     ``fork``, ``record``: those of the disk, from the next fork, or the next record of a batch, on.
     ``split``: all, from the next answer to a split, or end of a shard, on.
+    ``copy``: the same, from where a standby has the files of a peer.
+    ``begin``: all, from where a replica is about to begin an epoch.
     """
 
     calls: int
@@ -235,16 +246,11 @@ class Port:
             raise Unavailable("no space left on the disk")
 
     def crash_point(self, name: str) -> None:
-        """Note that the process is at a named place: strikes aimed at it hit its next disk
-        operation.
-        """
-        place = {"processing.fork_decided": "fork", "processing.boundary_appended": "record"}.get(
-            name
-        )
-        for strike in self.link.strikes:
-            strike.aim = "disk" if strike.aim == place else strike.aim
-            is_of_split = strike.aim == "split" and name.startswith("processing.split_")
-            strike.aim = "any" if is_of_split else strike.aim
+        """Note that the process is at a named place: strikes aimed at it hit what it does next."""
+        if name in _AIMED:
+            place, hit = _AIMED[name]
+            for strike in self.link.strikes:
+                strike.aim = hit if strike.aim == place else strike.aim
 
     def _strike(self, strike: Strike) -> None:
         scheduler = self.network.scheduler

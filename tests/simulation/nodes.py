@@ -37,8 +37,11 @@ class Watch(Protocol):
     labels: tuple[str, ...]
     """All replicas that it may run: besides those of the same stage and of its halves."""
 
-    def begins(self, node: str, epoch: int) -> None:
-        """Note that the replica is the primary on the node."""
+    def begins(self, node: str, epoch: int, looked_ms: int, *, has_place: bool) -> None:
+        """Note that the replica is the primary on the node. ``looked_ms``: when the process read
+        the replica's log to begin there. ``has_place``: whether this was its place, as far as the
+        node knew.
+        """
 
     def ends(self, node: str, epoch: int, error: Exception | None) -> None:
         """Note that the node lets go of a replica that had begun. ``error``: what ended it, None:
@@ -147,7 +150,9 @@ class SimulatedNode(Node):
             has_place=has_place,
         )
         if label == self._watch.label:
-            made.begun = lambda epoch: self._watch.begins(self._node, epoch)
+            made.begun = lambda epoch: self._watch.begins(
+                self._node, epoch, made.looked_ms, has_place=has_place
+            )
             made.let_go = self._let_go
         return made
 

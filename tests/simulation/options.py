@@ -289,6 +289,11 @@ class Options:
             else ""
         )
 
+    @property
+    def may_overload_last(self) -> bool:
+        """Whether an overloaded stage may hold so little of its input that it soon has no room."""
+        return self.scenario in OVERLOADS and self.input_parts_max is not None
+
     def declares_horizon(self, stage: StageOptions) -> bool:
         """Whether the pipeline file has the ``state_horizon`` of ``stage``."""
         return (

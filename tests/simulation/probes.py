@@ -189,7 +189,7 @@ EXPECTED: Final[tuple[str, ...]] = (
         BEGUN_AFTER_AN_END,
         "no room for more of an input",
         "push back judged",
-        "rows rejected alarm",
+        "alarm rows_rejected",
     ),
     *(
         "question without answer",

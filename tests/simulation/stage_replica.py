@@ -19,6 +19,7 @@ from anabranch.processing.warm_standby import WarmStandby
 from anabranch.protocol.control.records import Heartbeat, ReplicaState
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.records import BoundaryKind
+from anabranch.protocol.log.timeline import FindWhole
 from anabranch.protocol.stage.recovery import PartnerWrong, begins_anew
 from simulation.disk import SimulatedDisk
 from simulation.engine import SimulatedEngine
@@ -87,6 +88,8 @@ class SimulatedReplica(StageReplica):
             has_place=has_place,
         )
         self._port = port
+        self.looked_ms = 0
+        """Time when it last began to read its own log to the end, to begin an epoch."""
         self.begun: Callable[[int], None] = lambda _epoch: None
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
@@ -162,6 +165,8 @@ class SimulatedReplica(StageReplica):
         except Exception as error:
             self.died_of = error
             raise
+        if self._warm_standby is not None:
+            _note_before(self._warm_standby.standby, "_perform", self._note_step)
         if self.stands_by:
             self._reached("stands by" if self.is_passive else "stands by where it is moved to")
             self._port.note("stands by", self._own.stage_name, self._own.process)
@@ -215,13 +220,16 @@ class SimulatedReplica(StageReplica):
                 # what it has forgotten is needed again: that is why it ends
                 self._port.struck("another went on from an older checkpoint")
             raise
-        if standby.bucket != self._copied_bucket and self.is_passive:
+        if not self.is_passive:
+            return
+        self._own_disk.check_newest_synced(standby.bucket)
+        if standby.bucket != self._copied_bucket:
             self._copied_bucket = standby.bucket
-            self._own_disk.check_newest_synced(standby.bucket, standby._token)
             self._reached("standby copied")
 
     @override
     def _fail_over(self, prepared: PreparedStage) -> None:
+        self._port.crash_point("processing.begins")
         super()._fail_over(prepared)
         primary = self._primary
         if primary is None or not primary.has_begun:
@@ -269,7 +277,15 @@ class SimulatedReplica(StageReplica):
         _note_before(primary, "_start_query", starts)
         _note_before(primary, "_end_branch", lambda *_: self._reached("branch dropped"))
         _note_before(primary, "_batch_done", self._note_batch)
+        _note_before(primary.runner.boundary, "start", self._note_look)
         return primary
+
+    def _note_step(self, step: object) -> None:
+        if isinstance(step, FindWhole):  # it follows ``CopyPeer``
+            self._port.crash_point("processing.standby_copied")
+
+    def _note_look(self, *_: object) -> None:
+        self.looked_ms = self._port.now_ms
 
     def _note_batch(self, _query: str, done: BatchDone) -> None:
         if done.start.kind is BoundaryKind.TENTATIVE:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Final, Protocol
 
 from anabranch.process.frame import Service
 from simulation.disk import Machine
 from simulation.ends import Life
-from simulation.faults import EVERYTHING, SPLIT_CRASH, Fault
+from simulation.faults import COPY_ZOMBIE, EVERYTHING, HELD_START, SPLIT_CRASH, Fault
 from simulation.history import History
 from simulation.network import Aim, Link, Strike
 from simulation.scheduler import Process, Scheduler
@@ -18,6 +19,16 @@ _WRONG_MS: Final = 400
 """Additional duration of a batch whose rows are wrong, in ms: mostly other replicas are
 first then.
 """
+
+
+_AIMED: Final = (
+    "race",
+    "fork zombie",
+    "fork crash",
+    "record crash",
+    COPY_ZOMBIE,
+    SPLIT_CRASH,
+)
 
 
 class Runs:
@@ -151,17 +162,9 @@ class ProcessFaults:
             self._start(fault.target)
         elif fault.kind == "twins":
             self._twins(fault)
-        elif fault.kind == "record crash":
-            link.strikes.append(Strike(1, "record", None))
-        elif fault.kind == SPLIT_CRASH:
-            sleeps = fault.value % 2 == 1
-            strike = Strike(
-                1 + fault.value // 2 % 6, "split", fault.duration_ms if sleeps else None
-            )
-            if sleeps:
-                strike.struck = lambda: self._start(fault.target)
-            link.strikes.append(strike)
-        elif fault.kind in ("race", "fork zombie", "fork crash"):
+        elif fault.kind == HELD_START:
+            self._restart_held(fault)
+        elif fault.kind in _AIMED:
             self._aim(fault, link)
         else:
             aims: tuple[Aim, ...] = (
@@ -186,26 +189,39 @@ class ProcessFaults:
         self._start(fault.target, delay_ms=fault.value // 3)
         self._scheduler.kill(process)
 
+    def _restart_held(self, fault: Fault) -> None:
+        """Replace the process by one that is held up when it is about to begin an epoch."""
+        process = self._runs[fault.target].current
+        assert process is not None
+        self._start(fault.target, strikes=[Strike(1 + fault.value, "begin", fault.duration_ms)])
+        self._scheduler.kill(process)
+
     def _aim(self, fault: Fault, link: Link) -> None:
-        """Strikes at the disk's calls of a failover or of a fork. Who is struck in a failover goes
-        on when its replacement has begun.
+        """Strike at the calls that follow a certain step: a failover, a fork, a record, a copy, an
+        answer to a split. Who is struck in a failover goes on when its replacement has begun.
 
         ``race``: a second process replaces it, and is overtaken by a third. ``fork zombie``: the
         process forks, and is overtaken meanwhile by a second one that is held up while it copies.
         ``fork crash``: it dies there.
         """
         value, pause_ms = fault.value, fault.duration_ms
+        begins = partial(self._start, fault.target)
         if fault.kind == "race":
-            third = Strike(1 + value % 16, "disk", pause_ms, lambda: self._start(fault.target))
-            self._start(fault.target, strikes=[third])
-            return
-        strike = Strike(1 + value % 8, "fork", None)
-        if fault.kind == "fork zombie":
-            strike = Strike(1 + value % 6, "fork", 10 + pause_ms % 120)
-            strike.struck = lambda: self._start(
-                fault.target, strikes=[Strike(1 + value // 6, "disk", 50 + pause_ms)]
-            )
-        link.strikes.append(strike)
+            begins(strikes=[Strike(1 + value % 16, "disk", pause_ms, begins)])
+        elif fault.kind == "fork zombie":
+            second = Strike(1 + value // 6, "disk", 50 + pause_ms)
+            overtakes = partial(begins, strikes=[second])
+            link.strikes.append(Strike(1 + value % 6, "fork", 10 + pause_ms % 120, overtakes))
+        elif fault.kind == "fork crash":
+            link.strikes.append(Strike(1 + value % 8, "fork"))
+        elif fault.kind == "record crash":
+            link.strikes.append(Strike(1, "record"))
+        elif fault.kind == COPY_ZOMBIE:
+            link.strikes.append(Strike(1 + value, "copy", pause_ms, begins))
+        elif value % 2:
+            link.strikes.append(Strike(1 + value // 2 % 6, "split", pause_ms, begins))
+        else:
+            link.strikes.append(Strike(1 + value // 2 % 6, "split"))
 
     def forget_state(self, key: str) -> None:
         """Delete the checkpoints of a replica that cannot continue from them, as a person does."""

@@ -28,6 +28,7 @@ from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.consistency import (
     GAP,
     MISMATCH,
+    OVERLOAD_LASTS,
     REJECTED,
     ROWS_REJECTED,
     SPLIT_DIFFERS,
@@ -82,6 +83,8 @@ from simulation.threads import SimulatedThreads
 
 _OVERTAKING: Final = (
     "zombie",
+    fault_plans.COPY_ZOMBIE,
+    fault_plans.HELD_START,
     "double",
     "pause",
     "twins",
@@ -101,8 +104,6 @@ _JUDGED_ELSEWHERE: Final = (
     "blocks_gone",  # where nobody may make them again, or could: its reader waits for a peer
 )
 """Errors of processing that are due, or that a checker judges by what follows from them."""
-_DISAGREEING: Final = (MISMATCH, "replica_fenced")
-"""The kinds of alarms that are due where replicas were made to disagree."""
 _OF_SERVERS: Final = ("index lost", "index cut", fault_plans.STORE_AWAY, fault_plans.NO_LEADER)
 _DELETING: Final = ("input deleted", "input recreated", "made anew", fault_plans.CLEANED)
 _LOSING_INPUT: Final = ("input deleted", "input recreated")
@@ -169,35 +170,36 @@ class _Logger:
     warning = _take
 
     def error(self, event: str, **facts: object) -> None:
-        """Note an alarm as an error: none is due here, except for results that are too large, or
-        replicas that were made to disagree.
-        """
+        """Note an alarm as wrong, unless it is due or a checker judges what follows from it."""
         self._world.history.reached(f"log {event}")
-        if self._process in self._world.network.outliving:
+        kind = str(facts.get("kind", ""))
+        if self._process in self._world.network.outliving or event in _JUDGED_ELSEWHERE:
             return
         if event == "seller_wrong" and self._world.options.spoils:
             return
-        if facts.get("kind") in _DISAGREEING and self._world.options.scenario == "outvoted":
-            return
-        if event in _JUDGED_ELSEWHERE or facts.get("kind") == SPLIT_DIFFERS:  # split_checks
-            return
-        modes = {stage.ha for stage in self._world.options.stages}
-        if facts.get("kind") == GAP and "amnesia" in modes:
-            return
-        if facts.get("kind") == INPUT_MISSING and (
-            self._world.options.scenario in ("input gone", "input recreated")
-            or any(
-                fault.kind == fault_plans.NO_LEADER and fault.target.startswith("in.")
-                for fault in self._world.faults
-            )
-        ):
-            return
-        if facts.get("kind") == REJECTED and self._world.options.output_bytes_max is not None:
-            return
-        if facts.get("kind") == ROWS_REJECTED and self._world.options.has_notes:
-            self._world.history.reached("rows rejected alarm")
+        if self._is_due(kind):
+            self._world.history.reached(f"alarm {kind}")
             return
         self._world.unexpected.append(f"alarms: {self._process.name}: {event} {facts}")
+
+    def _is_due(self, kind: str) -> bool:
+        """Whether an alarm of this kind follows from the options or faults of the run."""
+        options, faults = self._world.options, self._world.faults
+        has_no_leader = any(
+            fault.kind == fault_plans.NO_LEADER and fault.target.startswith("in.")
+            for fault in faults
+        )
+        due = {
+            GAP: any(stage.ha == "amnesia" for stage in options.stages),
+            INPUT_MISSING: options.scenario in ("input gone", "input recreated") or has_no_leader,
+            MISMATCH: options.scenario == "outvoted",
+            OVERLOAD_LASTS: options.may_overload_last,
+            REJECTED: options.output_bytes_max is not None,
+            ROWS_REJECTED: options.has_notes,
+            SPLIT_DIFFERS: True,  # split_checks
+            "replica_fenced": options.scenario == "outvoted",
+        }
+        return due.get(kind, False)
 
 
 class World:

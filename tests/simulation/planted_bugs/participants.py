@@ -64,8 +64,9 @@ PARTICIPANTS: Final = (
         "return not has_place and",
         "return False and",
         "PC5",
-        scenario=FEDERATION,
-        by=("handovers",),
+        ("held start",),
+        scenario="moved",
+        by=("moves",),
     ),
     Mutant(
         "one_task_under_two_movements",
