@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final
 
 VOTERS_MIN: Final = 3
@@ -57,7 +58,7 @@ def check(
 
     Args:
         made: All buckets that replicas of one stage closed, each with the epoch that closed it.
-        fences: All of the stage.
+        fences: All of the stage, in the order of the log.
         alarmed: Buckets about which an alarm says that replicas disagree.
     """
     lost = contradicted(made)
@@ -83,6 +84,15 @@ def check(
                 f"epoch {fence.epoch} of replica {fence.replica} closed bucket {late[0].bucket}"
                 f" {late[0].at_ms - fence.at_ms} ms after its fence"
             )
+    wrong += [
+        f"epoch {again.epoch} of replica {again.replica} was fenced at {first.at_ms} ms, and again"
+        f" at {again.at_ms} ms, though nothing was wrong that began in between (EF1)"
+        for first, again in combinations(fences, 2)
+        if again.replica == first.replica
+        and not any(
+            e.replica == first.replica and first.epoch < e.epoch <= again.epoch for e in lost
+        )
+    ]
     return wrong
 
 

@@ -32,12 +32,21 @@ def test_who_is_outvoted_is_fenced_and_an_alarm_is_raised() -> None:
         ([FENCE], [], "nobody was told"),
         ([FENCE, ManagerFence(300, "1", 1)], [2], "nobody contradicts it"),
         ([replace(FENCE, at_ms=240)], [2], "nobody contradicts it"),
+        ([FENCE, replace(FENCE, at_ms=400)], [2], "and again at 400 ms"),
     ],
 )
 def test_what_should_have_come_of_it(
     fences: list[ManagerFence], alarmed: list[int], found: str
 ) -> None:
     assert any(found in line for line in outvoted.check(MADE, fences, alarmed))
+
+
+def test_who_is_wrong_again_in_a_new_epoch_is_fenced_again() -> None:
+    again = [
+        Made(1_000, replica, epoch, 4, is_right=True) for replica, epoch in (("0", 0), ("1", 1))
+    ]
+    made = [*MADE, *again, Made(1_050, "2", 9, 4, is_right=False)]
+    assert outvoted.check(made, [FENCE, ManagerFence(1_100, "2", 9)], [2]) == []
 
 
 def test_two_of_three_that_are_wrong_are_a_majority() -> None:

@@ -41,6 +41,8 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "fenced_for_each_bucket": 30,
+    "open_parts_go_with_closed_ones": 5,
     "one_missing_stream_is_named": 5719,
     "columns_of_a_part_of_the_log": 966,
     "columns_of_a_version_that_is_over": 2768,

@@ -183,4 +183,21 @@ CONTROL: Final = (
         scenario="outvoted",
         by=("outvoted",),
     ),
+    Mutant(
+        "fenced_for_each_bucket",
+        "protocol.control.fencing:FenceBook.is_new",
+        "if any(each.epoch >= made and is_proven(each, log_state) for each in known)",
+        "if made < 0 and known",
+        "EF1",
+        scenario="outvoted",
+        by=("outvoted",),
+    ),
+    Mutant(
+        "open_parts_go_with_closed_ones",
+        "protocol.control.trimming:TrimOffsets.below",
+        "min(passed, needed)",
+        "passed",
+        "TO1",
+        by=("ends", "alarms", "progress"),
+    ),
 )
