@@ -58,6 +58,8 @@ HELD_START = "held start"
 """A process is restarted, and held up, when it is about to begin an epoch, for the fault's
 duration.
 """
+GIVE_UP = "give up"
+"""An operator gives up what a source owes up to then, though nothing is healed yet."""
 COPY_ZOMBIE = "copy zombie"
 """A standby is held up, and replaced, when it has copied the files of a checkpoint."""
 SCENARIO_KINDS = (
@@ -66,6 +68,7 @@ SCENARIO_KINDS = (
     SPLIT_CRASH,
     HELD_START,
     COPY_ZOMBIE,
+    GIVE_UP,
     "silent for good",
     "away",
     "branch fails",
@@ -86,7 +89,7 @@ SCENARIO_KINDS = (
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; a shard that one splits,
 and what strikes it then; a node that is held up while it starts; a standby that is replaced while
-it copies; an input that never speaks
+it copies; an operator who gives up what an input owes; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
 that are deleted under those who read them, or of which they get other rows; a death between a
 record and Spark's commit; a process that computes wrong rows from then on; heartbeats of a
@@ -400,6 +403,7 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     if options.scenario in ("resharded", "output resharded"):
         found += _numbers_change(options, targets, rng)
     found += _topics_change(options, targets, rng)
+    found += _gives_up_early(options, targets, found)
     if options.scenario in OVERLOADS:
         found += _overload_is_worse(options, replicas, rng)
     if options.scenario == "pushed back":
@@ -416,6 +420,34 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
     if rng.random() < 0.3 and options.scenario not in alone:
         found += _any(options, targets)[:2]
     return found
+
+
+def _gives_up_early(
+    options: Options, targets: Sequence[str], found: Sequence[Fault]
+) -> list[Fault]:
+    """In half of the seeds in which an operator gives up an input, let that be before all is
+    healed, while those who read and write it are struck.
+    """
+    rng = random.Random(f"{options.seed}/gives up early")
+    if options.scenario != "given up" or rng.random() < 0.5:
+        return []
+    silence = next(fault for fault in found if fault.kind == "silent for good")
+    at_ms = min(silence.at_ms + rng.randint(1_000, 3_000), options.heal_ms - 1)
+    source = f"ingestion/{silence.target}"
+    others = [each for each in targets if each.startswith(("processing/", "delivery/"))]
+    return [
+        Fault(at_ms, GIVE_UP, silence.target, 0, 0),
+        *(
+            Fault(
+                min(max(0, at_ms + rng.randint(-500, 800)), options.heal_ms - 1),
+                rng.choice(("crash", "crash", "zombie", "double", "pause")),
+                rng.choice((source, source, rng.choice(others))),
+                rng.randrange(24),
+                rng.randint(100, 1_500),
+            )
+            for _ in range(rng.choice((1, 2, 3)))
+        ),
+    ]
 
 
 def _overload_is_worse(

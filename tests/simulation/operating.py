@@ -49,6 +49,9 @@ def give_up(
                 # A process of the source began, or its log was trimmed, meanwhile: again, as the
                 # command says.
                 continue
+            except ConfigurationError:  # nothing is owed, or nobody has ever read the source
+                network.history.reached("nothing to give up")
+                return
             break
         network.history.reached("source given up")
         back = [place for place in sorted(gone) if place[0] == source]

@@ -277,6 +277,10 @@ class World:
         self._rare: dict[str, Callable[[Fault], None]] = {
             leaders_clocks.KIND: self.producers.displace,
             fault_plans.OUTLIVES: self._outlive,
+            fault_plans.GIVE_UP: lambda fault: self._operate(
+                fault.target,
+                (workload.BASE_MS + self.scheduler.now_ms) // options.bucket_ms - 1,
+            ),
             "reshard": lambda _: self._resharding.change(),
         }
         """Effects of faults of single scenarios."""
@@ -930,7 +934,7 @@ class World:
         ):
             self.scheduler.at(
                 self.scheduler.now_ms + _SETTLE_MS,
-                lambda source=source: self._operate(source),  # type: ignore[misc]
+                lambda source=source: self._operate(source, self._last),  # type: ignore[misc]
             )
 
         for source in sorted({each.target for each in self.faults if each.kind in _LOSING_INPUT}):
@@ -965,14 +969,16 @@ class World:
             hash_of(self.options.seed, f"missing/{source}"),
         )
 
-    def _operate(self, source: str) -> None:
-        """Give up what ``source`` owes, as an operator; then let it come back."""
+    def _operate(self, source: str, last: int) -> None:
+        """Give up what ``source`` owes up to bucket ``last``, as an operator; then let it come
+        back.
+        """
         port = Port(
             self.network, Process(f"operator/{source}", 0), Link(self.options.latency_max_ms)
         )
         self.runs[f"ingestion/{source}"].lives.append(port.life)  # its replacement
         until_ms, token = (
-            self._last * self.options.bucket_ms,
+            last * self.options.bucket_ms,
             hash_of(self.options.seed, port.process.name),
         )
         operating.give_up(
