@@ -124,7 +124,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "late_start_forgotten": 3934,
     "late_start_is_partial": 233,
     "gap_not_told": 82,
-    "older_epochs_are_heard": 8199,
+    "older_epochs_are_heard": 9356,
     "pause_counts_as_silence": 198,
     "goes_first_without_a_checkpoint": 2102,
     "no_turns": 554,
