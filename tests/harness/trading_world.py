@@ -276,6 +276,7 @@ class TradingWorld:
         }
         keys = {name: SigningKey.generate(name, "1") for name in self.participants}
         self.book = FederationWorld(self.log, self.federation, keys)
+        self._reader = self.book.reader()
         for buyer, seller in pairwise(self.participants):
             self.book.open(f"{buyer}-{seller}")
             self.book.make("offers", self.book.topics.offers(f"{buyer}-{seller}"))
@@ -409,9 +410,8 @@ class TradingWorld:
             return reader.log_state.node("0")
 
     def contract(self, name: str = "north-south") -> LoadLog:
-        with closing(self.book.reader()) as reader:
-            reader.read_to_end()
-            return reader.contracts[name]
+        self._reader.read_to_end()
+        return self._reader.contracts[name]
 
     def ledger(self, of: str = "north-south") -> Ledger:
         found = self.contract(of).ledger
@@ -426,6 +426,7 @@ class TradingWorld:
 
     def close(self) -> None:
         self.kill(*list(self.agents))
+        self._reader.close()
         for broker in self.brokers.values():
             broker.stop()
         for node in self.nodes.values():

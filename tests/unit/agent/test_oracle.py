@@ -75,18 +75,6 @@ def whys(world: PlanWorld) -> list[str]:
     return [each.why for each in world.switch().changes[1:]]
 
 
-def test_a_rush_switches_the_plan_and_a_busy_sender_switches_it_back(world: PlanWorld) -> None:
-    begun(world)
-    assert world.is_under(0)
-    switched(world)
-    world.lasts(12_000)
-    world.rate, world.souths_rate = CALM, BUSY
-    world.until(lambda: world.is_under(0), "it is at home again")
-    assert [each.plan for each in world.switch().changes] == [0, 1, 0]
-    assert whys(world) == ["switched", "switched"]
-    settled(world)
-
-
 def test_both_gain_by_each_switch_and_under_constant_load_nothing_switches(
     world: PlanWorld,
 ) -> None:

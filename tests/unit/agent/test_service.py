@@ -43,25 +43,6 @@ def sold(world: TradingWorld) -> None:
     world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
 
 
-def test_a_rush_sells_the_stage_and_calm_brings_it_home(world: TradingWorld) -> None:
-    sold(world)
-    assert world.runs_on() == "south.0"
-    assert not world.nodes["north.0"].runs
-    for _ in range(200):
-        world.round()
-    world.rate = CALM
-    world.until(lambda: world.place() is Place.HERE, "it is home again")
-    assert world.runs_on() == "north.0"
-    (movement,) = world.movements()
-    assert (movement.state, movement.why) == (MovementState.OVER, Why.RECALLED)
-    assert 15 <= movement.price <= 40
-    world.until(lambda: world.ledger().unsettled() == 0, "all is settled", 2_000)
-    balances = world.balances()
-    assert sum(balances.values()) == 0
-    assert balances["south"] > 0
-    assert world.ledger().disputes == []
-
-
 class FastClock(VirtualClock):
     """Clock that runs an hour ahead of another, until it is set right."""
 

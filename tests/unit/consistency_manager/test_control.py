@@ -166,25 +166,6 @@ def test_who_was_there_before_it_began_is_there_when_it_is_heard_again(world: Wo
     assert list(world.content()) == ["process:processing:totals:0"]
 
 
-def test_trim_points_follow_the_slowest_reader(world: World) -> None:
-    room = world.room()
-    room.round({"totals": 9}, "running")
-    assert world.records_of(TrimPoint) == []
-    world.hears(DELIVERY)
-    room.round({"totals": 9}, "running")
-    world.clock.advance(TRIM_EVERY_MS)
-    world.hears(replace(DELIVERY, checkpoint_bucket=20))
-    room.round({"totals": 9}, "running")
-    room.round({"totals": 9}, "running")
-    assert [
-        point.bucket for point in world.records_of(TrimPoint) if isinstance(point, TrimPoint)
-    ] == [
-        5,
-        9,
-    ]
-    assert world.content()["trim:totals"] == {"bucket": "9"}
-
-
 def test_what_is_of_no_use_is_counted(world: World) -> None:
     room = world.room()
     writer = world.log.writer()

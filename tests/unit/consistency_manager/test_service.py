@@ -9,7 +9,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.index import LocalIndex
-from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin, Operation
+from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.ports import TopicPartition
@@ -118,25 +118,6 @@ def test_it_writes_the_index(world: World) -> None:
     assert manager.status.detail["processes"] == {"consistency_manager:p:0": "starting"}
 
 
-def test_a_difference_is_an_alarm_once(world: World) -> None:
-    manager = world.manager()
-    for replica, count in zip(world.replicas, (6, 7), strict=True):
-        replica.close_buckets(2, {1: rows(1, 5), 2: rows(2, count)})
-    world.log.fail_next(Operation.FLUSH, applied=0, topic="p.control.alarms")
-    manager.step()
-    assert world.alarms() == []
-    manager.step()
-    (alarm,) = world.alarms()
-    assert (alarm.kind, alarm.stream, alarm.bucket) == ("digest_mismatch", "totals", 2)
-    again = world.manager()
-    again.step()
-    manager.step()
-    assert len(world.alarms()) == 1
-    assert manager.status.detail["compared"] == {"totals": 2}
-    manager.stop()
-    manager.stop()
-
-
 def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
     world = World(replicas=3)
     manager = world.manager()
@@ -181,41 +162,6 @@ def test_a_gap_is_an_alarm_once_over_restarts() -> None:
     assert (alarm.kind, alarm.stream, alarm.bucket) == ("gap", "totals", 4)
     assert "buckets 4..9" in alarm.text
     assert again._given_up.labels("p", "totals")._value.get() == 4
-
-
-@pytest.mark.parametrize("restarted", [True, False])
-def test_a_lost_index_is_written_again(world: World, restarted: bool) -> None:
-    manager = world.manager()
-    for upto in range(1, 8):
-        world.replicas[upto % 2].close_buckets(upto, {upto: rows(upto, 4)})
-        manager.step()
-    before = world.content()
-    assert len(before) == 5
-    world.index.flush_all()
-    world.index.put("anabranch:p:stream:gone", {"upto": "1"})
-    if restarted:
-        manager = world.manager()
-    world.clock.advance(1_000)
-    manager.step()
-    assert world.content() == before
-
-
-def test_everything_goes_on_without_the_index(world: World) -> None:
-    manager = world.manager()
-    world.index.cut_off(True)
-    for replica, count in zip(world.replicas, (6, 7), strict=True):
-        replica.close_buckets(2, {2: rows(2, count)})
-    manager.step()
-    manager.step()
-    assert len(world.alarms()) == 1
-    assert "index" in (manager.status.waiting_for or "")
-    assert manager._index_failures._value.get() == 1  # asked again only after a while
-    world.index.cut_off(False)
-    world.clock.advance(2_000)
-    manager.step()
-    assert world.index.get("anabranch:p:stream:totals") == {"upto": "2"}
-    assert manager.status.waiting_for is None
-    world.manager(index=False).step()
 
 
 def test_rubbish_in_the_control_topic_is_counted(world: World) -> None:

@@ -125,18 +125,6 @@ def test_it_settles_what_others_do_not_pay_it_for_and_not_what_is_none_of_its_bu
     assert broker.status.detail["contracts"] == {"north-south": "active"}
 
 
-def test_a_new_process_settles_nothing_a_second_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.until(RIPE_MS)
-    for _ in range(3):
-        broker = world.broker(monkeypatch)
-        run(broker)
-        broker.stop()
-        broker.stop()
-    assert len(world.settlements()) == 1
-
-
 def test_it_settles_though_there_is_always_something_to_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

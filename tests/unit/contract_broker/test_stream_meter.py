@@ -143,25 +143,6 @@ def test_a_stream_that_stands_still_is_not_paid_for(world: World) -> None:
     assert world.ledger().balances() == {"north": FULL, "billing": -FULL}
 
 
-@pytest.mark.parametrize("participant", ["north", "billing"])
-def test_a_process_that_is_killed_is_followed_by_one_that_comes_to_the_same(
-    world: World, participant: str
-) -> None:
-    """Whenever it is, and though the other side has no broker."""
-    world.periods(0, 6)
-    for number in range(9):
-        broker = world.broker(participant)
-        for _ in range(number):
-            broker.step()
-        # Killed: nothing is closed.
-        world.virtual.advance(700)
-    world.run(world.broker(participant), ms=20_000)
-    counted = {(each.period, each.messages, each.buckets) for each in world.metered()}
-    assert {(period, 70, 10) for period in range(1_000, 1_006)} <= counted
-    assert world.ledger().balances() == {"north": 6 * FULL, "billing": -6 * FULL}
-    assert [each.amount_nano for each in world.ledger().postings] == [FULL] * 6
-
-
 def test_a_receiver_that_never_pays_is_settled_with(world: World) -> None:
     """The settlement takes the sender's figures, which no one contradicts."""
     world.periods(0, 2)

@@ -227,29 +227,6 @@ def test_outcomes_that_stay_unknown_end_the_process(world: World) -> None:
     assert service._counters.unknown._value.get() == 10
 
 
-def test_killed_between_send_and_commit(world: World) -> None:
-    world.feed(2, {1: 6, 2: 6})
-    service = world.service()
-    service._writer.commit = lambda: (_ for _ in ()).throw(KeyboardInterrupt)  # type: ignore[union-attr, method-assign]
-    service._following().poll(0)
-    with pytest.raises(KeyboardInterrupt):
-        drain(service, 2)
-    drain(world.service(), 2)
-    world.check()
-
-
-def test_a_zombie_is_fenced_and_ends(world: World) -> None:
-    world.feed(1, {1: 6})
-    zombie = world.service()
-    drain(zombie, 1)
-    newer = world.service()
-    world.feed(2, {2: 6})
-    with pytest.raises(Fenced, match="another process delivers it"):
-        drain(zombie, 2)
-    drain(newer, 2)
-    world.check()
-
-
 def test_foreign_records_do_not_disturb(world: World) -> None:
     world.log.admin().create([TopicSettings("p.out", 2)])
     writer = world.log.writer()

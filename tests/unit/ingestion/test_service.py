@@ -15,7 +15,7 @@ from anabranch.pipeline.model import EventTime, IdleTimeout
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.edge import ingestion as rules
-from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
 from anabranch.protocol.log import writer_state
 from harness.source_world import World
@@ -103,29 +103,6 @@ def test_event_times_as_if_of_another_unit_are_noted_once() -> None:
     assert process.status.detail["wrong_unit"] == ""
 
 
-def test_late_records_may_be_reassigned() -> None:
-    world = World(1, late="reassign", bounded=True)
-    process = world.process()
-    world.produce(0, report(1_000, 1))
-    world.run(process)
-    world.produce(0, report(300, 2))
-    world.run(process, lambda: world.view.closed() == 10)
-    assert {
-        bucket: sorted(rows.column("car").to_pylist())
-        for bucket, rows in world.view.stable().items()
-    } == {10: [1, 2]}
-    assert process.status.detail["reassigned"] == 1
-
-
-def test_records_ahead_of_the_clock_close_nothing() -> None:
-    world = World(1, max_ahead_ms=60_000)
-    now = world.clock.now_ms()
-    world.produce(0, report(now, 1), report(4_102_444_800_000, 2), report(now + 200, 3))
-    world.run(world.process())
-    assert world.view.cars() == [1]
-    assert world.dead() == [(report(4_102_444_800_000, 2), "beyond_max_ahead")]
-
-
 def test_a_heartbeat_moves_the_boundary() -> None:
     world = World()
     process = world.process()
@@ -135,25 +112,6 @@ def test_a_heartbeat_moves_the_boundary() -> None:
     world.run(process)
     assert (world.view.closed(), world.view.cars(), world.dead()) == (19, [1], [])
     assert process.status.detail["heartbeats"] == 1
-
-
-def test_an_idle_partition_is_left_out() -> None:
-    world = World(idle_timeout=IdleTimeout(partition_ms=1_000))
-    process = world.process()
-    world.produce(1, report(1_000))
-    for i in range(100):
-        world.produce(0, report(2_000 + 50 * i, i))
-        world.run(process, 1)
-    assert world.view.closed() == 69
-
-
-def test_a_source_that_may_be_silent_goes_on() -> None:
-    world = World(idle_timeout=IdleTimeout(source_ms=500))
-    process = world.process()
-    world.produce(0, report(1_000, 1))
-    world.produce(1, report(1_000, 2))
-    world.run(process, lambda: world.view.closed() >= 40)
-    assert world.view.cars() == [1, 2]
 
 
 def test_what_stands_in_a_new_partition_when_it_is_found_is_not_late() -> None:
@@ -265,33 +223,6 @@ def test_an_open_transaction_is_not_silence() -> None:
     assert world.view.cars() == [1, 2]
 
 
-def test_an_aborted_transaction_is_skipped() -> None:
-    world = World(1, bounded=True)
-    process = world.process()
-    world.produce(0, report(1_000, 1))
-    writer = world.log.transactional_writer("user")
-    writer.begin()
-    writer.send(TopicPartition("p.reports", 0), report(1_001, 2))
-    writer.flush()
-    writer.abort()
-    world.run(process, lambda: world.view.closed() == 10)
-    assert world.view.cars() == [1]
-
-
-def test_a_restart_with_pending_records_neither_loses_nor_repeats() -> None:
-    world = World(out_of_orderness_ms=300, bounded=True)
-    numbers = [3, 1, 0, 2, 7, 5, 4, 6, 9, 8]
-    for i in numbers:
-        world.produce(i % 2, report(1_000 + 100 * i, i))
-        process = world.process()
-        world.run(process, 1)
-        process.stop()
-    process = world.process()
-    world.run(process, lambda: world.view.closed() == 19)
-    assert world.view.cars() == list(range(10))
-    assert world.dead() == []
-
-
 def test_a_restarted_process_knows_what_is_late() -> None:
     world = World(1)
     world.produce(0, report(1_000, 1))
@@ -334,19 +265,6 @@ def test_an_unknown_outcome_of_blocks_repeats_nothing() -> None:
     world.produce(0, report(1_000, 1), report(1_001, 2))
     world.log.fail_next(Operation.FLUSH, applied=1, topic="p.reports.blocks.0")
     world.run(process, lambda: world.view.closed() == 11)
-    assert world.view.cars() == [1, 2]
-
-
-def test_the_older_of_two_processes_is_fenced() -> None:
-    world = World(1, bounded=True)
-    older = world.process()
-    world.produce(0, report(1_000, 1))
-    world.run(older, 1)
-    newer = world.process()
-    world.produce(0, report(1_100, 2))
-    with pytest.raises(Fenced):
-        world.run(older)
-    world.run(newer, lambda: world.view.closed() == 11)
     assert world.view.cars() == [1, 2]
 
 
@@ -438,24 +356,6 @@ class TestTooMuchOpen:
         assert world.view.cars() == sorted([*range(300), *range(1_000, 1_300)])
         assert process.status.detail["held_back"] == 0
         assert world.dead() == []
-
-    def test_a_restart_changes_nothing_about_it(self) -> None:
-        world = World()
-        self.backlog(world, 0)
-        world.run(world.process(), 100)
-        process = world.process()
-        world.run(process, 100)
-        assert (process.status.detail["held_back"], process.status.detail["records"]) == (1, 0)
-        self.backlog(world, 1)
-        world.run(process, lambda: process.status.detail["records"] == 530)
-
-    def test_a_partition_that_is_idle_is_left_out_all_the_same(self) -> None:
-        world = World(idle_timeout=IdleTimeout(partition_ms=1_000))
-        world.produce(1, report(1_000, 9_999))
-        self.backlog(world, 0)
-        process = world.process()
-        world.run(process, lambda: world.view.closed() == 607)
-        assert world.view.cars() == [*range(299), 9_999]
 
     def test_a_source_that_keeps_too_much_open_stops_and_goes_on_when_it_keeps_less(
         self, monkeypatch: pytest.MonkeyPatch

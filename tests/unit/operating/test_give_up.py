@@ -14,11 +14,9 @@ from anabranch.operating.give_up import (
     GiveUp,
     GiveUpMissing,
     describe,
-    describe_missing,
     until_when,
 )
 from anabranch.ports import TopicPartition
-from anabranch.protocol.edge.missing_input import Lost, MissingInput
 from anabranch.protocol.errors import ConfigurationError, Fenced
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
@@ -211,43 +209,6 @@ def test_a_source_without_a_recorded_position_begins_as_if_it_had_not_been_given
 
 def behind(world: World, until_ms: int = 2_500) -> GiveUpMissing:
     return GiveUpMissing(world.log, world.pipeline, "reports", until_ms, world.clock, world.entropy)
-
-
-def test_input_that_is_gone_is_given_up_and_everything_else_is_read(world: World) -> None:
-    process = world.process()
-    world.produce(0, report(1_000, 1), report(1_100, 2))
-    world.produce(1, report(1_000, 3), report(1_100, 4))
-    run(process)
-    assert world.view.closed() == 10
-    with pytest.raises(ConfigurationError, match="no input is missing"):
-        behind(world).find()
-    process.stop()
-    world.produce(0, report(1_200, 5), report(1_300, 6), report(1_350, 7))
-    world.log.trim(TopicPartition("p.reports", 0), 4)
-    waits = world.process()
-    assert behind(world).find() == [MissingInput("p.reports", 0, Lost.DELETED, 2, 4)]
-    said: list[str] = []
-    describe_missing("reports", behind(world).find(), said.append)
-    assert said[0] == (
-        "source reports: p.reports[0]: offsets 2 to 3 were deleted before they were read, at most"
-        " 2 records"
-    )
-    assert behind(world).do_missing() == GivenUp("reports", 11, 25)
-    world.produce(0, report(3_000, 8))
-    world.produce(1, report(1_250, 9), report(3_000, 10))
-    run(waits, 60)
-    assert world.view.closed() == 29
-    assert world.view.cars() == [1, 2, 3, 4, 7, 9], "nothing that is there is late"
-    lacks = world.view.log_state().given_up
-    assert [lacks.names(bucket) for bucket in (10, 11, 25, 26)] == [
-        (),
-        ("reports",),
-        ("reports",),
-        (),
-    ]
-    with pytest.raises(ConfigurationError, match="no input is missing"):
-        behind(world).do_missing()
-    assert world.dead() == []
 
 
 def test_a_time_before_the_boundary_names_the_next_bucket(world: World) -> None:

@@ -15,7 +15,6 @@ from anabranch.codec.plan_offsets import (
     INITIAL,
     Offset,
     kind_of,
-    missing_of,
     position_fields,
     position_of,
     taken_of,
@@ -128,37 +127,6 @@ class TestEnd:
 
 
 class TestStart:
-    def test_nothing_is_answered_before_the_fail_over(self) -> None:
-        process = World().start()
-        assert (process.runner.state, process.runner.wants_to_correct) == (
-            ReplicaState.FAILURE,
-            False,
-        )
-        assert process.runner.advance("a query", "a", position_fields(INITIAL)) is None
-        process.runner.tick()
-
-    def test_a_new_replica_starts_from_nothing(self) -> None:
-        world = World()
-        process = world.start()
-        process.begin()
-        stable_query = process.runner.stable_query
-        assert (
-            stable_query,
-            process.runner.branch,
-            process.runner.branch_number,
-            process.runner.tip(stable_query),
-        ) == (
-            timeline_name(0, 0),
-            None,
-            None,
-            None,
-        )
-        assert (list(world.machine.directories), process.runner.orders()) == ([stable_query], [])
-        assert process.runner.epoch == process.boundary.epoch == 0
-        states = [process.runner.state]
-        process.settle()
-        assert [*states, process.runner.state] == [ReplicaState.FAILURE, ReplicaState.STABLE]
-
     @TRAITS
     def test_the_next_process_goes_on_where_the_last_one_committed(
         self, traits: PlanTraits
@@ -302,24 +270,6 @@ class TestBatches:
                 process.runner.stable_query, [INITIAL, INITIAL], 17, position_of(INITIAL)
             )
 
-    def test_what_a_batch_is_reported_as(self) -> None:
-        world, process = failing()
-        branch = process.runner.branch
-        assert branch is not None
-        offsets, before = world.offsets(branch), position_of(world.offsets(branch, back=1)[0])
-        start = process.runner.begin(
-            branch, offsets, position_of(offsets[0]).bucket * world.width_ms, before
-        )
-        assert (start.kind, start.before, start.after, start.missing) == (
-            BoundaryKind.TENTATIVE,
-            before,
-            position_of(offsets[0]),
-            missing_of(offsets[0]),
-        )
-        assert start.rows == sum(
-            p.rows for o in offsets for _, _, parts in taken_of(o) for p in parts
-        )
-
     def test_an_end_without_a_beginning_is_rejected(self) -> None:
         _, process = running()
         with pytest.raises(LocalProtocolError, match="never began"):
@@ -372,26 +322,6 @@ class TestBatches:
         assert world.stable_rows() == world.expected(9)
         assert max(len(record.parts) for record in world.records()) == 2
 
-    @TRAITS
-    def test_so_has_one_of_a_branch(
-        self, traits: PlanTraits, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(limits, "PARTS_PER_RECORD_MAX", 2)
-        monkeypatch.setattr(writer, "PARTS_PER_RECORD_MAX", 2)
-        world, process = failing(traits)
-        log_state = world.log_state()
-        shown = {
-            n: sum(p.rows for p in t.parts)
-            for n in range(6, 10)
-            if (t := log_state.tentative("0", n)) is not None and t.parts
-        }
-        assert shown == {bucket: rows for bucket, rows in world.expected(9).items() if bucket > 5}
-        world.close("a", 12, 7, 11)
-        world.close("b", 12, 11)
-        process.wait(200)
-        process.settle()
-        assert world.stable_rows() == world.expected(12)
-
 
 class TestFork:
     @TRAITS
@@ -440,21 +370,6 @@ class TestFork:
         assert list(world.machine.directories) == [stable_query], "the branch's directory is gone"
         assert world.stable_rows() == world.expected(12)
 
-    @TRAITS
-    def test_the_records_of_a_branch(self, traits: PlanTraits) -> None:
-        world, process = failing(traits)
-        records = world.records()
-        tentative = [r for r in records if r.kind is BoundaryKind.TENTATIVE]
-        stable = [
-            r
-            for r in records
-            if r.kind is BoundaryKind.STABLE and r.id.timeline == process.runner.branch
-        ]
-        assert (tentative[0].prev, tentative[0].base) == (stable[-1].id, 5)
-        assert [r.prev for r in tentative[1:]] == [r.id for r in tentative[:-1]]
-        assert {r.branch for r in tentative} == {(process.boundary.epoch, 1)}
-        assert all("a" in r.missing for r in tentative)
-
     def test_a_branch_says_how_many_rows_its_input_lacks(self) -> None:
         class TakesTentative(OnlySources):
             @override
@@ -490,44 +405,6 @@ class TestFork:
         assert process.runner.orders() == []
         process.settle()
         assert process.orders == [StartQuery(process.runner.stable_query)]
-
-    @pytest.mark.parametrize(
-        ("filled", "back_ms", "waits"),
-        [
-            ((6, 7), None, ("rows", 2_000)),
-            ((8,), None, ("rows", 2_000)),
-            ((8,), 100, ("shown", 2_000)),
-            ((), None, ("shown", 10_000)),
-            ((), 100, ("shown", 2_000)),
-            ((), 5_000, ("shown", 5_000)),
-        ],
-    )
-    def test_the_successor_is_started_a_while_after_it(
-        self, filled: tuple[int, ...], back_ms: int | None, waits: tuple[str, int]
-    ) -> None:
-        """The stages after this one need the cores for their own first tentative results;
-        what is there to be corrected need not wait for any.
-        """
-        world, process = running(successor_after_ms=2_000)
-        closing, seen = iter(range(6, 10)), dict[str, int]()
-        while "started" not in seen:
-            now_ms = world.clock.monotonic_ms()
-            assert now_ms < 60_000
-            if now_ms % 500 == 0 and (bucket := next(closing, None)) is not None:
-                world.close("b", bucket, *({bucket} & set(filled)))
-            if back_ms is not None and "shown" in seen and now_ms == seen["shown"] + back_ms:
-                world.close("a", 6)
-            process.wait(100)
-            now_ms, upto = world.clock.monotonic_ms(), world.log_state().tentative_upto("0")
-            if upto > 5:
-                seen.setdefault("shown", now_ms)
-            if any(bucket <= upto for bucket in filled):
-                seen.setdefault("rows", now_ms)
-            if process.orders:
-                seen["started"] = now_ms
-        assert process.orders == [StartQuery(process.runner.stable_query)]
-        since, after_ms = waits
-        assert after_ms <= seen["started"] - seen[since] <= after_ms + 200
 
     @TRAITS
     def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:
@@ -630,16 +507,6 @@ class TestFork:
         process.runner.tick()
         process.settle()
         assert (process.runner.branch, world.log_state().has_branch("0")) == (None, False)
-
-    def test_a_failure_shorter_than_the_wait_leaves_no_trace(self) -> None:
-        world, process = running()
-        world.close("b", 9, 7, 9)
-        process.runner.tick()
-        process.wait(FIRST - 100)
-        world.close("a", 9, 7)
-        process.settle()
-        assert all(r.kind is BoundaryKind.STABLE for r in world.records())
-        assert (process.orders, world.stable_rows()) == ([], world.expected(9))
 
 
 class TestFencing:

@@ -13,10 +13,8 @@ from anabranch.adapters.memory.log import Operation
 from anabranch.processing.replica import StartQuery, StopQuery
 from anabranch.processing.replica_environment import OnlySources
 from anabranch.protocol.control.records import ReplicaState
-from anabranch.protocol.errors import DataMissing, Fenced, StageFunctionError, Unavailable
-from anabranch.protocol.limits import HOP_MS
+from anabranch.protocol.errors import Fenced, StageFunctionError, Unavailable
 from anabranch.protocol.log.records import BoundaryKind, BranchEnded
-from anabranch.protocol.stage.replica import BRANCH_RETRY_MS
 from harness.replica_bench import WAITS
 from harness.replica_world import World, failing, running
 
@@ -56,21 +54,6 @@ class TestBranchesThatFail:
         process.settle()
         process.wait(FIRST + NEXT)
         assert process.runner.state is ReplicaState.UP_FAILURE, "another hole, another branch"
-
-    @pytest.mark.parametrize("cause", [DataMissing("blocks"), Unavailable("the broker")])
-    def test_one_that_died_of_what_may_pass_is_tried_again(self, cause: Exception) -> None:
-        world, process = failing()
-        branch = process.runner.branch
-        assert branch is not None
-        assert process.runner.failed(branch, cause)
-        process.carry_out_orders()
-        process.wait(BRANCH_RETRY_MS - 100)
-        assert process.runner.branch is None
-        before = world.log_state().tentative_upto("0")
-        world.close("b", 20, 15)
-        process.wait(FIRST)
-        assert process.runner.branch_number == 2
-        assert world.log_state().tentative_upto("0") > before, "live results go on"
 
     def test_the_successor_of_a_branch_that_failed_at_once_is_started(self) -> None:
         world, process = running()
@@ -390,32 +373,3 @@ class TestUpstream:
         position = process.runner._started().position(branch)
         assert position is not None
         assert set(positions) == {position.bucket}
-
-    def test_a_branch_stays_while_an_input_awaits_corrections(self) -> None:
-        world, process = failing()
-        world.branch("a", 30)
-        for name in "ab":
-            world.close(name, 40, 40)
-        process.wait(3_000)
-        assert world.log_state().upto == 40
-        assert process.runner.branch is not None
-        world.end_branch("a")
-        process.wait(3_000)
-        assert process.runner.branch is None
-
-    def test_an_input_that_works_on_tentative_buckets_is_given_more_time(self) -> None:
-        class WorksOnTentative(OnlySources):
-            @override
-            def states(self, stream: str) -> Mapping[str, ReplicaState]:
-                return ONE_STABLE if stream == "a" else {}
-
-        waited = []
-        for upstream in (OnlySources(), WorksOnTentative()):
-            world, process = failing(upstream=upstream)
-            world.close("b", 12, 11)
-            process.runner.tick()
-            waited.append(0)
-            while world.log_state().tentative_upto("0") < 12 and waited[-1] < 5_000:
-                process.wait(100)
-                waited[-1] += 100
-        assert waited == [NEXT, NEXT + HOP_MS]

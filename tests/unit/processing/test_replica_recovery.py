@@ -276,16 +276,6 @@ def test_where_nothing_of_its_own_is_whole_and_nobody_else_is_there_it_begins_wi
     stage.check(26)
 
 
-def test_without_peers_it_begins_at_the_beginning(stage: Stage) -> None:
-    with_history(stage).close()
-    stage.lose_disk("0")
-    again = stage.start("0")
-    stage.source.close(24, 23)
-    again.settle()
-    assert last_base(stage, "0") is None
-    stage.check(24)
-
-
 def test_where_the_beginning_is_deleted_it_waits_for_a_peer(stage: Stage) -> None:
     with_history(stage).close()
     stage.source.trim(10)

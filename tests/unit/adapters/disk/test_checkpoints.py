@@ -14,7 +14,6 @@ import pytest
 from anabranch.adapters.disk.checkpoint_folder import last_commit
 from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.timeline import Timeline, timeline_name
 from harness import spark_files
 
@@ -57,14 +56,6 @@ class Syncs:
         monkeypatch.setattr(
             os, "sync", lambda: pytest.fail("it would wait for every program of the machine")
         )
-
-
-def test_a_new_replica_has_no_timeline(disk: ReplicaDisk) -> None:
-    assert disk.newest() is None
-    disk.create(ONE)
-    disk.create(ONE)
-    assert disk.directory(ONE).is_dir()
-    assert disk.newest() is None, "a directory without a timeline file counts for nothing"
 
 
 def test_a_new_directory_is_empty_even_where_a_copy_was_given_up(
@@ -118,21 +109,6 @@ def test_sync_makes_each_file_durable_once(
     )
 
 
-def test_a_directory_that_was_removed_cannot_be_synced(disk: ReplicaDisk) -> None:
-    with pytest.raises(FileNotFoundError):
-        disk.sync(ONE)
-
-
-@pytest.mark.parametrize("tip", [None, BatchId(ONE, 7)])
-def test_the_newest_timeline_is_that_of_the_highest_epoch(
-    disk: ReplicaDisk, tip: BatchId | None
-) -> None:
-    for name in (TWO, THREE, ONE):
-        disk.create(name)
-        disk.write(Timeline(name=name, start_batch=7, start_tip=tip))
-    assert disk.newest() == Timeline(name=THREE, start_batch=7, start_tip=tip)
-
-
 def test_a_timeline_file_that_was_not_finished_does_not_count(
     disk: ReplicaDisk, tmp_path: Path
 ) -> None:
@@ -143,13 +119,6 @@ def test_a_timeline_file_that_was_not_finished_does_not_count(
 
 
 class TestCopy:
-    def test_has_everything_and_leaves_the_original(self, disk: ReplicaDisk) -> None:
-        fill(disk.directory(ONE))
-        disk.copy(ONE, TWO)
-        assert contents(disk.directory(TWO)) == contents(disk.directory(ONE)) != {}
-        shutil.rmtree(disk.directory(ONE))
-        assert contents(disk.directory(TWO))
-
     def test_costs_no_space_and_what_is_added_to_it_is_its_own(self, disk: ReplicaDisk) -> None:
         fill(disk.directory(ONE))
         disk.copy(ONE, TWO)
@@ -270,19 +239,6 @@ def test_the_last_commit_is_the_highest_number(disk: ReplicaDisk, tmp_path: Path
     assert disk.last_commit(ONE) == last_commit(disk.directory(ONE)) == 10
 
 
-def test_a_directory_is_removed_alone(disk: ReplicaDisk) -> None:
-    for name in (ONE, TWO):
-        fill(disk.directory(name))
-        disk.write(Timeline(name=name, start_batch=-1, start_tip=None))
-    disk.remove(ONE)
-    disk.remove(ONE)
-    assert not disk.directory(ONE).exists()
-    assert contents(disk.directory(TWO))
-    newest = disk.newest()
-    assert newest is not None
-    assert newest.name == TWO
-
-
 def test_what_is_written_into_a_removed_directory_goes_with_the_next_syncs(
     disk: ReplicaDisk,
 ) -> None:
@@ -358,33 +314,6 @@ def test_who_makes_a_directory_that_is_being_removed_makes_it_afterwards(
     assert disk.directory(ONE).exists(), "no sync takes it for what was removed"
 
 
-def test_only_what_belongs_to_lower_epochs_is_removed(disk: ReplicaDisk, tmp_path: Path) -> None:
-    root = tmp_path / "s.0"
-    for name in (ONE, TWO, THREE):
-        fill(disk.directory(name))
-        disk.write(Timeline(name=name, start_batch=-1, start_tip=None))
-        (root / f"copying-{name}").mkdir()
-    (root / "checkpoints" / "something else").mkdir()
-    disk.clean(2)
-    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == [
-        TWO,
-        THREE,
-        "something else",
-    ]
-    assert sorted(path.stem for path in (root / "timelines").iterdir()) == [TWO, THREE]
-    assert sorted(path.name for path in root.glob("copying-*")) == [
-        f"copying-{TWO}",
-        f"copying-{THREE}",
-    ]
-    disk.clean(2)
-
-
-def test_a_restarted_process_finds_what_was_written(disk: ReplicaDisk, tmp_path: Path) -> None:
-    disk.create(ONE)
-    disk.write(Timeline.fresh(1))
-    assert ReplicaDisk(tmp_path / "s.0").newest() == Timeline.fresh(1)
-
-
 def test_a_process_that_stands_by_removes_what_is_below_its_copy(
     disk: ReplicaDisk, tmp_path: Path
 ) -> None:
@@ -403,13 +332,6 @@ def test_a_process_that_stands_by_removes_what_is_below_its_copy(
     assert {path.name for path in (tmp_path / "s.0").glob("copying-*")} == {
         f"copying-{name}" for name in left
     }
-
-
-def test_how_far_a_peer_is(tmp_path: Path) -> None:
-    other = ReplicaDisk(tmp_path / "s.1")
-    fill(other.directory(ONE))
-    disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
-    assert (disk.peer_commit("1", ONE), disk.peer_commit("1", TWO)) == (0, -1)
 
 
 def test_the_disks_of_a_node_are_folders_beside_each_other(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import (
     DataMissing,
     Fenced,
-    LocalProtocolError,
     OutcomeUnknown,
     Unavailable,
 )
@@ -155,10 +154,3 @@ def test_a_long_partition_does_not_starve_another(log: LocalEventLog) -> None:
     reader.assign({A: 0, B: 0})
     seen = {chunk.at for _ in range(2) for chunk in reader.fetch(10, 0)}
     assert seen == {A, B}
-
-
-def test_sending_in_a_transaction_needs_begin(log: LocalEventLog) -> None:
-    writer = log.transactional_writer("w")
-    writer.send(A, b"0")
-    with pytest.raises(LocalProtocolError):
-        writer.flush()
