@@ -6,10 +6,8 @@ import re
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
 
-from anabranch.codec.avro_encoding import AvroEncoder
 from anabranch.codec.avro_records import AvroDecoder
 from anabranch.codec.avro_schema import WRITER_SCHEMA_BYTES_MAX
 from anabranch.codec.framing import SCHEMA_IDS_MAX
@@ -112,19 +110,6 @@ def decoded(
 )
 def test_both_framings_are_read(row: dict[str, Any]) -> None:
     assert decoded(record(), framed(row), single(row)) == ([row, row], [])
-
-
-def test_rows_with_and_without_null_keep_their_places() -> None:
-    rows = [
-        {
-            **ROW,
-            "n": None if n % 3 else n,
-            "m": None if n % 2 else str(n),
-            "x": None if n % 5 else n / 2,
-        }
-        for n in range(50)
-    ]
-    assert decoded(record(), *(framed(row) for row in rows)) == (rows, [])
 
 
 @pytest.mark.parametrize(
@@ -292,26 +277,6 @@ def test_decode_one_says_the_same() -> None:
         decoder.decode_one(framed(ROW) + b"\0")
     with pytest.raises(RecordRejected, match="not r v1: branch 2"):
         AvroDecoder(record(SMALL)).decode_one(framed({"a": 1, "b": None}, SMALL)[:-1] + b"\x04")
-
-
-def test_what_is_encoded_decodes_to_the_same() -> None:
-    table, _ = AvroDecoder(record()).decode(
-        [framed(ROW), framed({**ROW, "n": None, "m": "x" * 500, "x": 0.25, "l": -1}), framed(ROW)]
-    )
-    encoder = AvroEncoder(table.schema, "an-output", 77)
-    values = encoder.encode(table)
-    assert encoder.avro["name"] == "an_output"
-    assert [
-        fastavro.schemaless_reader(io.BytesIO(value[5:]), encoder.avro, None) for value in values
-    ] == table.to_pylist()
-    again, rejected = AvroDecoder(from_avro(encoder.avro, "r")).decode(values)
-    assert (again, rejected) == (table, [])
-    assert encoder.encode(table.slice(1, 1)) == values[1:2]
-    assert encoder.encode(pa.concat_tables([table.slice(2, 1), table.slice(1, 1)])) == [
-        values[2],
-        values[1],
-    ]
-    assert encoder.encode(table.slice(0, 0)) == []
 
 
 class Registry:

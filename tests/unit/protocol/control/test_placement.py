@@ -263,14 +263,6 @@ def test_what_cannot_be_moved_is_reported_and_counts_for_nobody(
     )
 
 
-def test_pc4_a_move_that_is_written_twice_is_one_move() -> None:
-    places = moved(move("clean.0", "north.2"), move("clean.0", "north.2"))
-    assert [places.of_node(node) for node in ("north.0", "north.2")] == [
-        ["sums.0"],
-        ["clean.0", "sums.2"],
-    ]
-
-
 def test_pc6_a_move_is_under_way_until_the_replica_begins_where_its_place_is() -> None:
     places = moved(move("clean.0", "north.2"))
     assert [places.is_under_way("clean.0", node) for node in ("north.0", "north.2", "")] == [

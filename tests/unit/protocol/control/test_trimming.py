@@ -166,16 +166,6 @@ def test_tm5_the_newest_process_speaks(trimming: Trimming) -> None:
     assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [3]
 
 
-def test_not_more_often_than_it_is_worth(trimming: Trimming) -> None:
-    trimming.receive(beat(OUTPUT, 5), NOW)
-    assert len(trimming.due(NOW, {"tolls": 9}, wall_ms=NOW)) == 1
-    trimming.receive(beat(OUTPUT, 6), NOW)
-    assert (
-        trimming.due(NOW + TRIM_EVERY_MS - 1, {"tolls": 9}, wall_ms=NOW + TRIM_EVERY_MS - 1) == []
-    )
-    assert len(trimming.due(NOW + TRIM_EVERY_MS, {"tolls": 9}, wall_ms=NOW + TRIM_EVERY_MS)) == 1
-
-
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
 def test_a_wall_clock_that_is_set_changes_nothing(trimming: Trimming, jump_ms: int) -> None:
     trimming.receive(beat(OUTPUT, 5), NOW)

@@ -14,8 +14,6 @@ from anabranch.protocol.edge.ingestion import (
     HEARTBEAT_AHEAD_MS,
     IDLE_AFTER_MS,
     LOOK_EVERY_MS,
-    LOOK_FRESH_MS,
-    LOOK_GAP_MS,
     STILL_AFTER_MS,
     WAITING_AFTER_MS,
     ChunkFacts,
@@ -119,13 +117,6 @@ class TestBoundary:
         assert speak(m, 2, b=2_000) == 9, "950: bucket 10 (901..1000) is open"
         assert speak(m, 3, a=1_050) == 9, "1000 itself may still come, and is in bucket 10"
         assert speak(m, 4, a=1_051) == 10
-
-    def test_never_goes_back(self) -> None:
-        m = machine(1)
-        assert speak(m, 1, a=1_000) == 9
-        assert speak(m, 2, a=10) == 9
-        assert m.closed == 9
-        assert m.positions() == (InputPosition("cars", 0, 2, 1_000),)
 
     def test_records_without_a_time_move_only_the_position(self) -> None:
         m = machine(1)
@@ -304,29 +295,6 @@ class TestIdlePartition:
         watch(m, 6_800, 20_000, A, B)
         assert speak(m, 20_000, a=18_000) == 179
 
-    def test_needs_a_fresh_look(self) -> None:
-        m = machine(partition_idle_ms=3_000)
-        self._left_out(m)
-        assert speak(m, 6_700 + LOOK_FRESH_MS + 1, a=5_000) == 39, (
-            "the process slept: b may have spoken"
-        )
-
-    def test_is_not_silent_while_nobody_looks(self) -> None:
-        m = machine(partition_idle_ms=3_000)
-        speak(m, 0, a=1_000, b=1_000)
-        watch(m, 400, 2_000, B)
-        later = 2_000 + LOOK_GAP_MS + 500
-        speak(m, later, a=4_000)
-        watch(m, later, later + 2_800, B)
-        assert speak(m, later + 2_800, a=5_000) == 9
-
-    def test_unread_records_are_not_silence(self) -> None:
-        m = machine(partition_idle_ms=3_000)
-        speak(m, 0, a=1_000, b=1_000)
-        watch(m, 400, 3_500)
-        speak(m, 3_500, a=4_000)
-        assert watch(m, 3_600, 9_000) == 9
-
     def test_a_never_speaking_one_is_left_out_too(self) -> None:
         m = machine(3, partition_idle_ms=3_000)
         for now in range(0, 4_000, 500):
@@ -391,13 +359,6 @@ class TestIdleSource:
         assert speak(m, 2_500, a=2_500) == 24
         assert watch(m, 2_600, 3_900, A) == 24
         assert watch(m, 4_000, 4_900, A) == 34
-
-    def test_an_outage_is_not_silence(self) -> None:
-        m = machine(1, source_idle_ms=1_000)
-        speak(m, 0, a=1_000)
-        assert watch(m, 400, 2_000, A) == 15
-        assert watch(m, 2_100, 600_000) == 15, "the broker does not answer"
-        assert watch(m, 600_100, 601_100, A) == 15
 
     def test_one_that_speaks_ends_it(self) -> None:
         m = machine(source_idle_ms=1_000)

@@ -23,7 +23,6 @@ from anabranch.protocol.edge.live_delivery import (
     resumed,
 )
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError
-from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import BranchEnded, LogEntry
 from harness import boundary_logs
 from harness.boundary_logs import started, state_after
@@ -200,19 +199,6 @@ TRANSCRIPTS = {
 @pytest.mark.parametrize("name", TRANSCRIPTS)
 def test_transcript(name: str) -> None:
     play(TRANSCRIPTS[name], Log(empty=(5, 6, 7, 8, 9, 4) if "empty" in name else ()))
-
-
-def test_the_last_record_is_that_of_the_last_bucket_that_has_any() -> None:
-    found = play(
-        [
-            ("s2", "+1 +2 | 2/0"),
-            ("s4", "| 4/0"),
-            ("t5", "?5 | 4/5"),
-            ("s5", "undo 2.1 +5 done | 5/0"),
-        ],
-        Log(empty=(3, 4)),
-    )
-    assert (found.last, found.sequence) == (RecordId(5, 1), 4)
 
 
 def test_an_empty_tentative_bucket_is_shown_and_corrected() -> None:

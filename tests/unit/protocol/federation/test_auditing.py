@@ -150,18 +150,6 @@ def test_au1_a_number_is_revealed_after_the_next_hash_and_once_all_of_its_term_i
     assert made.numbers == (NUMBERS[1],)
 
 
-def test_au1_buckets_of_the_term_that_are_not_closed_yet_are_waited_for() -> None:
-    ledger, made = committed()
-    made.drawn(NUMBERS[1])
-    write(made, ledger, 6_000)
-    look(made, ledger, stream(59), 9_000)
-    made.judged(made.wanted(100), [])
-    assert write(made, ledger, 9_000) == []
-    look(made, ledger, stream(60), 9_000)
-    made.judged(made.wanted(100), [])
-    assert [type(each) for each in write(made, ledger, 9_100)] == [Audited]
-
-
 def test_au3_a_finding_ends_the_term_and_is_reported_with_its_number() -> None:
     ledger, made = committed()
     look(made, ledger, stream(60), 6_000)
@@ -209,16 +197,6 @@ def test_at_the_end_of_the_movement_the_number_is_revealed_and_what_has_no_hash_
     assert [type(each) for each in write(made, ledger, 9_100)] == [Audited]
     assert not list(made.numbers)
     assert made.left_out == {"its input is gone": 9}
-
-
-def test_au4_a_new_process_goes_on_with_what_was_kept() -> None:
-    ledger, made = committed()
-    look(made, ledger, stream(60), 6_000)
-    again = audit(*made.numbers)
-    again.read(ledger, movement(ledger))
-    look(again, ledger, stream(60), 6_000)
-    assert again.wanted(100) == made.wanted(100) != ()
-    assert again.entries(movement(ledger), WIDTH_MS) == []
 
 
 def test_what_is_needed_of_the_log() -> None:

@@ -101,11 +101,6 @@ def test_fe2_an_entry_that_is_replayed_or_dated_elsewhere_changes_nothing() -> N
         assert catalogs().add(entry(), BEGIN_MS + skew_ms) == ""
 
 
-def test_fe2_each_pipeline_of_a_participant_has_its_own_order() -> None:
-    made = catalogs(entry(at_ms=BEGIN_MS + 5), entry(pipeline="other", streams=()))
-    assert [each.entry.pipeline for each in made.lookup.listings()] == ["north", "other"]
-
-
 def test_fe3_an_entry_that_is_not_refreshed_is_unknown_since_its_lease_was_over() -> None:
     made = catalogs()
     assert made.add(entry(), BEGIN_MS + 7) == "", "by the log's time, not its own"

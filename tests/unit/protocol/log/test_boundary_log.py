@@ -13,7 +13,7 @@ from anabranch.protocol.errors import LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX, CHAIN_RECORDS_MAX
 from anabranch.protocol.log import writer_state
-from anabranch.protocol.log.boundary_log import LogState, Outcome, TentativeBucket
+from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.records import (
     BoundaryKind,
     BoundaryRecord,
@@ -24,7 +24,7 @@ from anabranch.protocol.log.records import (
     Recomputed,
     StableRange,
 )
-from harness.boundary_logs import part, record, started, state_after, tentative
+from harness.boundary_logs import part, record, started, state_after
 
 
 def test_an_empty_log_has_nothing() -> None:
@@ -84,13 +84,6 @@ def test_rule_1_an_older_epoch_counts_no_more() -> None:
     assert log_state.epoch("0") == 2
 
 
-def test_rule_4_a_second_record_of_an_id_is_ignored() -> None:
-    log_state = state_after(started(), record(0, 0, 0, (part(1),)))
-    assert log_state.apply(2, record(0, 0, 0, (part(1),))).reason == "known"
-    log_state.apply(3, record(0, 1, 1))
-    assert log_state.stable(1, 1) == [(1, "0", (part(1),))]
-
-
 def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts() -> None:
     log_state = state_after(
         started(),
@@ -103,27 +96,6 @@ def test_rule_4_a_restart_from_an_older_checkpoint_cuts_the_chain_and_its_parts(
     assert log_state.accepted("0", BatchId("l", 0))
     assert not log_state.accepted("0", BatchId("l", 1))
     assert log_state.chain("0") == {BatchId("l", 0), BatchId("m", 1)}
-
-
-def test_rule_4_a_restart_at_the_tip_keeps_pending_parts() -> None:
-    log_state = state_after(
-        started(),
-        record(0, 0, 1, (part(3),)),
-        started(),
-        record(2, 1, 3, (part(2),), timeline="m", prev=BatchId("l", 0)),
-    )
-    assert log_state.stable(1, 3) == [(2, "0", (part(2),)), (3, "0", (part(3),))]
-
-
-def test_rule_4_a_rewind_keeps_the_pending_parts_of_what_stays_on_the_chain() -> None:
-    log_state = state_after(
-        started(),
-        record(0, 0, 1, (part(3, "kept"),)),
-        record(0, 1, 2, (part(3, "cut"),)),
-        started(),
-        record(3, 1, 3, timeline="m", prev=BatchId("l", 0)),
-    )
-    assert log_state.stable(1, 3) == [(3, "0", (part(3, "kept"),))]
 
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
@@ -175,26 +147,10 @@ def test_bl13_rewinds_again_and_again_open_no_more_than_one_record_beyond_the_li
     )
 
 
-def test_rule_4_what_is_closed_stays_as_it_is() -> None:
-    log_state = state_after(
-        started(),
-        record(0, 0, 2, (part(2, "first"),)),
-        started(),
-        record(2, 0, 3, (part(2, "second"), part(3)), timeline="m", prev=None),
-    )
-    assert log_state.stable(1, 3) == [(2, "0", (part(2, "first"),)), (3, "0", (part(3),))]
-    assert log_state.replica_bucket("0", 2) == (part(2, "first"),)
-
-
 def test_a_record_that_continues_nothing_known_is_ignored() -> None:
     log_state = state_after(started(), record(0, 0, 1))
     assert log_state.apply(2, record(0, 7, 2, prev=BatchId("other", 6))).reason == "off_chain"
     assert log_state.upto == 1
-
-
-def test_a_record_that_closes_less_changes_nothing_closed() -> None:
-    log_state = state_after(started(), record(0, 0, 5), record(0, 1, 3, (part(6),)))
-    assert (log_state.upto, log_state.closed("0"), log_state.pending("0")) == (5, 5, (part(6),))
 
 
 def test_rule_5_the_first_to_close_a_bucket_gives_it_whole() -> None:
@@ -386,23 +342,6 @@ def test_rule_6_a_base_says_what_is_not_the_writers_own() -> None:
     assert log_state.replica_bucket("1", 2) is None
 
 
-def test_rule_6_a_base_resets_pending_parts_and_leaves_a_hole_to_its_peer() -> None:
-    log_state = state_after(
-        started("0"),
-        started("1"),
-        record(1, 0, 0, (part(4, "before"),), replica="1"),
-        record(1, 1, 3, replica="1", prev=None, base=3),
-        record(1, 2, 5, (part(5),), replica="1"),
-    )
-    assert log_state.upto == 0  # nobody has 1..3 yet
-    log_state.apply(5, record(0, 0, 4, (part(2), part(4, "of 0")), replica="0"))
-    assert log_state.stable(1, 5) == [
-        (2, "0", (part(2),)),
-        (4, "0", (part(4, "of 0"),)),
-        (5, "1", (part(5),)),
-    ]
-
-
 def test_which_buckets_of_a_writer_are_filled() -> None:
     log_state = state_after(
         started(),
@@ -491,30 +430,6 @@ def test_timelines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     )
     assert [i.timeline for i in log_state.snapshot(0).replicas[0].timelines] == ["l2", "l3"]
-
-
-def test_bl8_a_log_state_goes_on_from_its_snapshot() -> None:
-    log_state = state_after(
-        started(),
-        record(0, 0, 3, (part(2), part(4))),
-        tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3),
-    )
-    again = LogState.from_snapshot(log_state.snapshot(3))
-    assert again.snapshot(3) == log_state.snapshot(3)
-    assert (again.stable(1, 3), again.replica_bucket("0", 2)) == (
-        [(2, "0", (part(2),))],
-        (part(2),),
-    )
-    assert (
-        again.tentative("0", 4)
-        == log_state.tentative("0", 4)
-        == TentativeBucket(4, "0", (0, 1), (part(4),), ("reports",))
-    )
-    assert (
-        again.apply(3, tentative(0, 1, 6, part(4), part(5), prev=BatchId("l", 0), base=3)).reason
-        == "known"
-    )
-    assert again.past_upto == log_state.past_upto == 6
 
 
 def test_a_snapshot_that_names_a_stranger_is_rejected() -> None:

@@ -116,17 +116,6 @@ def test_the_log_state_is_the_reference(entries: list[LogEntry]) -> None:
             assert sorted(log_state.pending(w), key=str) == sorted(
                 (p for _, p in reference.pending[w] if p.bucket not in own), key=str
             )
-    assert_same_tentative(log_state, reference)
-    assert_same_open(log_state, reference)
-
-
-@EXAMPLES
-@given(logs())
-def test_branches_are_the_references_after_every_record(entries: list[LogEntry]) -> None:
-    log_state, reference = LogState(WRITERS), Reference()
-    for offset, entry in enumerate(entries):
-        log_state.apply(offset, entry)
-        reference.apply(offset, entry)
         assert_same_tentative(log_state, reference)
         assert_same_open(log_state, reference)
 

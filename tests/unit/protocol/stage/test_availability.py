@@ -178,13 +178,6 @@ class TestBucketTimers:
         timers.observe(30, 9)
         assert [timers.started_before(at) for at in (19, 20, 29, 30, 99)] == [0, 5, 5, 10, 10]
 
-    def test_av4_time_that_does_not_count(self) -> None:
-        timers = BucketTimers()
-        timers.observe(20, 4)
-        timers.observe(30, 9)
-        timers.shift(100)
-        assert (timers.started(5), timers.started(10)) == (120, 130)
-
     def test_what_was_read_is_forgotten_but_not_that_it_started(self) -> None:
         timers = BucketTimers()
         timers.forget(7)

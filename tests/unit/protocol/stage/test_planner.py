@@ -147,17 +147,6 @@ def test_pl3_where_time_that_passes_changes_what_later_rows_give_empty_buckets_c
     ]
 
 
-def test_a_batch_safe_processor_is_stateful_and_batch_safe() -> None:
-    traits = judge(
-        facts(
-            "TransformWithState",
-            stateful_processors=frozenset({"P"}),
-            batch_safe_processors=frozenset({"P"}),
-        )
-    )
-    assert (traits.is_stateful, traits.is_batch_safe) == (True, True)
-
-
 DIFFERS = (
     " gives another result at every replica and after every restart: take event_time for the clock,"
     " and xxhash64 of a row's columns for chance or an id"
@@ -294,15 +283,6 @@ def test_pn3_rows_of_one_bucket_per_plan_with_the_empty_ones_around_it() -> None
     ]
     assert ends(STATEFUL_ONE_BY_ONE, quiet) == [(1_000_002, 1), (1_000_003, 2)]
     assert ends(STATEFUL_ONE_BY_ONE, Stream().close(7)) == [(7, 0)]
-
-
-def test_pn3_a_quiet_night_is_no_batch_per_bucket() -> None:
-    """Eight hours in buckets of 500 ms."""
-    night = 8 * 3_600 * 2
-    assert ends(
-        STATEFUL_ONE_BY_ONE,
-        Stream().close(1_000, {999: 1}).close(1_000 + night, {1_000 + night: 1}),
-    ) == [(999 + night, 1), (1_000 + night, 1)]
 
 
 def test_pn3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_data_on() -> None:
