@@ -30,29 +30,6 @@ from anabranch.operating import doctor
 from anabranch.protocol.errors import ConfigurationError
 from harness.waiting import wait_until
 
-COMMANDS = [
-    "init",
-    "check",
-    "test",
-    "graph",
-    "up",
-    "down",
-    "restart",
-    "produce",
-    "tail",
-    "status",
-    "logs",
-    "topics",
-    "doctor",
-    "compose",
-    "reset",
-    "give-up",
-    "restate",
-    "offers",
-    "acls",
-    "classes",
-    "version",
-]
 DRILLS = ["kill", "pause", "resume", "cut", "heal"]
 _FILE = Path(__file__).parents[2] / "examples" / "toll_road" / "pipeline.yaml"
 
@@ -80,16 +57,6 @@ def client_log() -> Iterator[None]:
     before = logger.level
     yield
     logger.setLevel(before)
-
-
-@pytest.mark.parametrize(
-    "command", [*([name] for name in COMMANDS), *(["drill", name] for name in DRILLS)]
-)
-def test_every_command_has_help(run: Any, command: list[str]) -> None:
-    code, out, _ = run(*command, "--help")
-    assert code == 0
-    assert "Usage" in out
-    assert command == ["version"] or f"anabranch {' '.join(command)}" in out, "help has an example"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ def test_every_command_has_a_section_with_its_options_and_no_other() -> None:
     for command, options in commands.items():
         shown = re.findall(r"^\| `([^`]*)`", sections[command], re.MULTILINE)
         assert set(re.findall(r"--[\w-]+", " ".join(shown))) == options - {"--help"}, command
+        assert command == "anabranch version" or f"\n{command}" in sections[command], (
+            f"the help of {command} has an example"
+        )
 
 
 def test_what_a_person_would_type_is_one_block() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
-from anabranch.adapters.signing import SigningKey
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import OutcomeUnknown
@@ -277,34 +276,6 @@ def test_at_the_end_of_the_contracts_time_the_query_goes_home(world: PlanWorld) 
     assert world.place() is Place.HERE
     last = max(int(each.reason.split()[1]) for each in world.plan_ledger().postings)
     assert (last + 1) * 5_000 <= world.plans().valid_to_ms
-
-
-def test_forged_replayed_and_contradictory_words_change_nothing(world: PlanWorld) -> None:
-    begun(world, min_hold_ms=0)
-    world.kill("north", "south")
-    world.clock.sleep_ms(4_000)
-    book = world.book
-    proposed = PlanWord(PLAN_ID, "south", Word.PROPOSED, world.switch().number + 1, 1)
-    agreed = replace(proposed, by="north", word=Word.AGREED)
-    stranger = SigningKey.generate("north", "9")
-    book.forge(proposed, book.keys["north"].sign(proposed))
-    book.forge(proposed, stranger.sign(proposed))
-    book.say("south", replace(proposed, number=proposed.number + 1), replace(proposed, plan=7))
-    book.say("auditor", replace(proposed, by="auditor"))
-    assert world.switch().number == proposed.number - 1
-    book.say("south", proposed)
-    book.say("south", replace(agreed, by="south"))
-    book.say("north", replace(agreed, number=99), replace(agreed, plan=0))
-    book.say("north", replace(agreed, word=Word.SWITCHED))
-    assert world.switch().state is SwitchState.PROPOSED
-    book.say("north", agreed)
-    book.say("south", replace(agreed, by="south", word=Word.SWITCHED))
-    book.say("south", proposed)
-    assert (world.switch().state, world.switch().plan) == (SwitchState.SWITCHING, 0)
-    found = world.plan_log().ignored
-    assert found["not signed by whom it must be"] == 2
-    assert found["not by a party of the contract"] == 1
-    assert found["not by the receiver"] == 1
 
 
 def test_a_sender_that_claims_more_than_its_node_made_gets_the_smaller_figure(
