@@ -128,5 +128,5 @@ function flow(card, feed) {
     ? `newest ${duration(feed.now() - card.newest_ms)} old`
     : `newest bucket ${clock(card.newest_ms)}`;
   const bound = card.bound_ms === null ? "" : `, bound ${duration(card.bound_ms)}`;
-  return `${rate(card.rows_per_s)} rows, ${age}${bound}`;
+  return `${rate(card.rows_per_s)}, ${age}${bound}`;
 }

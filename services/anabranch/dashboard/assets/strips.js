@@ -300,7 +300,7 @@ export function describe(feed, stream, bucket, output = null) {
 
 export function showEvents(element, events) {
   whenChanged(element, events, () => {
-    if (!events.length) return made("li", { class: "quiet" }, "Nothing since this page looks.");
+    if (!events.length) return made("li", { class: "quiet" }, "Nothing has happened since the server of this page was started.");
     return [...events].reverse().slice(0, 60).map((event) =>
       made("li", { "data-kind": event.kind },
         made("time", {}, clock(event.at_ms)),

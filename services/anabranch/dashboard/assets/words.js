@@ -19,7 +19,7 @@ export function clock(ms, exact = false) {
 
 export function rate(perSecond) {
   if (perSecond === null || perSecond === undefined) return "–";
-  return `${count(perSecond >= 100 ? Math.round(perSecond) : perSecond)}/s`;
+  return `${count(perSecond >= 100 ? Math.round(perSecond) : perSecond)} rows/s`;
 }
 
 export function count(number) {
