@@ -192,7 +192,7 @@ demo: classes ## the toll-road example end to end, compared with an oracle
 	$(BIN)/python -m demo $(ARGS)
 
 .PHONY: demo-federation
-demo-federation: classes ## a rush in one region, whose stage a partner runs under a contract until it is over; compared with an oracle
+demo-federation: classes ## the query of Medusa's Figure 1 at three participants: a partner runs a stage of a region in its rush, under a contract; compared with an oracle
 	$(BIN)/python -m examples.market.demo $(ARGS)
 
 .PHONY: demo-outage

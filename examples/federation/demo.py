@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import Producer
 from rich.console import Console
@@ -29,9 +29,10 @@ from demo.progress import Shown
 
 _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")
-_REGIONS: Final = {"north": 100, "south": 200}
-"""Region to the number of its first segment."""
-_SEGMENTS: Final = 4
+FIRST_SEGMENT: Final = {"north": 100, "south": 200}
+"""Number of each region's first segment."""
+SEGMENTS, CARS = 4, 30
+"""Number of segments of each region, and of cars that are seen on any of them."""
 _WINDOW_MS: Final = 5_000
 _FREE_CARS, _SLOW = 3, 40
 """As billing.yaml has them."""
@@ -74,34 +75,48 @@ def oracle(sightings: Iterable[Sighting]) -> Counter[Toll]:
     return tolls
 
 
-class Traffic(threading.Thread):
-    """Thread that writes sightings of both regions until ``stop``."""
+def draw(choice: random.Random, region: str) -> Sighting:
+    """Draw a sighting of the present. The segments of odd numbers are jammed."""
+    segment = FIRST_SEGMENT[region] + choice.randrange(SEGMENTS)
+    speed = choice.randrange(10, 45) if segment % 2 else choice.randrange(50, 90)
+    return Sighting(region, choice.randrange(CARS), segment, speed, time.time_ns() // 1_000_000)
 
-    def __init__(self, kafka: str) -> None:
+
+class Record(Protocol):
+    """Record that ``Traffic`` can write."""
+
+    def value(self) -> bytes:
+        """Return the value."""
+        ...
+
+
+R = TypeVar("R", bound=Record)
+
+
+class Traffic(threading.Thread, Generic[R]):
+    """Thread that writes sightings of both regions, as ``draw`` draws them, until ``stop``."""
+
+    def __init__(self, kafka: str, draw: Callable[[random.Random, str], R]) -> None:
         super().__init__(daemon=True)
+        self._draw = draw
         self._producer = Producer({"bootstrap.servers": kafka, "linger.ms": 5})
         self._stopping = threading.Event()
-        self.sent: list[Sighting] = []
-        self.times = dict.fromkeys(_REGIONS, 1)
+        self.sent: list[R] = []
+        self.times = dict.fromkeys(FIRST_SEGMENT, 1)
         """Number of sightings that each region writes at a time."""
 
     def run(self) -> None:
         """Write sightings until ``stop``."""
         choice = random.Random(7)
         while not self._stopping.wait(_PACE_S):
-            regions = [region for region in _REGIONS for _ in range(self.times[region])]
+            regions = [region for region in FIRST_SEGMENT for _ in range(self.times[region])]
             for region in regions:
-                first = _REGIONS[region]
-                segment = first + choice.randrange(_SEGMENTS)
-                # the segments of odd numbers are jammed
-                speed = choice.randrange(10, 45) if segment % 2 else choice.randrange(50, 90)
-                now_ms = time.time_ns() // 1_000_000
-                each = Sighting(region, choice.randrange(30), segment, speed, now_ms)
+                each = self._draw(choice, region)
                 self._producer.produce(f"{region}.sightings", each.value())
                 self.sent.append(each)
             self._producer.poll(0)
 
-    def stop(self) -> list[Sighting]:
+    def stop(self) -> list[R]:
         """Stop writing. Return what was sent, all of it acknowledged."""
         self._stopping.set()
         self.join()
@@ -112,10 +127,14 @@ class Traffic(threading.Thread):
 
 @dataclass
 class Story:
-    """Follower of the live topic that prints what changes."""
+    """Follower of a live topic that prints what changes."""
 
     kafka: str
     say: Callable[[str], None]
+    topic: str = "tolls.live"
+    what: str = "tolls"
+    """Rows of the topic, in the words of the story."""
+    of: str = "billing"
     stable_ms: int = 0
     in_failure: bool = False
     missing: set[str] = field(default_factory=set)
@@ -132,19 +151,21 @@ class Story:
         self._stopping.set()
 
     def _follow(self) -> None:
-        for view in follow(self.kafka, "tolls.live", stopping=self._stopping, buckets_kept=100):
+        for view in follow(self.kafka, self.topic, stopping=self._stopping, buckets_kept=100):
             self._look(view)
 
     def _look(self, view: LiveView) -> None:
         self.stable_ms, missing = view.stable_ms, tuple(view.missing)
         if missing and missing != self._shown_missing:
             self.say(
-                f"billing: tentative tolls, made without {', '.join(missing)}, up to"
+                f"{self.of}: tentative {self.what}, made without {', '.join(missing)}, up to"
                 f" {_ago(view.shown_ms)} ago; stable are those up to {_ago(view.stable_ms)} ago"
             )
             self._shown_missing = missing
         if self.in_failure and not view.in_failure:
-            self.say(f"billing: all is corrected; {view.undone} tentative tolls were taken back")
+            self.say(
+                f"{self.of}: all is corrected; {view.undone} tentative {self.what} were taken back"
+            )
             self._shown_missing = ()
         self.in_failure = view.in_failure
         self.missing |= set(missing)
@@ -215,11 +236,11 @@ def run(demo: Demo) -> bool:
     kafka = demo.kafka()
     say("billing is up, alone: its stage waits for the regions")
     shown.now("starting north and south")
-    starting = [demo.start(region, kafka) for region in _REGIONS]
+    starting = [demo.start(region, kafka) for region in FIRST_SEGMENT]
     for each in starting:
         each.join()
     say("north and south are up")
-    story, traffic = Story(kafka, say), Traffic(kafka)
+    story, traffic = Story(kafka, say), Traffic(kafka, draw)
     story.begin()
     traffic.start()
     begun_ms = time.time() * 1_000

@@ -1,10 +1,11 @@
-"""A rush in one region, and a partner with room: ``python -m examples.market.demo``.
+"""The query of Medusa's Figure 1 at three participants, with a rush in one region and a partner
+with room: ``python -m examples.market.demo``.
 
 Everything is real: a broker, Redis and Spark for each of three pipelines, and a node of south's for
 north's stage, started by ``anabranch up`` as a person would. North and south sign a contract; then
 north has a rush. Exit code 0: north's agent sold its stage and took it back, the corrected tolls
-are those of the oracle, each once, what was paid is within the contract's bound, both sides gained
-by it, and all balances together are zero.
+and dispatches are those of the oracle, each once, what was paid is within the contract's bound,
+both sides gained by it, and all balances together are zero.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -33,11 +35,12 @@ from anabranch.federation.tables import ledgers_of, movements_of, read_book
 from anabranch.pipeline.model import Federation
 from anabranch.protocol.federation.costs import QueueCost
 from demo.progress import Shown
-from examples.federation.demo import Sighting, Story, Traffic, oracle
+from examples.federation.demo import CARS, FIRST_SEGMENT, SEGMENTS, Story, Traffic
+from examples.market import oracle
+from examples.market.oracle import MINUTE_MS, Row, Sighting
 
 _FOLDER: Final = Path(__file__).parent
 _ANABRANCH: Final = Path(sys.executable).with_name("anabranch")
-_WINDOW_MS: Final = 5_000
 _CALM, _RUSH = 1, 8
 """Number of north's sightings at a time: about 50 and 400 per second."""
 _READY_S: Final = 300
@@ -46,9 +49,15 @@ _MOVES_S: Final = 240
 is slow.
 """
 _PRICES: Final = (6, 20)
-_CAPACITY: Final = {"north": 450, "south": 1_500}
-_SOUTHS_OWN: Final = 50
-"""Rows per second of south's own stage."""
+_CAPACITY: Final = {"north": 1_250, "south": 1_500}
+_OTHER_STAGES: Final = 2
+"""Number of a region's stages that do not move; each reads all sightings, as the one that does."""
+_SOUTHS_OWN: Final = 150
+"""Rows per second that south's own stages read, together."""
+_TRUCKS, _TOW_TRUCK_PART, _STANDING_PART = 2, 0.01, 0.02
+"""Number of each region's tow trucks; parts of the sightings that are of one, and of a car that
+stands.
+"""
 _GUEST: Final = "south-for-north"
 TERMS: Final = _FOLDER / "rush" / "terms.yaml"
 
@@ -155,6 +164,19 @@ class Market:
         return done.stdout
 
 
+def draw(choice: random.Random, region: str) -> Sighting:
+    """Draw a sighting of the present. The segments of odd numbers are jammed."""
+    first, now_ms = FIRST_SEGMENT[region], time.time_ns() // 1_000_000
+    segment = first + choice.randrange(SEGMENTS)
+    speed = choice.randrange(10, 45) if segment % 2 else choice.randrange(50, 90)
+    if choice.random() < _TOW_TRUCK_PART:
+        truck = 10 * first + choice.randrange(_TRUCKS)
+        return Sighting(region, truck, "tow_truck", segment, speed, now_ms)
+    if choice.random() < _STANDING_PART:
+        speed = 0
+    return Sighting(region, choice.randrange(CARS), "car", segment, speed, now_ms)
+
+
 class MessagePrinter:
     """Printer of the agents' messages, in a thread of its own, until ``end``."""
 
@@ -201,12 +223,14 @@ def waiting_micro(region: str, rows_per_s: int) -> int:
 def gains(row: dict[str, Any]) -> tuple[int, int]:
     """Return what a movement saves north, and what it earns south, in micro-units per second: the
     waiting at home less the payment, and the payment less the waiting that it causes at south.
-    Their sum is what all participants together save.
+    Their sum is what all participants together save. North's other stages have the same input.
     """
     units = row["units"]
+    stays = _OTHER_STAGES * units
     paid = row["price_micro"] * units
     caused = waiting_micro("south", _SOUTHS_OWN + units) - waiting_micro("south", _SOUTHS_OWN)
-    return waiting_micro("north", units) - paid, paid - caused
+    saved = waiting_micro("north", stays + units) - waiting_micro("north", stays)
+    return saved - paid, paid - caused
 
 
 def ended_well(movements: Sequence[dict[str, Any]]) -> bool:
@@ -228,15 +252,19 @@ def run(market: Market) -> bool:
     shown.now("starting north and south")
     market.regions()
     say("north and south are up, and a node of south's for north's stage, which has nothing to do")
-    story = Story(kafka, say)
-    traffic = Traffic(kafka)
+    stories = [Story(kafka, say)] + [
+        Story(kafka, say, f"{region}.dispatches.live", "dispatches", region)
+        for region in FIRST_SEGMENT
+    ]
+    traffic = Traffic(kafka, draw)
     teller = MessagePrinter(market)
-    story.begin()
+    for story in stories:
+        story.begin()
     traffic.start()
     begun_ms = time.time() * 1_000
     shown.until(
-        lambda: story.stable_ms > begun_ms + 2 * _WINDOW_MS,
-        "tolls of the first windows",
+        lambda: _stable_ms(stories) > begun_ms + 2 * MINUTE_MS,
+        "results of the first minutes",
     )
     traffic.times["north"] = _RUSH
     say("rush in north: eight times the cars")
@@ -256,13 +284,20 @@ def run(market: Market) -> bool:
         lambda: not market.ledger()["contracts"][0]["unsettled_nano"],
         "all is settled",
     )
-    last_ms = round(time.time() * 1_000) // _WINDOW_MS * _WINDOW_MS
-    shown.until(lambda: story.stable_ms >= last_ms, "the windows until now")
+    last_ms = round(time.time() * 1_000) // MINUTE_MS * MINUTE_MS
+    shown.until(lambda: _stable_ms(stories) >= last_ms, "the minutes until now")
     shown.now("comparing with the oracle")
-    story.end()
+    for story in stories:
+        story.end()
     teller.end()
     sent = [each for each in traffic.stop() if each.time_ms < last_ms]
-    return all([judge_tolls(say, kafka, sent, last_ms), judge_market(market)])
+    say(f"sightings {len(sent):,}")
+    return all([judge_results(say, kafka, sent, last_ms), judge_market(market)])
+
+
+def _stable_ms(stories: Sequence[Story]) -> int:
+    """Return up to when all results are stable."""
+    return min(story.stable_ms for story in stories)
 
 
 def running(market: Market) -> list[dict[str, Any]]:
@@ -270,28 +305,51 @@ def running(market: Market) -> list[dict[str, Any]]:
     return [row for row in market.movements() if row["to"] is None]
 
 
-def judge_tolls(
+def judge_results(
     say: Callable[[str], None], kafka: str, sent: Sequence[Sighting], last_ms: int
 ) -> bool:
-    """Compare the windows until ``last_ms`` in the corrected topic with the oracle."""
-    with corrected(kafka, "tolls", start="earliest", follow=False) as rows:
-        found = Counter(
-            (
-                round(row.event_time.timestamp() * 1_000),
-                row.value["segment"],
-                row.value["cars"],
-                row.value["toll"],
-            )
-            for row in rows
-            if row.event_time.timestamp() * 1_000 <= last_ms
-        )
-    wanted = oracle(sent)
+    """Compare tolls and dispatches until ``last_ms`` in the corrected topics with the oracle."""
+    topics = [f"{region}.dispatches" for region in FIRST_SEGMENT]
+    tolls = _found(kafka, ["tolls"], ("car", "segment", "toll"), last_ms)
+    trucks = _found(kafka, topics, ("car", "truck", "segment"), last_ms)
+    return all(
+        [
+            judge(say, "tolls", tolls, oracle.tolls(sent)),
+            judge(say, "tow truck dispatches", trucks, oracle.dispatches(sent)),
+        ]
+    )
+
+
+def _found(
+    kafka: str, topics: Sequence[str], columns: tuple[str, str, str], last_ms: int
+) -> Counter[Row]:
+    """Return the rows of the topics up to ``last_ms``: event time in ms, then ``columns``."""
+    found: Counter[Row] = Counter()
+    first, second, third = columns
+    for topic in topics:
+        with corrected(kafka, topic, start="earliest", follow=False) as rows:
+            for row in rows:
+                at_ms = round(row.event_time.timestamp() * 1_000)
+                if at_ms <= last_ms:
+                    found[at_ms, row.value[first], row.value[second], row.value[third]] += 1
+    return found
+
+
+def judge(
+    say: Callable[[str], None],
+    what: str,
+    found: Counter[Row],
+    wanted: Counter[Row],
+) -> bool:
+    """Say how many rows were found and expected. Return whether all of them are right and there are
+    any.
+    """
     lost, more = (wanted - found).total(), (found - wanted).total()
     say(
-        f"sightings {len(sent):,}; tolls {found.total():,} (expected {wanted.total():,});"
-        f" missing {lost}, wrong or double {more}"
+        f"{what} {found.total():,} (expected {wanted.total():,}); missing {lost}, wrong or double"
+        f" {more}"
     )
-    return not lost and not more
+    return bool(wanted) and not lost and not more
 
 
 def judge_market(market: Market) -> bool:
