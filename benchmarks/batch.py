@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from anabranch.adapters.spark import bare_files
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.scratch import Scratch
 from anabranch.protocol.errors import Unavailable
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.paced_source import PacedSource
 from benchmarks.processes import exit_on_signals, machine_cpu_s, name_of, tree
 
@@ -278,19 +277,11 @@ def measure(variant: Variant, first_s: float, last_s: float, folder: Path) -> Co
 
 def write(path: Path, costs: dict[str, list[Cost]], first_s: float, last_s: float) -> None:
     """Write the report of the runs so far."""
-    git = shutil.which("git") or "git"
-    commit = subprocess.run(
-        [git, "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=_ROOT,
-    ).stdout.strip()
     lines = [
         "# What a small batch costs Spark, measured",
         "",
         (
-            f"{time.strftime('%Y-%m-%d', time.gmtime())}, at {commit or 'no commit'}, `make"
+            f"{time.strftime('%Y-%m-%d', time.gmtime())}, at {commit()}, `make"
             f" bench-batch`; {machine()}. Two queries in one Spark, from {first_s:g} to"
         ),
         (

@@ -1,9 +1,10 @@
-"""Description of the machine that a report was measured on."""
+"""Description of the machine and of the commit that a report was measured on."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 
@@ -26,3 +27,17 @@ def machine() -> str:
         f"{cores} cores ({next(models, '?')}), {int(memory) / 2**20:.0f} GiB, {platform.system()}"
         f" {platform.release()}"
     )
+
+
+def commit() -> str:
+    """Return the abbreviated hash of the commit that is checked out, with a mark if files differ
+    from it, or "no commit".
+    """
+    done = subprocess.run(
+        ["git", "describe", "--always", "--exclude=*", "--dirty=, changed"],  # noqa: S607 - the caller's git
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    return done.stdout.strip() or "no commit"

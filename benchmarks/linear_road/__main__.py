@@ -21,16 +21,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import polars as pl
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.linear_road import generator
-from benchmarks.linear_road.answers import parse
+from benchmarks.linear_road.answers import KINDS, Answers, parse
 from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed, Feeder
 from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
 from benchmarks.linear_road.receiver import Receiver
+from benchmarks.linear_road.report import report
 from benchmarks.linear_road.stream import Expected, World
 from benchmarks.linear_road.validator import Judging, OraclesDifferError, Verdict, judge, truth
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from demo.deployment import Deployment, DeploymentError, copy_pipeline
 from demo.process_tree import TreeMeter, busy_s
 
@@ -90,6 +92,10 @@ class Outcome:
     fed: Fed
     unanswered_s: int | None
     """Seconds at the end of the backlog without an answer when the paced part began."""
+    drained_s: float | None
+    """Seconds from the first line to the last answer to the backlog; None without a backlog or an
+    answer to it.
+    """
     cpu_s: float
     """Processor seconds of the system and its broker, from the first line to the last answer."""
     others_cpu_s: float
@@ -128,7 +134,7 @@ class Run:
             receiver = Receiver(kafka)
             receiver.start()
             begun_s, machine_s, tree_s = time.monotonic(), busy_s(), meter.processor_s
-            now_ms = time.time_ns() // 1_000_000
+            begun_ms = now_ms = time.time_ns() // 1_000_000
             start_ms = (now_ms // _ALIGN_MS + 1 + lead_s) * _ALIGN_MS - backlog_s * 1_000
             answered: list[int] = []
 
@@ -152,11 +158,13 @@ class Run:
             deployment.stop(meter.seen)
         output = self._folder / "output.csv"
         receiver.write(output, start_ms)
-        verdict = judge(self._expected, parse(output.read_text().splitlines()), judging)
+        answers = parse(output.read_text().splitlines())
+        drained_ms = _last_answer_ms(answers, backlog_s)
         return Outcome(
-            verdict,
+            judge(self._expected, answers, judging),
             fed,
             backlog_s - 1 - answered[0] if answered else None,
+            None if drained_ms is None else (start_ms + drained_ms - begun_ms) / 1_000,
             cpu_s,
             others_s,
             seconds,
@@ -181,6 +189,14 @@ class Run:
             deployment.check_running()
             time.sleep(0.1)
         time.sleep(_SETTLE_S)
+
+
+def _last_answer_ms(answers: Answers, backlog_s: int) -> int | None:
+    """Return the emit time of the last answer to the first ``backlog_s`` seconds, in ms since the
+    run's beginning; None if there is none.
+    """
+    tables = [answers.table(kind).filter(pl.col("time") < backlog_s) for kind in KINDS]
+    return max((int(each["emit_ms"].sort()[-1]) for each in tables if each.height), default=None)
 
 
 def _partitions(kafka: str) -> dict[str, int]:
@@ -225,6 +241,7 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
     return {
         "claim": options.label(is_valid=outcome.verdict.is_valid),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
         "generator": {
             "version": generator.VERSION,
             "seed": plan.seed,
@@ -238,6 +255,7 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
         "feeder_behind_max_ms": outcome.fed.behind_max_ms,
         "feeder_seconds_over_100_ms_behind": outcome.fed.seconds_behind,
         "backlog_s_unanswered_when_paced_part_began": outcome.unanswered_s,
+        "backlog_drained_s": None if outcome.drained_s is None else round(outcome.drained_s, 1),
         "cpu_s": round(outcome.cpu_s, 1),
         "cpu_s_per_million_lines": round(outcome.cpu_s / outcome.fed.lines * 1e6, 1),
         "others_cpu_s": round(outcome.others_cpu_s, 1),
@@ -324,8 +342,9 @@ def _run(options: Options, folder: Path) -> int:
     facts = claim(options, world, outcome)
     _say("\n".join(["", *outcome.verdict.lines(), ""]))
     _say("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    report = {**facts, "verdict": outcome.verdict.as_dict()}
-    (folder / "verdict.json").write_text(json.dumps(report, indent=2) + "\n")
+    verdict = {**facts, "verdict": outcome.verdict.as_dict()}
+    (folder / "verdict.json").write_text(json.dumps(verdict, indent=2) + "\n")
+    (folder / "report.md").write_text(report(facts, outcome.verdict))
     if options.folder is not None:
         world.write(options.folder)
         expected.write(options.folder / "expected")

@@ -11,7 +11,6 @@ some are not or a system failed, 2 the command line is wrong.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from typing import Final
 
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.protocol.errors import AnabranchError
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.nexmark import generator, report
 from benchmarks.nexmark.generator import Plan, generate
 from benchmarks.nexmark.oracle import ORACLES
@@ -86,22 +85,11 @@ def parse(arguments: Sequence[str] | None) -> Options:
     )
 
 
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],  # noqa: S607 - the caller's git
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    )
-    return done.stdout.strip() or "unknown"
-
-
 def heading(options: Options, figures: Sequence[Figures]) -> list[str]:
     """Return the lines that say what the table is of."""
     loads = [each.load for each in figures]
     least, most = min(loads, default=0), max(loads, default=0)
-    at = f"{datetime.now(UTC):%Y-%m-%d}, `{_commit()}`"
+    at = f"{datetime.now(UTC):%Y-%m-%d}, `{commit()}`"
     sizes = f"{options.events} events behind {options.warm_up} of the warm-up"
     stream = f"generator {generator.VERSION}, seed {options.seed}"
     return [

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.linear_road.__main__ import Options, Outcome, claim, main
-from benchmarks.linear_road.answers import parse
+from benchmarks.linear_road.__main__ import Options, Outcome, _last_answer_ms, claim, main
+from benchmarks.linear_road.answers import of_rows, parse
 from benchmarks.linear_road.feeder import Fed
 from benchmarks.linear_road.generator import generate
 from benchmarks.linear_road.mutants import perfect
 from benchmarks.linear_road.receiver import line_of
+from benchmarks.linear_road.report import report
 from benchmarks.linear_road.validator import Judging, judge, truth
 
 BY_BACKLOG = (
@@ -71,7 +72,7 @@ def test_a_claim_names_what_it_rests_on() -> None:
     expected = truth(world.stream, world.history)
     verdict = judge(expected, perfect(expected), Judging())
     fed = Fed(world.stream.height, 12, 0)
-    facts = claim(options, world, Outcome(verdict, fed, None, 30.0, 5.0, 400.0))
+    facts = claim(options, world, Outcome(verdict, fed, None, 21.26, 30.0, 5.0, 400.0))
     assert facts["claim"] == "valid for 6 hot minutes at L = 0.5: not an L-rating"
     assert facts["generator"] == {
         "version": 1,
@@ -80,7 +81,29 @@ def test_a_claim_names_what_it_rests_on() -> None:
         "sha256": world.digest(),
     }
     assert facts["cpu_s_per_million_lines"] == round(30e6 / world.stream.height, 1)
+    assert facts["backlog_drained_s"] == 21.3
     json.dumps(facts)
+    lines = report(facts, verdict).splitlines()
+    assert lines[0] == "# Linear Road: valid for 6 hot minutes at L = 0.5: not an L-rating"
+    assert "| types | 0, 1, 2, 3 |" in lines
+    assert "| faults | none |" in lines
+    assert "| backlog drained s | 21.3 |" in lines
+    tolls = expected.tolls.height
+    (row,) = (line for line in lines if line.startswith("| tolls |"))
+    assert row.startswith(f"| tolls | {tolls} | {tolls} | 0 | 0 | 0 | 0 | 0 | 0 | 0 | {tolls} | ")
+    assert row.endswith(" | 5 s |")
+    assert (
+        len({line.count("|") for line in lines if line.startswith(("| tolls", "|---|---|---"))})
+        == 1
+    )
+
+
+def test_the_last_answer_to_a_backlog_says_when_it_was_drained() -> None:
+    answers = of_rows(
+        tolls=[(1, 5, 70_000, 30, 0), (1, 9, 90_000, 30, 0)], balances=[(1, 4, 80_000, 4, 0)]
+    )
+    assert _last_answer_ms(answers, 9) == 80_000
+    assert _last_answer_ms(answers, 0) is None
 
 
 def test_rows_become_output_lines() -> None:
