@@ -22,10 +22,8 @@ from examples.linear_road import stages
 
 PLANS = [Plan(mode=Mode.BORDER), Plan(1, 7, 1, Mode.HOT), Plan(3, 4, 2, Mode.DIRTY)]
 GROUPS = 3
-_REPORT = Row("vid", "spd", "lane", "seg", "pos")
-_SECOND = Row("time", "reports", "event_time")
-_ENTRY = Row("kind", "vid", "day", "xway", "qid", "toll")
-_ENTRIES = Row("time", "entries", "event_time")
+_SECOND = Row("time", *stages.REPORT, "event_time")
+_ENTRIES = Row("time", *stages.ENTRY, "event_time")
 
 
 class Runner:
@@ -46,30 +44,35 @@ class Runner:
 def verdict_on(world: World) -> Verdict:
     """Run the world through both processors, and judge."""
     roads, accounts = Runner(stages.Roads()), Runner(stages.Accounts())
-    reports: dict[int, dict[tuple[int, int], set[Row]]] = defaultdict(lambda: defaultdict(set))
-    entries: dict[int, dict[int, set[Row]]] = defaultdict(lambda: defaultdict(set))
+    reports: dict[int, dict[tuple[int, int], set[Any]]] = defaultdict(lambda: defaultdict(set))
+    entries: dict[int, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
     for vid, day, xway, toll in world.history.iter_rows():
-        entries[-1][vid % GROUPS].add(_ENTRY(stages.HISTORY, vid, day, xway, -1, toll))
+        entries[-1][vid % GROUPS].add((stages.HISTORY, vid, day, xway, -1, toll))
     for line in world.stream.iter_rows(named=True):
         if line["type"] == 0:
-            fields = (line[name] for name in ("vid", "spd", "lane", "seg", "pos"))
-            reports[line["time"]][line["xway"], line["dir"]].add(_REPORT(*fields))
+            report = tuple(line[name] for name in stages.REPORT)
+            reports[line["time"]][line["xway"], line["dir"]].add(report)
         elif line["type"] in {stages.BALANCE, stages.EXPENDITURE}:
-            entry = _ENTRY(line["type"], line["vid"], line["day"], line["xway"], line["qid"], -1)
+            entry = (line["type"], line["vid"], line["day"], line["xway"], line["qid"], -1)
             entries[line["time"]][line["vid"] % GROUPS].add(entry)
     at = datetime.now(UTC)
     for time in range(-1, int(world.stream["time"][-1]) + 1):
         for road, found in reports[time].items():
-            for row in roads.take(road, _SECOND(time, sorted(found), at)):
+            for row in roads.take(road, _SECOND(time, *arrays(found), at)):
                 if row.type == stages.CHARGE:
-                    charge = _ENTRY(stages.CHARGE, row.vid, -1, row.seg, -1, row.toll)
+                    charge = (stages.CHARGE, row.vid, -1, row.seg, -1, row.toll)
                     entries[time][row.vid % GROUPS].add(charge)
         for group, happened in entries[time].items():
-            accounts.take((group,), _ENTRIES(time, sorted(happened), at))
+            accounts.take((group,), _ENTRIES(time, *arrays(happened), at))
     rows = sorted((row.asDict() for row in (*roads.results, *accounts.results)), key=by_time)
     lines = [text for row in rows if (text := line_of(row, 0)) is not None]
     expected = truth(world.stream, world.history)
     return judge(expected, parse(lines), Judging(None, is_strict=True))
+
+
+def arrays(rows: set[Any]) -> list[list[int]]:
+    """Return the sorted rows, by column."""
+    return [list(column) for column in zip(*sorted(rows), strict=True)]
 
 
 def by_time(row: dict[str, Any]) -> int:
