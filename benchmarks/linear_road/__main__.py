@@ -2,6 +2,9 @@
 
     make linear-road                                  # a hot quarter of an hour at L = 0.5
     make linear-road ARGS="--xways 2 --minutes 180"   # a full run: the only one that gives a rating
+    make linear-road ARGS="--xways 0.5 --minutes 180 --last 15 --keep FOLDER"   # its peak: 30 min
+
+With ``--keep`` the folder has the input, the answers, ``verdict.json`` and ``report.md``.
 
 Exit code: 0 every answer of both runs is right, there once, and in time; 1 not; 2 not judged.
 """
@@ -295,8 +298,8 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         "--lead",
         type=int,
         metavar="SECONDS",
-        help="time to drain the backlog before the clock begins (default: 30, and 1 for each of"
-        " its minutes and half expressways)",
+        help="time to drain the backlog before the clock begins (default: 30, and 2 for each of"
+        " its minutes and half expressways); the report says how long it took",
     )
     parser.add_argument(
         "--drain-deadline", type=float, default=60.0, help="seconds without any answer (default 60)"
@@ -312,7 +315,7 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         parser.error(f"--last is from 1 to the {minutes} minutes of the run")
     lead_s = given.lead
     if lead_s is None:
-        lead_s = 30 + (minutes - last) * given.xways if last < minutes else 2
+        lead_s = 30 + 2 * (minutes - last) * given.xways if last < minutes else 2
     mode = given.mode or (Mode.PLAIN if minutes >= 60 else Mode.HOT)
     return Options(
         Plan(given.xways, minutes, given.seed, mode),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from demo import oracle
 from demo.traffic import COLUMNS, Report, Traffic, plan
+from examples.market import demo as market
+from examples.market import oracle as market_oracle
+from examples.market import stages as market_stages
 from examples.toll_road import stages
 
 pytestmark = pytest.mark.integration
@@ -105,3 +111,40 @@ def test_notices_are_those_of_the_oracle(inputs: dict[str, Any], reports: pl.Dat
     assert found.columns == [*expected.columns, "event_time"]
     assert rows_of(found, expected.columns) == sorted(expected.rows())
     assert found.where("unix_millis(event_time) != time").count() == 0
+
+
+def test_the_query_of_figure_1_gives_what_its_oracle_gives(spark: SparkSession) -> None:
+    choice, regions = random.Random(3), ("north", "south")
+    seen = [
+        replace(market.draw(choice, region), time_ms=START_MS + 10 * number)
+        for number in range(2_500)
+        for region in regions
+    ]
+    columns = ["car", "kind", "segment", "speed", "time"]
+    found, streams = Counter[market_oracle.Row](), []
+    for region in regions:
+        here = [
+            (each.car, each.kind, each.segment, each.speed, each.time_ms)
+            for each in seen
+            if each.region == region
+        ]
+        sightings = spark.createDataFrame(here, columns).withColumn(
+            "event_time", F.timestamp_millis("time")
+        )
+        sent = market_stages.dispatches(sightings)
+        found.update(timed_rows_of(sent, ["car", "truck", "segment"]))
+        streams.append((market_stages.speeds(sightings), market_stages.moving_cars(sightings)))
+    assert found == market_oracle.dispatches(seen)
+    assert len(found) > 20, "nothing breaks down: the test shows nothing"
+    (north_speeds, north_cars), (south_speeds, south_cars) = streams
+    tolls = market_stages.tolls(
+        north_speeds, south_speeds, north_cars, south_cars, free_cars=3, slow=40
+    )
+    billed = Counter(timed_rows_of(tolls, ["car", "segment", "toll"]))
+    assert billed == market_oracle.tolls(seen)
+    assert min(row[3] for row in billed) == 0 < max(row[3] for row in billed)
+
+
+def timed_rows_of(frame: Any, columns: list[str]) -> list[Any]:
+    at_ms = F.unix_millis("event_time")
+    return [tuple(row) for row in frame.select(at_ms, *columns).collect()]
