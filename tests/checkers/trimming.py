@@ -16,13 +16,24 @@ class SyncedClaim(NamedTuple):
     """It holds its input for good up to this one."""
 
 
+class Presence(NamedTuple):
+    """Time in which a reader counts that comes and goes."""
+
+    begin_ms: float
+    end_ms: float
+    claims_since_ms: float
+    """Only what it has said since then counts."""
+    silent_ms: int
+    """If it has said nothing for so long it holds nothing back."""
+
+
 def check(
     claims: Iterable[SyncedClaim],
     points: Iterable[tuple[int, str, int]],
     readers: Mapping[str, Collection[str]],
     silent_ms: int,
     heard_ms: int | None,
-    counts: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    counts: Mapping[str, Sequence[Presence]] | None = None,
 ) -> list[str]:
     """Trim points that a reader had not reached, by what the process of its highest epoch said
     (TM5).
@@ -35,8 +46,8 @@ def check(
             anything holds back everything so long.
         heard_ms: What readers said so long ago, the process that trims has heard. None: it may hear
             of a new epoch however late, and any claim of any epoch may be the last that it knows.
-        counts: Of readers that come and go, when each counts, from the first claim within that time
-            on; others always do.
+        counts: Of readers that come and go, when each counts, if it has said anything; others
+            always do.
     """
     counts = counts or {}
     claims_of: dict[str, list[SyncedClaim]] = {}
@@ -46,13 +57,16 @@ def check(
     for at_ms, stream, bucket in points:
         for reader in sorted(readers[stream]):
             heard = [claim for claim in claims_of.get(reader, []) if claim.at_ms <= at_ms]
+            limit_ms = silent_ms
             if reader in counts:
-                since = [begin for begin, end in counts[reader] if begin <= at_ms < end]
-                heard = [claim for claim in heard if since and claim.at_ms >= since[0]]
-                known_ms = at_ms - (heard_ms or 0)
-                if heard_ms is None or not heard or heard[0].at_ms > known_ms:
+                now = next((p for p in counts[reader] if p.begin_ms <= at_ms < p.end_ms), None)
+                if now is None or heard_ms is None:
                     continue
-            is_gone = at_ms - max((claim.at_ms for claim in heard), default=0) >= silent_ms
+                heard = [claim for claim in heard if claim.at_ms >= now.claims_since_ms]
+                if not heard or heard[0].at_ms > at_ms - heard_ms:
+                    continue
+                limit_ms = now.silent_ms
+            is_gone = at_ms - max((claim.at_ms for claim in heard), default=0) >= limit_ms
             upto = _held(heard, None if heard_ms is None else at_ms - heard_ms)
             if bucket > upto and not is_gone:
                 wrong.append(

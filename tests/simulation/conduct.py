@@ -175,7 +175,12 @@ def check_trimmed(run: Run) -> list[str]:
     kept = kept_buckets(run.pipeline)
     if _manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
         kept |= dict.fromkeys(split_checks.not_read(run), 0)
-        own = {stream: those for stream, those in readers.items() if those and stream not in kept}
+        gone_ms = split_checks.gone_since_ms(run)
+        own = {
+            stream: [each for each in those if gone_ms.get(each, math.inf) > until_ms]
+            for stream, those in readers.items()
+            if those and stream not in kept
+        }
         wrong += trimming.check_goes_on(claims, points, own, until_ms)
     return wrong
 

@@ -277,8 +277,11 @@ def _split_while_it_runs(options: Options, rng: random.Random) -> Options:
         may_split=True,
         replicas=1 if by_itself else shard.replicas,
         function_ms=rng.choice((150, 250)) if by_itself else 0,
-        half_ms=rng.choice((400, 1_200)) if kind == "slow" else 0,
+        half_ms=rng.choice((150, 250, 400)) if kind == "slow" else 0,
     )
+    if kind == "slow":
+        # So that the halves fall behind, and reach the shard while it waits for its input.
+        shard = replace(shard, is_batch_safe=False, policy="process")
     return replace(
         options,
         stages=(shard, reader),

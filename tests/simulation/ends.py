@@ -136,6 +136,13 @@ def is_of_other_state(error: Exception) -> bool:
     return isinstance(error, ConfigurationError) and "computed by another function" in str(error)
 
 
+def is_of_earlier_attempt(error: Exception) -> bool:
+    """Whether a process of a half ends since its shard is split by a later attempt."""
+    return isinstance(error, Unavailable) and any(
+        text in str(error) for text in ("is to be split anew", "is split by attempt")
+    )
+
+
 def is_superseded(
     error: Exception, key: str, version: int, log: LocalEventLog, pipeline: Pipeline
 ) -> bool:

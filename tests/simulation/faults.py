@@ -785,7 +785,7 @@ def _shard_is_split(options: Options, rng: random.Random) -> list[Fault]:
     if rng.random() < 0.5:
         crash_ms, value = at_ms + rng.randint(-200, 3_000), rng.randrange(24)
         found.append(Fault(crash_ms, SPLIT_CRASH, rng.choice(own), value, rng.randint(100, 2_000)))
-    if rng.random() < 0.4:  # so that a branch may run when the halves take over
+    if rng.random() < (0.9 if stage.half_ms else 0.4):  # a branch may run when the halves take over
         silent_ms, source = at_ms + rng.randint(0, 6_000), rng.choice(options.sources)
         found.append(Fault(silent_ms, "silent all", source, 0, rng.randint(1_500, 5_000)))
     if options.splits_by_itself and rng.random() < 0.3:  # perhaps while a half begins there

@@ -28,6 +28,8 @@ from simulation.moving import BEHIND_MS
 from simulation.options import Options
 from simulation.scenarios import SPLIT
 
+HALF_MS: Final = 4_000
+"""In place of the time after which a silent half of a shard holds nothing back any more."""
 READER_MS: Final = 60_000
 """In place of the day after which a silent reader holds trimming back no more: longer than
 any fault, shorter than clocks may differ.
@@ -123,6 +125,7 @@ def hurried(options: Options) -> Iterator[None]:
         (standby_process, "_REACH_EVERY_MS", FEED_EVERY_MS if options.has_store else None),
         (trimming, "TRIM_EVERY_MS", options.trim_every_ms),
         (trimming, "TRIM_READER_MS", READER_MS),
+        (trimming, "TRIM_HALF_MS", HALF_MS if is_split else None),
         (trimming, "TRIM_SPANS_MAX", TRIM_SPANS_MAX),
         (index_image, "INDEXED_BOUNDARIES_MAX", INDEXED_MAX),
         (limits, "SNAPSHOT_EVERY_RECORDS", options.snapshot_every),

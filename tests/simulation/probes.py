@@ -103,6 +103,10 @@ UNREACHABLE: Final[dict[str, str]] = {
         "a process that begins an epoch after the end reads it before it writes:"
         " tests/unit/protocol/log/test_boundary_log.py"
     ),
+    "log state earlier_attempt": (
+        "a node must not have read for long that a shard is to be split anew:"
+        " tests/unit/protocol/log/test_boundary_log.py"
+    ),
     "log state pending": (
         "takes more than PENDING_PARTS_MAX = 1 000 000 open parts:"
         " tests/unit/protocol/log/test_boundary_log.py"

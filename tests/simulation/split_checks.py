@@ -21,14 +21,20 @@ from anabranch.protocol.control.records import Alarm
 from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, REACH_BUCKETS
 from checkers import streams
-from simulation import halves, split_log, workload
+from checkers.trimming import Presence
+from simulation import halves, hurrying, split_log, workload
 from simulation.raw_logs import appended_ms, records
+from simulation.scenarios import SPLIT
 from simulation.workload import Buckets
 
 if TYPE_CHECKING:
     from simulation.options import StageOptions
     from simulation.world import Run
 
+_RESTS_MS: Final = 1_500
+"""Time from a confirmation, or from the healing, until all processes of the shard rest and have
+said so, in ms.
+"""
 _UNREAD_MS: Final = 1_500
 """Maximum time, in ms, between what a process of the shard has read and its answer to it, in the
 log of moves, where nothing is slow.
@@ -93,19 +99,37 @@ def _upto(complete: list[tuple[int, int]], at_ms: int) -> int:
     return max((upto for when, upto in complete if when <= at_ms), default=0)
 
 
-def counting(run: Run) -> dict[str, list[tuple[float, float]]]:
+def counting(run: Run) -> dict[str, list[Presence]]:
     """Return when each replica of a half counts as a reader, as its heartbeats name it: while its
     split is wanted, and from a confirmation on.
     """
     found = {}
     for stage in run.options.stages:
-        spans: list[tuple[float, float]] = [
-            (each.wanted_ms, math.inf if each.is_confirmed else each.answered_ms or math.inf)
-            for each in attempts_of(run, stage.name)
-        ]
+        spans = []
+        for each in attempts_of(run, stage.name):
+            begin_ms, end_ms = each.wanted_ms, each.answered_ms or math.inf
+            spans.append(Presence(begin_ms, end_ms, begin_ms, hurrying.HALF_MS))
+            if each.is_confirmed:
+                spans.append(Presence(end_ms, math.inf, begin_ms, hurrying.READER_MS))
         for half in halves.of(stage):
             for number in range(half.replicas):
-                found[f"{REPLICA_SERVICE} {half.name}.{number}"] = spans or [(0.0, 0.0)]
+                found[f"{REPLICA_SERVICE} {half.name}.{number}"] = spans
+    return found
+
+
+def gone_since_ms(run: Run) -> dict[str, float]:
+    """Return since when each replica of a half, or of a shard that was split, holds nothing back
+    any more; infinity: it does at the end.
+    """
+    found = {
+        reader: spans[-1].end_ms + hurrying.HALF_MS if spans else 0
+        for reader, spans in counting(run).items()
+    }
+    for stage in run.options.stages if run.options.scenario == SPLIT else ():
+        ended_ms = [each.answered_ms for each in attempts_of(run, stage.name) if each.is_confirmed]
+        for number in range(stage.replicas if ended_ms else 0):
+            rests_ms = max(ended_ms[0], run.options.heal_ms) + _RESTS_MS
+            found[f"{REPLICA_SERVICE} {stage.name}.{number}"] = rests_ms
     return found
 
 

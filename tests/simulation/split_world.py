@@ -546,6 +546,8 @@ class ShardProcess:
         bits = self._interval.bits
         stage = stage_of(shard)
         self._parent = Follower(world, Interval(bits[:-1]).name(stage)) if bits else None
+        self._attempt = -1
+        """Attempt for which a half begins."""
         self._driver: SplitDriver | None = None
         self._halves: list[Follower] = []
         self._ahead_ms = 0
@@ -554,12 +556,14 @@ class ShardProcess:
     def run(self) -> Iterator[str]:
         """Take one step after the other."""
         world = self._world
+        self._attempt = self._parent_attempt()
         started = EpochStarted(
             self._replica,
             fingerprint_of(text_of(self._shard)),
             f"{self._life}",
             bucket_ms=WIDTH_MS,
             share=text_of(self._shard),
+            attempt=self._attempt,
         )
         self._epoch = world.append(self._shard, started)
         yield "epoch"
@@ -590,9 +594,17 @@ class ShardProcess:
             return False
         if self._parent is None:
             return True
-        self._read_moves()
         self._parent.read()
+        if self._parent_attempt() > self._attempt:
+            return False
         return splitting.half_runs(self._splits.of(self._parent.stream))
+
+    def _parent_attempt(self) -> int:
+        """Return the newest attempt to split the shard that this one is a half of; -1: it is
+        none.
+        """
+        self._read_moves()
+        return -1 if self._parent is None else self._splits.of(self._parent.stream).number
 
     def _read_moves(self) -> None:
         moves = self._world.moves
@@ -625,7 +637,9 @@ class ShardProcess:
             self._replica,
             HORIZON,
             "active",
-            gone=lambda: max(world.trimmed, splitting.half_begins_after(parent, HORIZON)),
+            gone=lambda: max(
+                world.trimmed, splitting.half_begins_after(parent, self._log.state, HORIZON)
+            ),
             complete=lambda: 0,
         )
         world.history.reached("half begins")

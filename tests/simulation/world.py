@@ -573,6 +573,9 @@ class World:
             if wrong:
                 self.unexpected.append(f"columns: {process.name}: {error}: {wrong}")
             return
+        if ends.is_of_earlier_attempt(error):
+            self.history.reached("half begins again for another attempt")
+            return
         if ends.is_of_other_state(error):
             self.history.reached("state of another function")
             self._begin_anew(process.key, version)

@@ -46,6 +46,7 @@ def check(entry: LogEntry) -> None:
         _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
         _check_share(entry.share)
         _check_buckets(entry.rest_upto)
+        _check_attempt(entry.attempt)
     elif isinstance(entry, BoundaryRecord):
         _check_record(entry)
     elif isinstance(entry, BranchEnded):
@@ -68,6 +69,7 @@ def _check_snapshot(entry: LogSnapshot) -> None:
     _check_given_up(entry.given_up, limits.GIVEN_UP_MAX**2)
     _require(0 <= entry.bucket_ms <= limits.BUCKET_MAX, "a width out of range")
     _check_share(entry.share)
+    _check_attempt(entry.attempt)
     _check_versions(entry.version, *(replica.version for replica in entry.replicas))
     for replica in entry.replicas:
         _check_texts(
@@ -230,6 +232,10 @@ def _check_texts(*texts: str) -> None:
     for text in texts:
         if len(text) > limits.NAME_CHARACTERS_MAX:
             raise RemoteProtocolError(f"a name of {len(text)} characters")
+
+
+def _check_attempt(attempt: int) -> None:
+    _require(-1 <= attempt <= limits.BUCKET_MAX, "an attempt to split a shard out of range")
 
 
 def _check_share(share: str) -> None:

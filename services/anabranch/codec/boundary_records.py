@@ -254,6 +254,7 @@ def _snapshot_value(entry: LogSnapshot) -> dict[str, Any]:
         "bucket_ms": entry.bucket_ms,
         "share": entry.share,
         "rest_upto": entry.rest_upto,
+        "attempt": entry.attempt,
     }
     lists = {
         "replicas": replicas,
@@ -394,7 +395,7 @@ def _replica_of(fields: tuple[Any, ...]) -> ReplicaSnapshot:
 
 def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
     as_of, forgotten, replicas, ranges, past, version, version_after, bucket_ms, *rest = fields
-    given_up, share, rest_upto = rest
+    given_up, share, rest_upto, attempt = rest
     return LogSnapshot(
         as_of=as_of,
         forgotten=forgotten,
@@ -412,4 +413,5 @@ def _snapshot_of(fields: tuple[Any, ...]) -> LogSnapshot:
         given_up=tuple([GivenUp(*each) for each in given_up]),
         share=share,
         rest_upto=rest_upto,
+        attempt=attempt,
     )

@@ -4,7 +4,7 @@ writes fences.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -65,10 +65,15 @@ class ManagerControl:
     """
 
     def __init__(
-        self, context: ServiceContext, image: IndexImage, scaling: ManagerScaling | None = None
+        self,
+        context: ServiceContext,
+        image: IndexImage,
+        scaling: ManagerScaling | None = None,
+        confirmed: Collection[str] = (),
     ) -> None:
         """Keep the arguments; contact nothing. ``scaling`` receives the records that it needs; None
-        where the pipeline is not scaled.
+        where the pipeline is not scaled. ``confirmed``: shards whose split is confirmed, which the
+        caller keeps up to date.
         """
         self._scaling = scaling
         self._clock = context.clock
@@ -82,7 +87,10 @@ class ManagerControl:
         self._fence_writer = ControlWriter(context.log, names.fences(), context.clock)
         self._heartbeats = HeartbeatSender(context.log, topic, context.clock)
         self._trimming = Trimming(
-            readers_of(self._pipeline), kept_buckets(self._pipeline), halves(self._pipeline)
+            readers_of(self._pipeline),
+            kept_buckets(self._pipeline),
+            halves(self._pipeline),
+            confirmed,
         )
         self._fences = FenceBook()
         self._unsent: list[Fence] = []
@@ -309,14 +317,14 @@ def kept_buckets(pipeline: Pipeline) -> dict[str, int]:
     }
 
 
-def halves(pipeline: Pipeline) -> list[Peer]:
-    """Return the replicas of halves of shards, which begin late when they begin."""
-    return [
-        Peer(REPLICA_SERVICE, name, replica)
+def halves(pipeline: Pipeline) -> dict[Peer, str]:
+    """Return the replicas of halves of shards, each with its shard."""
+    return {
+        Peer(REPLICA_SERVICE, name, replica): stage.parent
         for name, stage in pipeline.stages.items()
         if stage.parent
         for replica in stage.replica_ids()
-    ]
+    }
 
 
 def readers_of(pipeline: Pipeline) -> dict[str, list[Peer]]:

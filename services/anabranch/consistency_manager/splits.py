@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter
 
 from anabranch.protocol.control.consistency import SPLIT_DIFFERS
-from anabranch.protocol.control.records import Alarm, SplitStep
+from anabranch.protocol.control.records import Alarm, SplitStep, Step
 from anabranch.streams.placement import PlacementReader
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class SplitAlarms:
         self._reader: PlacementReader | None = None
         self._is_new = False
         self._found: list[Alarm] = []
+        self.confirmed: set[str] = set()
+        """Shards whose split is confirmed, as far as the log was read."""
         self._steps = Counter(
             "anabranch_split_steps",
             "Steps of splits of shards: wanted, confirmed or withdrawn",
@@ -55,6 +57,8 @@ class SplitAlarms:
 
     def _seen(self, step: SplitStep) -> None:
         """Note a step that counts."""
+        if step.step is Step.CONFIRMED:
+            self.confirmed.add(step.shard)
         if self._is_new:
             self._steps.labels(self._context.pipeline.name, step.step.value).inc()
         if step.bucket >= 0:

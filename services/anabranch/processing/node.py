@@ -487,8 +487,12 @@ class Node:
             made.node_load = self._load
         made.move = OwnMove(partial(self._goes_to, label), partial(self._withdraw, label))
         shard = label.rpartition(".")[0]
-        if context.pipeline.halves(shard):
-            made.split.access = OwnSplit(partial(self._attempt, shard), self._answer_split)
+        if context.pipeline.may_split:
+            made.split.access = OwnSplit(
+                partial(self._attempt, shard),
+                self._answer_split,
+                partial(self._attempt, context.pipeline.stages[shard].parent),
+            )
         self._made[label] = made
         metrics.follow(lambda: made.status.last_bucket_ms, lambda: made.status.lag_ms)
         return made

@@ -8,7 +8,7 @@ Nothing is kept: after a crash the next process reads the logs again, and compar
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +36,8 @@ class OwnSplit:
     """Function that writes the answer to an attempt, and returns why it cannot be written; empty:
     it is. What cannot be written now is asked for again.
     """
+    parent_attempt: Callable[[], Attempt] = Attempt
+    """Function that returns the newest attempt to split the shard that this one is a half of."""
 
 
 NO_SPLIT: Final = OwnSplit()
@@ -55,6 +57,8 @@ class ShardSplit:
         self.access = NO_SPLIT
         """Access to the log of moves. The node sets it before the replica starts."""
         self._proof: SplitProof | None = None
+        self._begins_for = -1
+        """Attempt for which this process begins, if it is that of a half; else -1."""
         self.is_over = False
         """Whether the stream has ended, because the halves have taken over."""
         self.epoch, self.life = -1, ""
@@ -69,6 +73,23 @@ class ShardSplit:
     def successors(self) -> str:
         """Names of the halves, for people."""
         return " and ".join(self._context.pipeline.halves(self._stage))
+
+    def begin_for(self) -> int:
+        """Return the newest attempt to split the shard that this one is a half of: the process
+        begins for it (HV8). -1: it is no half.
+        """
+        self._begins_for = self.access.parent_attempt().number
+        return self._begins_for
+
+    def check_attempt(self) -> None:
+        """Check that the attempt for which this process has begun is the newest one.
+
+        Raises:
+            Unavailable: there is a newer one: the process begins again, for that.
+        """
+        number = self.access.parent_attempt().number
+        if number > self._begins_for:
+            raise Unavailable(f"{self._stage}: its shard is to be split anew: it begins again")
 
     def was_carried_out(self) -> bool:
         """Return whether a process of the shard has ended the stream: then the split is over.
@@ -230,13 +251,18 @@ class SplitProof:
 
 
 def begins_after(log: EventLog, pipeline: Pipeline, half: str) -> int:
-    """Return the bucket after which ``half`` begins if its input is there, by the log of its
-    parent.
+    """Return the bucket after which ``half`` begins if its input is there, by its log and that of
+    its parent.
 
     Raises:
-        Unavailable: the log cannot be read.
+        Unavailable: a log cannot be read.
     """
-    parent = pipeline.stages[half].parent
-    with closing(open_stream(log, pipeline, parent)) as reader:
-        reader.read_to_end()
-        return half_begins_after(reader.log_state, known_horizon_buckets(pipeline, half))
+    with ExitStack() as opened:
+        shard, own = (
+            opened.enter_context(closing(open_stream(log, pipeline, stream)))
+            for stream in (pipeline.stages[half].parent, half)
+        )
+        for reader in (shard, own):
+            reader.read_to_end()
+        horizon = known_horizon_buckets(pipeline, half)
+        return half_begins_after(shard.log_state, own.log_state, horizon)

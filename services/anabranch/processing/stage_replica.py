@@ -266,6 +266,7 @@ class StageReplica:
                 bucket_ms=context.pipeline.bucket_ms,
                 node=own.node,
                 share="" if own.stage.share is None else own.stage.share.text(),
+                attempt=self.split.begin_for(),
             ),
             context.clock,
             signing=self._key.signing,
@@ -308,6 +309,7 @@ class StageReplica:
             self._warm_standby.standby.lead(self._report.bucket, primary.runner.synced_bucket)
         self._checkpoint.sync_if_due(primary.runner)
         if primary.check_epoch_if_due():
+            self.split.check_attempt()
             self._checkpoint.check_move(self.move)
             if self.split.round(self.status.detail):
                 self._end_after_split(primary)

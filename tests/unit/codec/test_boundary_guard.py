@@ -75,6 +75,8 @@ WRONG: list[LogEntry] = [
     dataclasses.replace(SMALL, heirs=limits.SHARDS_MAX + 1, closed=limits.BUCKET_MAX),
     dataclasses.replace(FULL, heirs=1, closed=limits.BUCKET_MAX),
     dataclasses.replace(EPOCH, rest_upto=-1),
+    dataclasses.replace(EPOCH, attempt=-2),
+    dataclasses.replace(SNAPSHOT, attempt=limits.BUCKET_MAX + 1),
     dataclasses.replace(SNAPSHOT, rest_upto=limits.BUCKET_MAX + 1),
     dataclasses.replace(SMALL, branch=(5, 1)),
     dataclasses.replace(FULL, branch=None),

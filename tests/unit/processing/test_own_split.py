@@ -74,13 +74,20 @@ class World(ManagerWorld):
             self.log, self.pipeline, self.clock, SeededEntropy(9), "processing", f"{STAGE}.0"
         )
 
-    def writer(self, stream: str) -> BoundaryWriter:
+    def writer(self, stream: str, attempt: int = 3) -> BoundaryWriter:
+        """Begin an epoch of ``stream``; of a half, for that attempt."""
         topic = self.pipeline.topic_names.boundaries(stream)
         made = BoundaryWriter(
             self.log,
             topic,
             ["0"],
-            EpochStarted("0", "f", f"of {stream}", bucket_ms=100),
+            EpochStarted(
+                "0",
+                "f",
+                f"of {stream} {attempt}",
+                bucket_ms=100,
+                attempt=attempt if stream in HALVES else -1,
+            ),
             self.clock,
         )
         made.start()
@@ -141,7 +148,16 @@ def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
     assert world.detail == {"split_withdrawn": answer.reason}
     world.attempt = Attempt(Phase.WANTED, 5)
     world.split.round(world.detail)
-    assert [each.attempt for each in world.answers] == [3, 5], "another attempt compares anew"
+    assert [each.attempt for each in world.answers] == [3], "no half has begun for this attempt"
+    world.writers |= {half: world.writer(half, 5) for half in HALVES}
+    for half in HALVES:
+        writer = world.writers[half]
+        late = BoundaryRecord("0", writer.epoch, BatchId("l", 4), None, 4, missing=("a",))
+        writer.append(late)
+    world.close_all(5, 7, upper=2)
+    world.split.round(world.detail)
+    assert [each.attempt for each in world.answers] == [3, 5]
+    assert world.answers[-1].bucket == 7, "what was made for the attempt before is not compared"
     world.split.close()
     world.split.close()
 
@@ -173,6 +189,21 @@ def test_while_a_log_cannot_be_read_the_stage_goes_on_and_says_so(world: World) 
     world.split.round(world.detail)
     assert "trouble" not in world.detail["split"]
     assert [each.step for each in world.answers] == [Step.CONFIRMED]
+
+
+def test_a_half_begins_again_for_each_attempt(world: World) -> None:
+    newest = Attempt(Phase.WANTED, 3)
+    half = ShardSplit(world.context(), HALVES[0])
+    half.access = OwnSplit(parent_attempt=lambda: newest)
+    assert half.begin_for() == 3
+    half.check_attempt()
+    newest = Attempt(Phase.WITHDRAWN, 3)
+    half.check_attempt()
+    newest = Attempt(Phase.WANTED, 8)
+    with pytest.raises(Unavailable, match="to be split anew"):
+        half.check_attempt()
+    assert half.begin_for() == 8
+    half.check_attempt()
 
 
 def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:

@@ -36,8 +36,10 @@ Invariants:
     TM1 the trim point of a stream never falls, over restarts of the manager too.
     TM2 it is at most the position of every reader heard within ``TRIM_READER_MS`` of observed time,
         whatever the clocks of the readers say, and at most the stream's last stable bucket.
-    TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time; but not a
-        half of a shard, which begins late when it begins (``protocol.stage.splitting``).
+    TM3 a reader never heard holds it back, until ``TRIM_READER_MS`` of observed time. A half of a
+        shard whose split is not confirmed does not, since it begins late when it begins
+        (``protocol.stage.splitting``); and once heard it counts for ``TRIM_HALF_MS`` only, since it
+        begins anew for another attempt.
     TM4 of a stream that has readers, nothing is trimmed without a single one that counts.
     TM5 the process of the highest epoch speaks for a reader; one that is starting, and names no
         checkpoint yet, has read nothing.
@@ -87,6 +89,13 @@ otherwise one that never returns would fill the disks. It re-enters by copying a
 """
 
 
+TRIM_HALF_MS: Final = 600_000
+"""Observed time without a heartbeat, in ms, after which a half of a shard whose split is not
+confirmed no longer holds trimming back: its split was withdrawn, or soon is, as the half makes no
+progress. Its input would be kept for a day otherwise, for nobody.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadingStage:
     """Streams that a stage reads, and its replicas."""
@@ -122,13 +131,16 @@ class Trimming:
         self,
         readers: Mapping[str, Collection[Peer]],
         kept_buckets: Mapping[str, int] | None = None,
-        late: Collection[Peer] = (),
+        halves: Mapping[Peer, str] | None = None,
+        confirmed: Collection[str] = (),
     ) -> None:
         """Start without trim points. ``readers``: all possible readers, by stream.
         ``kept_buckets``: number of newest buckets to keep, for streams that others read, too.
-        ``late``: readers that hold nothing back before they were heard (TM3).
+        ``halves``: of readers that are halves of a shard, the shard. ``confirmed``: shards whose
+        split is confirmed, kept up to date by the caller (TM3).
         """
-        self._kept_buckets, self._late = kept_buckets or {}, frozenset(late)
+        self._kept_buckets = kept_buckets or {}
+        self._halves, self._confirmed = halves or {}, confirmed
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, int] = {}
@@ -175,11 +187,14 @@ class Trimming:
         """Return the least position of the readers that count (TM2-TM4, TM6)."""
         positions = []
         for reader in self._readers[stream]:
-            if self._detector.silent_ms(reader, monotonic_ms) > TRIM_READER_MS:
+            shard = self._halves.get(reader)
+            is_tried = shard is not None and shard not in self._confirmed
+            limit_ms = TRIM_HALF_MS if is_tried else TRIM_READER_MS
+            if self._detector.silent_ms(reader, monotonic_ms) > limit_ms:
                 continue
             beat = self._detector.last(reader)
             if beat is None:
-                if reader in self._late:
+                if is_tried:
                     continue
                 return 0
             positions.append(beat.checkpoint_bucket)

@@ -63,6 +63,8 @@ Invariants:
         buckets are closed does not show that the stream has passed them (rule 13). The last bucket
         that counts is ``past`` of that record, or the last stable one if other writers had closed
         more by then: what was read from the stream stays so.
+    BL21 the first epoch of a higher attempt to split a shard ends all epochs of its half: no writer
+        continues a record from before it. A process of a lower attempt begins no epoch.
 
 Damaged blocks are detected by the reader of the parts (rule 7, ``streams.block_reader``).
 """
@@ -106,8 +108,8 @@ class Outcome:
     """Codes of accepted entries: epoch, accepted (a stable record), tentative, branch_ended,
     recomputed, adopted (a log snapshot replaced the log state). Codes of ignored ones:
     ``log_snapshot``, unknown_writer, fenced, known, off_chain, older_branch, ended_branch, no_base,
-    malformed, superseded (BL15), other_width and other_share (BL16), ended (BL20), pending (more
-    than PENDING_PARTS_MAX parts would be open).
+    malformed, superseded (BL15), other_width and other_share (BL16), ended (BL20), earlier_attempt
+    (BL21), pending (more than PENDING_PARTS_MAX parts would be open).
     """
     replica: str
 
@@ -162,6 +164,10 @@ class LogState:
         """
         self.rest_upto = 0
         """Last bucket of which some rows may be in other streams of the source (``EpochStarted``).
+        """
+        self.attempt = -1
+        """Highest attempt to split a shard for which a writer, a half of it, has begun (BL21); -1:
+        the stream is not that of a half, or none has.
         """
         self.rest_is_unread = False
         """Whether the reader follows none of those other streams."""
@@ -372,8 +378,8 @@ class LogState:
         return "tentative" if is_tentative else "accepted"
 
     def _begin(self, offset: int, writer: WriterState, entry: EpochStarted) -> Outcome:
-        """Begin the writer's epoch at ``offset``, unless its width, share or version excludes it
-        (BL1, BL15, BL16).
+        """Begin the writer's epoch at ``offset``, unless its width, share, version or attempt
+        excludes it (BL1, BL15, BL16, BL21).
         """
         if self.bucket_ms and entry.bucket_ms not in (0, self.bucket_ms):
             return Outcome(accepted=False, reason="other_width", replica=entry.replica)
@@ -381,6 +387,12 @@ class LogState:
             return Outcome(accepted=False, reason="other_share", replica=entry.replica)
         if entry.version < self._version:
             return Outcome(accepted=False, reason="superseded", replica=entry.replica)
+        if entry.attempt < self.attempt:
+            return Outcome(accepted=False, reason="earlier_attempt", replica=entry.replica)
+        if entry.attempt > self.attempt:
+            self.attempt = entry.attempt
+            for each in self._writers.values():
+                each.begin_anew()
         if entry.version != writer.version and writer.closed > self._upto:
             # Buckets that the writer closed beyond a gap are of its previous version: as its own
             # they would later become stable as results of this one.
@@ -637,6 +649,7 @@ class LogState:
             self.given_up.ranges(),
             self.share,
             self.rest_upto,
+            self.attempt,
         )
 
     def _own(self, name: str, after: int) -> list[int]:
@@ -678,7 +691,7 @@ class LogState:
         self._version = log_snapshot.version
         self._version_after = log_snapshot.version_after
         self.bucket_ms, self.share = log_snapshot.bucket_ms, log_snapshot.share
-        self.rest_upto = log_snapshot.rest_upto
+        self.rest_upto, self.attempt = log_snapshot.rest_upto, log_snapshot.attempt
         self._end = next((r.last for r in log_snapshot.replicas if r.last and r.last.heirs), None)
         self.given_up.add(log_snapshot.given_up)
         for r in log_snapshot.replicas:

@@ -140,6 +140,11 @@ class EpochStarted:
     shards changed (``protocol.edge.handover``); 0 if it never changed. A stream keeps the first
     one.
     """
+    attempt: int = -1
+    """Number of the attempt to split a shard for which the writer, a half of it, runs
+    (``protocol.stage.splitting``); -1 for any other writer. With a higher number all writers of the
+    stream begin anew (BL21).
+    """
 
 
 BranchNumber = tuple[int, int]
@@ -380,6 +385,8 @@ class LogSnapshot:
     """Share of the inputs' rows that the stream is made from (``EpochStarted``); empty for all."""
     rest_upto: int = 0
     """Last bucket of which rows may be in other streams of the source (``EpochStarted``)."""
+    attempt: int = -1
+    """Highest attempt to split a shard that an epoch names (``EpochStarted``); -1: none does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -373,12 +373,15 @@ class OwnRecords:
             Fenced: another process of this replica began after this one.
             ConfigurationError: a higher version of the stage makes the stream by now (BL15), or it
                 has buckets of another width, or is made from another share of its inputs (BL16).
+            Unavailable: the stream is that of a half whose shard is split by a later attempt
+                (BL21).
         """
         if self._token_offset is None:
             raise LocalProtocolError(
                 f"{self._stream}: an epoch begins whose record the log does not show"
             )
         self.check_share(log_state)
+        self._check_attempt(log_state)
         if self._not_begun:
             version, after = log_state.version
             raise ConfigurationError(
@@ -403,8 +406,24 @@ class OwnRecords:
                 " `shards` and `shard_by`. Put them back, or give the stage a new name"
             )
 
+    def _check_attempt(self, log_state: LogState) -> None:
+        """Raise Unavailable if the log is that of a half whose shard is split by a later attempt
+        (BL21): nobody has replaced this process, and it begins again.
+        """
+        if log_state.attempt > self._started.attempt:
+            raise Unavailable(
+                f"{self._stream}: its shard is split by attempt {log_state.attempt}, and this"
+                f" process has begun for attempt {self._started.attempt}: it begins again"
+            )
+
     def check_epoch(self, log_state: LogState) -> None:
-        """Raise Fenced if the log has a newer epoch of this replica (OW1)."""
+        """Check that the log has no newer epoch of this replica (OW1).
+
+        Raises:
+            Fenced: it has one.
+            Unavailable: it is that of a half whose shard is split by a later attempt.
+        """
+        self._check_attempt(log_state)
         current = log_state.epoch(self._started.replica)
         if current != self.epoch:
             raise Fenced(

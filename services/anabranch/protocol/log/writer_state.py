@@ -117,6 +117,15 @@ class WriterState:
         self.node = entry.node
         self.timelines.clear()  # records of older epochs are rejected before their id is compared
 
+    def begin_anew(self) -> None:
+        """Forget the epoch and the chain: no record of a process that has written so far counts any
+        more, and none continues one of them. What was closed stays closed.
+        """
+        self.epoch, self.token = -1, ""
+        self.path, self.pending = [], OpenParts()
+        self.last, self.origin = None, Origin()
+        self.timelines.clear()
+
     def is_of_epoch(self, entry: BoundaryRecord | BranchEnded | Recomputed) -> bool:
         """Return whether the record belongs to the newest epoch (BL1)."""
         return entry.epoch == self.epoch and entry.token in ("", self.token)

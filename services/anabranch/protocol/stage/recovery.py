@@ -66,7 +66,8 @@ Invariants:
         after it.
     LA1 a stage begins late only while every stable record of its stream is a late start: no bucket
         is ever left out between results, unless an operator lets the stage begin anew with another
-        function (``protocol.stage.restating``).
+        function (``protocol.stage.restating``), or nobody has read the results: those of a half
+        that were made for an earlier attempt to split its shard (BL21).
     LA2 once one replica has recorded a late start, all that begin without a checkpoint begin there,
         or later.
     LA3 a process that continues from a checkpoint of a stage that began late gives up the same
@@ -130,9 +131,16 @@ class CleanPoints:
         }
         self._cut_off: deque[_Mark] = deque(maxlen=2 * CHECKPOINT_BATCHES_RETAINED)
         """Records that were cut off the own chain."""
+        self._attempt = -1
+        """Attempt to split a shard of which the points are (BL21)."""
 
     def seen(self, log_state: LogState, entry: LogEntry, outcome: Outcome) -> None:
         """Apply a record of the log."""
+        if log_state.attempt > self._attempt:
+            # No process continues what was made for an earlier one.
+            self._attempt = log_state.attempt
+            for marks in (*self._chains.values(), self._cut_off):
+                marks.clear()
         if outcome.accepted and isinstance(entry, LogSnapshot):
             for replica in self._chains:
                 if replica in log_state.writers and (tip := log_state.tip(replica)) is not None:

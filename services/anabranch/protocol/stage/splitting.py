@@ -5,10 +5,12 @@ Theory of operation. A shard is an interval of the hash of the key (``protocol.s
 Its *halves* are stages of the pipeline from its first start on, with streams and places of their
 own, which no process runs before a split is wanted. Then they begin as any stage does that is added
 to a pipeline: empty, *late* (``protocol.stage.recovery``), one state horizon before what the shard
-has closed, or after what is deleted of their inputs. The results of the first horizon may lack
-input, so their buckets are closed empty: they are *void*. Nothing is copied, so a half never has
-state of keys that are not its own. The halves run beside the shard, unread, until it is proven that
-both together make what the shard makes. Then the shard ends, and readers continue with the halves.
+has closed, or after what is deleted of their inputs. Each attempt begins anew: the first epoch of a
+half for it ends what was made for earlier ones (BL21), whose input nobody keeps. The results of the
+first horizon may lack input, so their buckets are closed empty: they are *void*. Nothing is copied,
+so a half never has state of keys that are not its own. The halves run beside the shard, unread,
+until it is proven that both together make what the shard makes. Then the shard ends, and readers
+continue with the halves.
 
 *Two logs decide.* In the log of moves an operator, or a scaler, states that a split is ``WANTED``.
 The offset of that record is the number of the *attempt*. A process of the shard answers it with
@@ -43,8 +45,8 @@ Invariants:
     HV2 the stream of a shard ends only after a confirmation that counts.
     HV3 a half stops only if its attempt was withdrawn, and then the shard's stream never ends by
         this attempt.
-    HV4 an attempt is confirmed only if ``PROVEN_BUCKETS`` buckets were compared since both halves
-        last began, at least one of them with rows, and none differed.
+    HV4 an attempt is confirmed only if ``PROVEN_BUCKETS`` buckets were compared that both halves
+        made for it since they last began, at least one of them with rows, and none differed.
     HV5 a void bucket of a half is neither compared nor read: an attempt is confirmed only after
         buckets that follow it, and those are read from the shard.
     HV6 a bucket is read from the shard or from both halves, never from one of them alone, and never
@@ -52,9 +54,9 @@ Invariants:
     HV7 an attempt whose halves are behind the shard and make no progress for ``STALLED_MS``, or
         that is not confirmed within ``SPLIT_MS_MAX`` and the state horizon, is withdrawn. A shard
         whose processes are all away cannot withdraw, and loses nothing by that.
-    HV8 a half begins late before it has results, and never again: a half that loses its state waits
-        for its input or a checkpoint as every stage does. So no void bucket comes after the
-        cutover.
+    HV8 a half begins late before it has results of an attempt, and not again for this attempt: a
+        half that loses its state waits for its input or a checkpoint as every stage does. So no
+        void bucket comes after the cutover, and none of an earlier attempt is compared.
 """
 
 from __future__ import annotations
@@ -195,11 +197,12 @@ def half_runs(attempt: Attempt) -> bool:
     return attempt.phase in (Phase.WANTED, Phase.CONFIRMED)
 
 
-def half_begins_after(shard: LogState, horizon: int) -> int:
-    """Return the bucket after which a half of ``shard`` begins, if its input from there on is not
-    deleted: one state horizon, in buckets, before what the shard has closed.
+def half_begins_after(shard: LogState, half: LogState, horizon: int) -> int:
+    """Return the bucket after which ``half`` of ``shard`` begins, if its input from there on is not
+    deleted: one state horizon, in buckets, before what the shard has closed, and after what the
+    half has closed for earlier attempts (HV8).
     """
-    return max(0, shard.closed_upto - horizon)
+    return max(0, shard.closed_upto - horizon, half.upto)
 
 
 def void_upto(half: LogState, horizon: int) -> int:
@@ -300,7 +303,9 @@ class SplitDriver:
             shard: The log of the shard.
             halves: The logs of both halves.
         """
-        self.proof.compare(shard, halves)
+        have_begun = all(half.attempt == self.attempt for half in halves)
+        if have_begun:
+            self.proof.compare(shard, halves)
         differs = self.proof.differs
         if differs is not None:
             reason = (
@@ -309,9 +314,9 @@ class SplitDriver:
                 " reaches back further than its state_horizon"
             )
             return self._step(Step.WITHDRAWN, wall_ms, reason, differs)
-        if self.proof.is_enough and self._is_within_reach(shard, halves):
+        if have_begun and self.proof.is_enough and self._is_within_reach(shard, halves):
             return self._step(Step.CONFIRMED, wall_ms)
-        reached = tuple(half.upto for half in halves)
+        reached = tuple(half.upto if half.attempt == self.attempt else -1 for half in halves)
         has_reached = min(reached) >= shard.upto  # it waits for input, too
         if reached != self._reached or has_reached:
             self._reached, self._progress_ms = reached, now_ms

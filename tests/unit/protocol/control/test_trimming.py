@@ -9,6 +9,7 @@ import pytest
 from anabranch.protocol.control.failure_detector import OBSERVED_STEP_MS, Peer
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
 from anabranch.protocol.control.trimming import (
+    TRIM_HALF_MS,
     TRIM_SPANS_MAX,
     ReadingStage,
     Trimming,
@@ -104,13 +105,34 @@ def test_tm3_a_reader_never_heard_holds_it_back_for_a_day(trimming: Trimming) ->
 
 
 def test_tm3_a_half_that_never_ran_holds_nothing_back() -> None:
-    trimming = Trimming({"reports": STAGE}, late=[STAGE[1]])
+    trimming = Trimming({"reports": STAGE}, halves={STAGE[1]: "s"})
     trimming.receive(beat(STAGE[0], 7), NOW)
     assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [7]
     later = NOW + TRIM_EVERY_MS
     trimming.receive(beat(STAGE[0], 9), later)
     trimming.receive(beat(STAGE[1], 0), later)
     assert trimming.due(later, {"reports": 9}, wall_ms=later) == [], "it begins"
+
+
+def test_tm3_a_half_counts_for_a_while_only_until_its_split_is_confirmed() -> None:
+    """Otherwise the input of a split that was withdrawn would be kept for a day."""
+    for is_confirmed in (False, True):
+        confirmed = {"s"} if is_confirmed else set[str]()
+        trimming = Trimming({"reports": STAGE}, halves={STAGE[1]: "s"}, confirmed=confirmed)
+        trimming.receive(beat(STAGE[0], 7), NOW)
+        trimming.receive(beat(STAGE[1], 5), NOW)
+        assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [5]
+        late = passes(trimming, NOW, TRIM_HALF_MS, beat(STAGE[0], 8))
+        assert trimming.due(late, {"reports": 9}, wall_ms=late) == []
+        late = passes(trimming, late, OBSERVED_STEP_MS, beat(STAGE[0], 8))
+        found = [p.bucket for p in trimming.due(late, {"reports": 9}, wall_ms=late)]
+        assert found == ([] if is_confirmed else [8])
+
+
+def test_tm3_a_half_that_takes_over_and_was_never_heard_holds_everything_back() -> None:
+    trimming = Trimming({"reports": STAGE}, halves={STAGE[1]: "s"}, confirmed=["s"])
+    trimming.receive(beat(STAGE[0], 7), NOW)
+    assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == []
 
 
 def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Trimming) -> None:

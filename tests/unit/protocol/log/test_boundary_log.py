@@ -72,6 +72,29 @@ def test_rule_13_what_a_source_says_is_a_sign_and_a_part_far_ahead_is_none() -> 
     assert log_state.seen_upto == 9, "of bucket 10 there is nothing"
 
 
+def test_bl21_a_later_attempt_lets_all_writers_of_a_half_begin_anew() -> None:
+    first = dataclasses.replace(started(), attempt=3)
+    log_state = state_after(first, record(0, 0, 4, (part(2), part(9))))
+    assert log_state.attempt == 3
+    other = dataclasses.replace(started("1"), attempt=5)
+    assert log_state.apply(2, other).accepted
+    assert (log_state.attempt, log_state.epoch("0"), log_state.epoch("1")) == (5, None, 2)
+    assert log_state.apply(3, record(0, 1, 5)).reason == "fenced"
+    assert (log_state.tip("0"), log_state.pending("0"), log_state.last("0")) == (None, (), None)
+    assert not log_state.origin("0").has_results
+    assert log_state.upto == 4, "what was closed stays so"
+    assert log_state.apply(4, first).reason == "earlier_attempt"
+    adopted = LogState(["0", "1"])
+    adopted.adopt(log_state.snapshot(5))
+    assert (adopted.attempt, adopted.epoch("0"), adopted.epoch("1")) == (5, None, 2)
+    again = dataclasses.replace(started(), attempt=5)
+    assert log_state.apply(5, again).accepted
+    assert log_state.epoch("1") == 2, "of the same attempt nobody begins anew"
+    late = dataclasses.replace(record(5, 0, 7, prev=None), missing=("a",))
+    assert log_state.apply(6, late).accepted
+    assert (log_state.upto, log_state.origin("0").late_upto) == (7, 7)
+
+
 def test_rule_1_an_older_epoch_counts_no_more() -> None:
     log_state = state_after(started(), record(0, 0, 1, (part(1),)), started())
     outcome = log_state.apply(3, record(0, 1, 2, (part(2),)))

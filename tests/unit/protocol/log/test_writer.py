@@ -111,6 +111,20 @@ class TestEpochs:
         with pytest.raises(Fenced):
             log.own.begun(log.state)
 
+    def test_bl21_one_for_an_earlier_attempt_begins_again(self) -> None:
+        """It is not fenced: that would end its node, with all stages on it."""
+        log = Log().begun()
+        log.add(replace(started("1", "t"), attempt=7))
+        with pytest.raises(Unavailable, match="attempt 7, and this process has begun for attempt"):
+            log.own.check_epoch(log.state)
+        log.own.put(record(0, 0, 4))
+        with pytest.raises(Unavailable, match="begins again"):
+            log.own.is_settled(log.state)
+        log.own.begins()
+        log.add(STARTED)
+        with pytest.raises(Unavailable, match="begins again"):
+            log.own.begun(log.state)
+
     def test_one_that_is_superseded_says_what_to_write(self) -> None:
         log = Log()
         log.add(started("1", "t", version=2))

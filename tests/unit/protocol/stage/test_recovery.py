@@ -554,3 +554,12 @@ def test_of_a_function_that_was_changed_only_what_it_made_from_its_own_state_is_
     assert make_again(comparison(log), log, b9=4_711) == []
     with pytest.raises(StageFunctionError, match="bucket 10"):
         make_again(comparison(log), log, b9=4_711, b10=4_711)
+
+
+def test_bl21_no_point_is_of_an_earlier_attempt() -> None:
+    log = Log()
+    log.batch(0, 4, 2, prev=None)
+    log.batch(1, 5, prev=0)
+    assert log.points.base("0", BatchId("a", 1), "f", 5) == 5
+    log.add(EpochStarted("1", "f", "token", attempt=7))
+    assert log.points.base("0", BatchId("a", 1), "f", 5) is None

@@ -36,10 +36,15 @@ from harness.boundary_logs import record, started, state_after, tentative
 ENDING = BatchId("end", 0)
 
 
-def log(closed: int, rows: dict[int, int] | None = None) -> LogState:
-    """Return a log that has closed buckets up to ``closed``; ``rows``: number by bucket."""
+ATTEMPT = 4
+
+
+def log(closed: int, rows: dict[int, int] | None = None, attempt: int = ATTEMPT) -> LogState:
+    """Return a log that has closed buckets up to ``closed``; ``rows``: number by bucket;
+    ``attempt``: for which a half has begun.
+    """
     parts = tuple(Part(b, 0, "a", 1, 0, 1, n, 7 * n) for b, n in (rows or {}).items())
-    return state_after(started(), record(0, 0, closed, parts))
+    return state_after(replace(started(), attempt=attempt), record(0, 0, closed, parts))
 
 
 def ended(upto: int) -> LogState:
@@ -156,9 +161,10 @@ def late(after: int, closed: int, rows: dict[int, int] | None = None) -> LogStat
 
 
 def test_hv8_a_half_begins_one_horizon_before_the_shard() -> None:
-    assert half_begins_after(log(12), 5) == 7
-    assert half_begins_after(log(3), 5) == 0
-    assert half_begins_after(ended(12), 5) == 7
+    assert half_begins_after(log(12), log(0), 5) == 7
+    assert half_begins_after(log(3), log(0), 5) == 0
+    assert half_begins_after(ended(12), log(0), 5) == 7
+    assert half_begins_after(log(12), log(9), 5) == 9, "what it made for an earlier attempt is void"
 
 
 def test_hv5_what_a_half_closes_before_it_can_be_complete_is_void() -> None:
@@ -244,7 +250,7 @@ def test_each_bucket_is_compared_once_and_none_that_is_forgotten() -> None:
 
 
 def driver() -> SplitDriver:
-    return SplitDriver("s", 4, 1_000, horizon=2, width_ms=60_000)
+    return SplitDriver("s", ATTEMPT, 1_000, horizon=2, width_ms=60_000)
 
 
 def test_it_is_confirmed_when_it_is_proven_and_the_halves_are_there() -> None:
@@ -263,6 +269,19 @@ def test_a_difference_withdraws_it_and_names_the_bucket() -> None:
     assert answer is not None
     assert (answer.step, answer.attempt, answer.bucket) == (Step.WITHDRAWN, 4, 6)
     assert "bucket 6 of the halves together is not that of s: the function" in answer.reason
+
+
+def test_hv4_what_was_made_for_an_earlier_attempt_proves_nothing() -> None:
+    asked, shard, last = driver(), log(9, EACH), PROVEN_BUCKETS + 1
+    of_earlier = [log(last, rows, ATTEMPT - 1) for rows in (LEFT, RIGHT)]
+    assert asked.answer(1_000, 5, shard, of_earlier) is None
+    assert asked.proof.compared == 0
+    assert asked.answer(1_000, 5, shard, [log(last, LEFT), of_earlier[1]]) is None
+    asked = driver()
+    assert asked.answer(1_000, 5, shard, of_earlier) is None
+    answer = asked.answer(1_000 + STALLED_MS, 5, shard, of_earlier)
+    assert answer is not None
+    assert answer.step is Step.WITHDRAWN, "they have not begun for it"
 
 
 def test_hv7_without_progress_it_is_withdrawn() -> None:
@@ -317,7 +336,7 @@ def test_hv2_the_end_names_two_heirs_and_the_last_bucket_that_counts() -> None:
 
 
 def test_the_end_takes_back_nothing_that_another_replica_closed_before_it() -> None:
-    log_state = log(5)
+    log_state = log(5, attempt=-1)
     last = end("0", 0, ENDING, log_state, 9)
     log_state.apply(2, replace(started("1"), token="u"))
     log_state.apply(3, record(2, 0, 8, replica="1"))
