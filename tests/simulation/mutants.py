@@ -252,7 +252,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "rows_are_counted_and_not_compared": 5,
     "one_half_is_compared_with_the_shard": 0,
     "few_buckets_prove_it": 8,
-    "late_scaler_begins_an_attempt": 220,
+    "late_scaler_begins_an_attempt": 5,
     "answer_to_an_earlier_attempt": 135,
     "void_buckets_are_compared": 0,
     "half_is_left_behind": 1,
@@ -265,6 +265,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "results_that_lack_input_are_not_void": 0,
     "half_of_a_half_is_read_too_early": 3,
     "shard_is_read_beyond_its_end": 8,
+    "end_by_another_replica_is_a_replacement": 315,
+    "end_closes_buckets_of_its_writer": 315,
+    "differing_halves_raise_no_alarm": 165,
 }
 """Seeds that found a mutant once; only hints, since what a seed does changes with the code."""
 

@@ -124,7 +124,7 @@ class SplitMoving(Moving):
         if stage in self._halves and not self._halves_run():
             return not running
         if stage == self._shard and self._has_ended():
-            return all(each.stands_by for each in running)
+            return all(each.split.is_over for each in running)
         return len(running) == 1 and (running[0].is_stable or running[0].stands_by)
 
     @override

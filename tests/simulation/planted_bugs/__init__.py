@@ -12,6 +12,7 @@ from simulation.planted_bugs.processes import PROCESSES
 from simulation.planted_bugs.resales import RESALES
 from simulation.planted_bugs.scaling import SCALING
 from simulation.planted_bugs.sources import SOURCES
+from simulation.planted_bugs.split_services import SPLIT_SERVICES
 from simulation.planted_bugs.splits import SPLITS
 from simulation.planted_bugs.stages import STAGES
 
@@ -26,4 +27,5 @@ MUTANTS: Final = (
     *RESALES,
     *PROCESSES,
     *SPLITS,
+    *SPLIT_SERVICES,
 )

@@ -119,7 +119,7 @@ CONTROL: Final = (
     Mutant(
         "clocks_of_readers_decide",
         "protocol.control.trimming:Trimming._position",
-        "if self._detector.silent_ms(reader, monotonic_ms) > TRIM_READER_MS:",
+        "if self._detector.silent_ms(reader, monotonic_ms) > limit_ms:",
         "if (last := self._detector.last(reader)) is not None and max(b.written_ms for r in"
         " self._readers[stream] if (b := self._detector.last(r))) - last.written_ms >"
         " TRIM_READER_MS:",

@@ -1,0 +1,42 @@
+"""Bugs planted in what the services do around the split of a shard. Seeds of the scenario ``split``
+find them: most were there once, and were found by reading.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from simulation.planting import Mutant
+from simulation.scenarios import SPLIT
+
+
+def _bug(name: str, where: str, old: str, new: str, breaks: str, *by: str) -> Mutant:
+    return Mutant(name, where, old, new, breaks, scenario=SPLIT, by=by)
+
+
+SPLIT_SERVICES: Final = (
+    _bug(
+        "end_by_another_replica_is_a_replacement",
+        "processing.stage_replica:StageReplica.step",
+        "if not primary.stream_has_ended:",
+        "if primary.has_begun:",
+        "all replicas of a shard rest once one has ended it",
+        "ends",
+    ),
+    _bug(
+        "end_closes_buckets_of_its_writer",
+        "protocol.control.consistency:StreamAudit.seen",
+        "isinstance(entry, BoundaryRecord) and entry.heirs",
+        "isinstance(entry, BoundaryRecord) and entry.heirs < 0",
+        "CN1",
+        "alarms",
+    ),
+    _bug(
+        "differing_halves_raise_no_alarm",
+        "consistency_manager.splits:SplitAlarms._seen",
+        "if step.bucket >= 0:",
+        "if step.bucket < -1:",
+        "a function that is not key by key is found and alarmed",
+        "splits",
+    ),
+)
