@@ -253,6 +253,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "one_half_is_compared_with_the_shard": 0,
     "few_buckets_prove_it": 8,
     "late_scaler_begins_an_attempt": 5,
+    "later_attempt_goes_on_from_an_earlier_one": 5,
     "answer_to_an_earlier_attempt": 135,
     "void_buckets_are_compared": 0,
     "half_is_left_behind": 1,

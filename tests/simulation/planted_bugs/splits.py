@@ -43,6 +43,14 @@ SPLITS: Final = (
         "outcome",
     ),
     _bug(
+        "later_attempt_goes_on_from_an_earlier_one",
+        "protocol.log.boundary_log:LogState._begin",
+        "if entry.attempt > self.attempt:",
+        "if entry.attempt > self.attempt and self.attempt < 0:",
+        "BL21",
+        "outcome",
+    ),
+    _bug(
         "ends_when_it_is_wanted",
         f"{_MODULE}:SplitDriver.answer",
         "self.proof.is_enough and",
