@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals
+from experiments.elastic.files import Files, files
 from experiments.elastic.measuring import (
     Move,
     Recovery,
@@ -43,15 +44,22 @@ SIZES_MB: Final = (5, 50, 200, 500, 1_000)
 LARGEST_MB: Final = 5_000
 """Size that is measured only when it is named: it takes 25 GB of disk."""
 RATES: Final = (100, 500, 1_000)
-_KINDS: Final[dict[str, type[Any]]] = {each.__name__: each for each in (Restart, Move, Recovery)}
-Run: TypeAlias = "Callable[[str, Path, Callable[[str], None]], Sequence[Row]]"
+_KINDS: Final[dict[str, type[Any]]] = {
+    each.__name__: each for each in (Files, Restart, Move, Recovery)
+}
+Run: TypeAlias = "Callable[[Callable[[], str], Path, Callable[[str], None]], Sequence[Row]]"
 
 
 def _runs() -> dict[str, Run]:
     """Return all runs, by name."""
     found: dict[str, Run] = {}
     for size_mb in (*SIZES_MB, LARGEST_MB):
-        for name, measure in (("restart", restarts), ("standby", standby), ("move", moves)):
+        for name, measure in (
+            ("files", files),
+            ("restart", restarts),
+            ("standby", standby),
+            ("move", moves),
+        ):
             found[f"{name}-{size_mb}"] = partial(measure, size_mb=size_mb)
     for mode in ("store", "upstream_backup"):
         for rate in RATES:
@@ -69,7 +77,7 @@ def _measure(name: str, run: Run) -> Measured:
     with tempfile.TemporaryDirectory(prefix="anabranch-elastic-") as folder:
         kafka = EmbeddedKafka(Path(folder) / "kafka")
         try:
-            rows = run(kafka.start(), Path(folder) / "run", say)
+            rows = run(kafka.start, Path(folder) / "run", say)
         finally:
             kafka.stop(3.0)
     for row in rows:

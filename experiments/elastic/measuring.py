@@ -94,11 +94,15 @@ class Recovery:
     judged: int
 
 
-def restarts(kafka: str, folder: Path, say: Callable[[str], None], size_mb: int) -> list[Restart]:
+def restarts(
+    start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
+) -> list[Restart]:
     """Measure a start on the node's own disk, and one from the store."""
     keys = max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
     found = []
-    with World(kafka, folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)) as world:
+    with World(
+        start_kafka(), folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
+    ) as world:
         world.start(OLD)
         world.await_state(OLD, "running", "waiting")
         say(f"writing {keys} notes")
@@ -118,10 +122,14 @@ def restarts(kafka: str, folder: Path, say: Callable[[str], None], size_mb: int)
     return [Restart(*each, wrong, judged) for each in found]
 
 
-def standby(kafka: str, folder: Path, say: Callable[[str], None], size_mb: int) -> list[Restart]:
+def standby(
+    start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
+) -> list[Restart]:
     """Measure a failover to a standby on another node."""
     keys = max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
-    with World(kafka, folder, "standby.yaml", Writes(keys, ROWS_PER_S, has_notes=True)) as world:
+    with World(
+        start_kafka(), folder, "standby.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
+    ) as world:
         world.start(OLD)
         world.await_state(OLD, "running", "waiting")
         say(f"writing {keys} notes")
@@ -147,10 +155,14 @@ def standby(kafka: str, folder: Path, say: Callable[[str], None], size_mb: int) 
     return [Restart("standby", state_mb, keys / fill_s, again_s, wrong, judged)]
 
 
-def moves(kafka: str, folder: Path, say: Callable[[str], None], size_mb: int) -> list[Move]:
+def moves(
+    start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
+) -> list[Move]:
     """Measure the move of the stage to a node that has no disk in common with its own."""
     keys = max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
-    with World(kafka, folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)) as world:
+    with World(
+        start_kafka(), folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
+    ) as world:
         world.start(OLD)
         world.await_state(OLD, "running", "waiting")
         world.start(NEW)
@@ -206,10 +218,14 @@ def _fetched(log: str) -> list[int]:
 
 
 def recoveries(
-    kafka: str, folder: Path, say: Callable[[str], None], mode: str, rows_per_s: int
+    start_kafka: Callable[[], str],
+    folder: Path,
+    say: Callable[[str], None],
+    mode: str,
+    rows_per_s: int,
 ) -> list[Recovery]:
     """Measure losses of a node, one after the other: the replica goes on in the pool."""
-    writes = Writes(KEYS, rows_per_s, has_notes=False)
+    writes, kafka = Writes(KEYS, rows_per_s, has_notes=False), start_kafka()
     keys = {} if mode == "store" else {"ha": mode, "state_horizon": "30s"}
     found: list[tuple[float, dict[str, Any], float]] = []
     with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from experiments.dpc.plots import Line, plot
+from experiments.elastic.files import Files
 from experiments.elastic.measuring import Move, Recovery, Restart
 from experiments.pages import table
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-Row: TypeAlias = Restart | Move | Recovery
+Row: TypeAlias = Files | Restart | Move | Recovery
 
 
 class Measured(NamedTuple):
@@ -31,6 +32,10 @@ class Measured(NamedTuple):
 
 
 _LAST = ("wrong", "busy", "date", "commit")
+
+
+def _files(row: Files) -> list[str]:
+    return [f"{row.state_mb:.0f} MB", row.step, f"{row.cpu_s:.2f} s", f"{row.wall_s:.2f} s"]
 
 
 def _restart(row: Restart) -> list[str]:
@@ -70,6 +75,12 @@ def _recovery(row: Recovery) -> list[str]:
 
 def tables(found: Sequence[Measured]) -> dict[str, str]:
     """Return the blocks of the page, by name; none without a run of its kind."""
+    steps = [
+        [*_files(row), *each.cells(row)]
+        for each in found
+        for row in each.rows
+        if isinstance(row, Files)
+    ]
     restarts = [
         [*_restart(row), *each.cells(row)]
         for each in found
@@ -92,8 +103,12 @@ def tables(found: Sequence[Measured]) -> dict[str, str]:
     if found:
         machines = sorted({each.machine for each in found})
         blocks["machine"] = f"Measured on {'; '.join(machines)}."
+    head: tuple[str, ...]
+    if steps:
+        head = ("state", "step", "processor time", "time", *_LAST)
+        blocks["files"] = table(head, steps)
     if restarts:
-        head: tuple[str, ...] = ("state", "from", "results after", "state made at", *_LAST)
+        head = ("state", "from", "results after", "state made at", *_LAST)
         blocks["restart"] = (
             f"{table(head, restarts)}\n\n![time until results come again](elastic-restart.svg)"
         )

@@ -5,6 +5,7 @@ sums.
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zipfile
 import zlib
@@ -48,10 +49,15 @@ def log_batch(
 
 
 def commit_batch(
-    checkpoint: Path, batch: int, *, partitions: int = 0, snapshot: bool = False
+    checkpoint: Path,
+    batch: int,
+    *,
+    partitions: int = 0,
+    snapshot: bool = False,
+    snapshot_bytes: int = 0,
 ) -> None:
     """Its state, one operator of so many partitions, and its commit. ``snapshot``: of all
-    state too, which names a file.
+    state too, which names a file. ``snapshot_bytes``: size of that file; 0: small.
     """
     ids: list[list[str]] = []
     for partition in range(partitions):
@@ -59,7 +65,7 @@ def commit_batch(
         folder, name = checkpoint / "state" / "0" / str(partition), f"{batch + 1}_{ids[-1][0]}"
         write(folder / f"{name}.changelog", f"changes of {name}".encode() * 100)
         if snapshot:
-            rows = f"rows of {name}".encode() * 100
+            rows = os.urandom(snapshot_bytes) or f"rows of {name}".encode() * 100
             write(folder / "SSTs" / f"{name}.sst", rows)
             named = {
                 "sstFiles": [
@@ -89,9 +95,12 @@ def fill(
     *,
     partitions: int = 2,
     snapshots: tuple[int, ...] = (),
+    snapshot_bytes: int = 0,
     plan: bool = True,
 ) -> None:
-    """Write so many committed batches, and the plan of one more."""
+    """Write so many committed batches, and the plan of one more. ``snapshot_bytes``: size of the
+    file of each partition that a snapshot names; 0: small.
+    """
     checkpoint.mkdir(parents=True, exist_ok=True)
     write(checkpoint / "metadata", b'{"id":"0a"}')
     if partitions:
@@ -99,6 +108,12 @@ def fill(
         write(checkpoint / "state" / "0" / "0" / "_metadata" / "schema", b"v2\n{}")
     for batch in range(batches):
         log_batch(checkpoint, batch)
-        commit_batch(checkpoint, batch, partitions=partitions, snapshot=batch in snapshots)
+        commit_batch(
+            checkpoint,
+            batch,
+            partitions=partitions,
+            snapshot=batch in snapshots,
+            snapshot_bytes=snapshot_bytes,
+        )
     if plan:
         log_batch(checkpoint, batches)
