@@ -28,7 +28,7 @@ from anabranch.codec.blocks import EVENT_TIME
 from anabranch.codec.edge import Encoder, Key
 from anabranch.codec.time_units import wrong_unit
 from anabranch.operating.trial import source_rows
-from anabranch.pipeline.file import load
+from anabranch.pipeline.file import load, with_place
 from anabranch.pipeline.offer_columns import not_as_stated, offered_inputs
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.pipeline.transforms import import_roots
@@ -37,6 +37,8 @@ from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage
 
 
@@ -57,8 +59,7 @@ def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[lis
             scratch=Scratch(Path(folder)),
         )
         try:
-            build = partial(build_query, session, pipeline, kafka="", socket="")
-            plans = _Plans(pipeline, build)
+            plans = _Plans(pipeline, partial(_built, session, pipeline))
             # Upstream stages first: the columns that a stage reads are those that its plan gives.
             ordered = (pipeline.stages[name] for name in pipeline.order())
             for number, stage in enumerate(each for each in ordered if each in checked):
@@ -67,6 +68,27 @@ def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[lis
         finally:
             session.stop()
     return [*plans.errors, *sink_mistakes(pipeline, plans.schemas)], plans.facts
+
+
+def _built(
+    session: SparkSession, pipeline: Pipeline, name: str, schemas: Mapping[str, pa.Schema]
+) -> StageQuery:
+    """Build the query of the stage ``name``.
+
+    Raises:
+        StageFunctionError: it cannot be built, or its function starts queries of its own: results
+            that go past anabranch are neither exact nor recovered.
+    """
+    query = build_query(session, pipeline, name, schemas, kafka="", socket="")
+    started = session.streams.active
+    for each in started:
+        each.stop()
+    if started:
+        raise StageFunctionError(
+            f"{query.function}: starts a query of its own (writeStream.start()); return the"
+            " DataFrame, and name its topic under `outputs`"
+        )
+    return query
 
 
 class _Plans:
@@ -101,20 +123,22 @@ class _Plans:
                 " not known here"
             )
         elif unknown:
-            self.errors.append(
-                f"stage {stage.name}: not checked, because {', '.join(unknown)} cannot run"
-            )
+            self._fail(stage, f"not checked, because {', '.join(unknown)} cannot run")
         elif stage.offered is not None and not stage.has_code:
             self._check_offered(stage, stage.offered)
         else:
             self._check_plan(stage)
+
+    def _fail(self, stage: Stage, text: str) -> None:
+        """Note a mistake in ``stage``."""
+        self.errors.append(f"{with_place(self._pipeline, 'stages', stage.name)}: {text}")
 
     def _check_offered(self, stage: Stage, offered: Offer) -> None:
         """Check a stage whose code only the offering participant has: its stated columns."""
         try:
             offered_inputs(stage, self.schemas)
         except ConfigurationError as error:
-            self.errors.append(f"stage {stage.name}: {error}")
+            self._fail(stage, str(error))
             return
         gives = offered.gives.arrow_schema()
         self.schemas[stage.name] = gives.append(pa.field(EVENT_TIME, pa.int64()))
@@ -128,11 +152,11 @@ class _Plans:
         try:
             query = self._build(name, inputs)
         except (ConfigurationError, StageFunctionError) as error:
-            self.errors.append(f"stage {name}: {error}")
+            self._fail(stage, str(error))
             return
         stated = self._pipeline.publish_records.get(name)
         if stated is not None and (wrong := not_as_stated(stated, query.schema)):
-            self.errors.append(f"stage {name}: it does not give what publish says: {wrong}")
+            self._fail(stage, f"it does not give what publish says: {wrong}")
         self.schemas[name] = self.schemas[whole_of(name)] = query.schema
         traits = query.traits
         kind = "stateful" if traits.is_stateful else "stateless"
@@ -178,7 +202,8 @@ def sink_mistakes(pipeline: Pipeline, schemas: Mapping[str, pa.Schema]) -> list[
             try:
                 Encoder(columns, sink.format, Key(sink.key, sink.key_format), name=name)
             except ConfigurationError as error:
-                found.append(f"output {name}.{which}: {error}")
+                place = with_place(pipeline, "outputs", name)
+                found.append(f"{place}.{which}: {error}")
     return found
 
 

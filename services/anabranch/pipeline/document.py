@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.comments import CommentedMap, CommentedSeq, TaggedScalar
 
-from anabranch.pipeline.durations import format_ms, parse_ms
+from anabranch.pipeline.durations import parse_ms
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
 
@@ -45,7 +45,8 @@ class Document:
     # -- places
     # ----------------------------------------------------------------------------------------------
 
-    def _line(self, at: Place) -> int:
+    def line(self, at: Place) -> int:
+        """Return the line of the value at ``at``, or of the innermost value around it."""
         node, line = self.root, 1
         for step in at:
             try:
@@ -68,19 +69,26 @@ class Document:
     def mistake(self, at: Place, text: str) -> None:
         """Note one mistake at ``at``."""
         key = key_text(at)
-        self.mistakes.append((self._line(at), f"{key}: {text}" if key else text))
+        self.mistakes.append((self.line(at), f"{key}: {text}" if key else text))
 
     # -- values
     # ----------------------------------------------------------------------------------------------
 
     def mapping(self, value: object, at: Place, keys: tuple[str, ...] | None) -> dict[str, Any]:
-        """Return ``value`` as a mapping with no keys but ``keys`` (None: any text)."""
+        """Return ``value`` as a mapping with no keys but ``keys`` (None: any text). The value of a
+        misspelt key is taken for that of the key that was meant, so that it is not missed, too.
+        """
         if not isinstance(value, dict):
-            self.mistake(
-                at,
-                f"a mapping is wanted{f' with keys {words(keys)}' if keys else ''}, not"
-                f" {shown(value)}",
-            )
+            if value is None:
+                problem = "is empty; indent its content below it"
+            elif len(at) > 1 and at[-1] in (keys or ()):
+                problem = f"{at[-1]} is a key of an entry of {at[-2]}; indent it below its entry"
+            else:
+                problem = (
+                    f"a mapping is wanted{f' with keys {words(keys)}' if keys else ''}, not"
+                    f" {shown(value)}"
+                )
+            self.mistake(at, problem)
             return {}
         result: dict[str, Any] = {}
         for key, item in value.items():
@@ -96,6 +104,8 @@ class Document:
                         else f"unknown key; known are {words(keys)}"
                     ),
                 )
+                if guess and guess[0] not in value:
+                    result[guess[0]] = item
             else:
                 result[key] = item
         return result
@@ -104,9 +114,13 @@ class Document:
         """Return ``value`` as a non-empty text; None after a mistake."""
         if isinstance(value, str) and value.strip():
             return str(value)
-        self.mistake(
-            at, "is missing" if value is MISSING else f"a text is wanted, not {shown(value)}"
-        )
+        if value is MISSING:
+            problem = "is missing"
+        elif value is None or isinstance(value, str):
+            problem = "is empty"
+        else:
+            problem = f"a text is wanted, not {shown(value)}"
+        self.mistake(at, problem)
         return None
 
     def choice(self, value: object, at: Place, known: tuple[str, ...]) -> str:
@@ -146,18 +160,10 @@ class Document:
         if word is not None and value == word:
             return None
         try:
-            milliseconds = parse_ms(value)
+            return parse_ms(value, low_ms, high_ms)
         except ValueError as error:
             self.mistake(at, f"{error}{f', or {word!r}' if word else ''}")
             return low_ms
-        if milliseconds < low_ms or (high_ms is not None and milliseconds > high_ms):
-            bound = (
-                f"at least {format_ms(low_ms)}"
-                if high_ms is None
-                else f"from {format_ms(low_ms)} to {format_ms(high_ms)}"
-            )
-            self.mistake(at, f"{value!r} is out of range; use {bound}")
-        return milliseconds
 
     def size(self, value: object, at: Place, high_bytes: int) -> int:
         """Return ``value``, such as ``512k`` or ``8m``, as a number of bytes; ``high_bytes`` after
@@ -232,6 +238,8 @@ def shown(value: object) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list"
+    if isinstance(value, TaggedScalar):
+        return f"a value with the tag {value.tag}; put it in quotes"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

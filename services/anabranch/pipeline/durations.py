@@ -14,26 +14,46 @@ from overflow.
 """
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_OTHER_NAMES: Final = (
+    ("ms", "msec msecs millis millisecond milliseconds"),
+    ("s", "sec secs second seconds"),
+    ("m", "min mins minute minutes"),
+    ("h", "hr hrs hour hours"),
+    ("d", "day days"),
+)
+_UNIT_OF: Final = {name: unit for unit, names in _OTHER_NAMES for name in (unit, *names.split(" "))}
+"""Unit by each name that people write for it, in lower case."""
 _TEXT = re.compile(r"\s*([0-9]{1,15})(?:\.([0-9]{1,9}))?\s*([a-zA-Z]+)\s*\Z")
 
 
-def parse_ms(value: object) -> int:
-    """Return the duration that ``value`` states, in ms.
+def parse_ms(value: object, low_ms: int = 0, high_ms: int | None = None) -> int:
+    """Return the duration that ``value`` states, in ms, from ``low_ms`` to ``high_ms``.
 
     Raises:
-        ValueError: ``value`` is no duration; the message says how to write one.
+        ValueError: ``value`` is no such duration; the message says how to write one.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        raise ValueError(f'{value} has no unit; write for example "{value}ms" or "{value}s"')
+        examples = " or ".join(
+            f'"{text}"' for text in (f"{value}ms", f"{value}s") if _is_valid(text, low_ms, high_ms)
+        )
+        how = f"for example {examples}" if examples else f"a duration, {_bounds(low_ms, high_ms)}"
+        raise ValueError(f"{value} has no unit; write {how}")
     match = _TEXT.match(value) if isinstance(value, str) else None
     if match is None:
+        what = "an empty value" if value is None else repr(value)
         raise ValueError(
-            f"{value!r} is not a duration; write a number and a unit, for example 250ms, 3s, 1m, 2h"
+            f"{what} is not a duration; write a number and a unit, for example 250ms, 3s, 1m, 2h"
         )
     whole, fraction, unit = match.groups()
     if unit not in _UNITS_MS:
+        meant = f"{value}"[: match.start(3)].strip() + _UNIT_OF.get(unit.lower(), "")
         raise ValueError(
-            f"{value!r} has the unknown unit {unit!r}; use one of {', '.join(_UNITS_MS)}"
+            f"{value!r} has the unknown unit {unit!r}; "
+            + (
+                f"write {meant}"
+                if unit.lower() in _UNIT_OF
+                else f"use one of {', '.join(_UNITS_MS)}"
+            )
         )
     scale = len(fraction or "")
     scaled: int = 10**scale
@@ -42,7 +62,25 @@ def parse_ms(value: object) -> int:
         raise ValueError(f"{value!r} is not a whole number of milliseconds")
     if milliseconds > DURATION_MS_MAX:
         raise ValueError(f"{value!r} is more than a year")
+    if milliseconds < low_ms or (high_ms is not None and milliseconds > high_ms):
+        raise ValueError(f"{value!r} is out of range; use {_bounds(low_ms, high_ms)}")
     return milliseconds
+
+
+def _is_valid(text: str, low_ms: int, high_ms: int | None) -> bool:
+    """Return whether ``text`` is a duration from ``low_ms`` to ``high_ms``."""
+    try:
+        parse_ms(text, low_ms, high_ms)
+    except ValueError:
+        return False
+    return True
+
+
+def _bounds(low_ms: int, high_ms: int | None) -> str:
+    """Return the bounds of a duration, for a message."""
+    if high_ms is None:
+        return f"at least {format_ms(low_ms)}"
+    return f"from {format_ms(low_ms)} to {format_ms(high_ms)}"
 
 
 def format_ms(duration_ms: int) -> str:

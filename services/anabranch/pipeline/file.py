@@ -91,6 +91,18 @@ def load(
     return pipeline
 
 
+def with_place(pipeline: Pipeline, section: str, name: str) -> str:
+    """Return ``FILE:LINE: stage NAME`` for an entry of the section ``stages``, ``outputs`` or
+    ``sources`` of the pipeline's file, for messages; without the line if the file has gone.
+    """
+    what = f"{section.removesuffix('s')} {name}"
+    try:
+        document = Document(pipeline.path, read_yaml(pipeline.path))
+    except ConfigurationError:
+        return what
+    return f"{pipeline.path}:{document.line((section, whole_of(name)))}: {what}"
+
+
 def hosted_pipelines(named: Federation) -> dict[str, Pipeline]:
     """Return the pipelines of others whose stages may run here, read from this participant's copies
     of their files.

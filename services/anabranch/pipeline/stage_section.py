@@ -90,7 +90,8 @@ def read_stage(
     )
     # A host runs only its own offers in another's file, so it examines no code that the file names.
     for index, (reference, place) in enumerate(references if offered.host is None else ()):
-        alone = len(references) == 1
+        # The function has no argument for an input that does not exist: that is said already.
+        alone = len(references) == 1 and all(stream in streams for stream, _ in reads)
         problem = transforms.check(
             reference,
             document.path,

@@ -11,10 +11,14 @@ import ast
 import difflib
 import importlib
 import importlib.util
+import inspect
+import linecache
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,8 +81,11 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the user's module can raise anything
+        frame = _last_frame(error, pipeline_path.resolve().parent if root is None else root)
+        where = "" if frame is None else f" at {frame.place}, {frame.text!r}"
         raise ConfigurationError(
-            f"{pipeline_path}: transform {reference}: importing {module_name} failed: {error!r}"
+            f"{pipeline_path}: transform {reference}: importing {module_name} failed{where}:"
+            f" {type(error).__name__}: {error}"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -87,6 +94,43 @@ def import_transform(reference: str, pipeline_path: Path) -> Callable[..., Any]:
             f"{pipeline_path}: transform {reference}: {found} has no function {function_name}"
         )
     return function  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class UserFrame:
+    """Place in the user's code at which an error was raised, or passed through last."""
+
+    place: str
+    """Name of the file and number of the line."""
+    text: str
+    """The line's text."""
+
+
+def raised_at(error: BaseException, function: Callable[..., Any]) -> UserFrame | None:
+    """Return the last line of the user's code through which ``error`` came: code in the folder of
+    the module of ``function``, or below. None: it came through none.
+    """
+    try:
+        file = inspect.getfile(inspect.unwrap(function))
+    except TypeError:  # a callable object, or a function of a compiled module
+        return None
+    return _last_frame(error, Path(file).resolve().parent)
+
+
+def _last_frame(error: BaseException, folder: Path) -> UserFrame | None:
+    """Return the last line of code in ``folder`` or below through which ``error`` came."""
+    # The traceback of a syntax error ends at the import: the error itself names the line.
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        frames = [(error.filename, error.lineno)]
+    else:
+        walked = traceback.walk_tb(error.__traceback__)
+        frames = [(frame.f_code.co_filename, line) for frame, line in walked]
+    for file, line in reversed(frames):
+        path = Path(file).resolve()
+        if path.is_relative_to(folder) and "site-packages" not in path.relative_to(folder).parts:
+            text = linecache.getline(file, line).strip()
+            return UserFrame(f"{path.relative_to(folder)} line {line}", text)
+    return None
 
 
 def _position_after_standard_library() -> int:
@@ -135,6 +179,8 @@ def check(
         )
     source = _source_file(module_name, pipeline_path)
     if source is None:
+        if module_name.endswith(".py"):
+            return f"name the module without .py: {module_name.removesuffix('.py')}:{function_name}"
         file = f"{module_name.replace('.', '/')}.py"
         return (
             f"no module {module_name} next to the pipeline file or on the Python path; put {file}"
@@ -185,8 +231,9 @@ def _definition_mistake(
 def _split(reference: str) -> tuple[str, str]:
     match = _REFERENCE.match(reference)
     if match is None:
-        name = reference.rpartition(".")[2]
-        example = f"stages:{name}" if name.isidentifier() else "stages:my_function"
+        words = [word for word in re.split(r"[./\\:]+", reference) if word.isidentifier()]
+        *modules, name = words or ["my_function"]
+        example = f"{'.'.join(modules) or 'stages'}:{name}"
         raise ConfigurationError(
             f"{reference!r} is not of the form module:function; write for example {example}"
         )

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from anabranch.codec.blocks import schema_text
+from anabranch.pipeline.file import with_place
 from anabranch.processing.input_followers import InputFollowers
 from anabranch.processing.inputs import StageInputs
 from anabranch.processing.neighbours import Neighbours
@@ -174,7 +175,8 @@ class StageReplica:
         try:
             return self._engine.prepare(own.label, own.stage_name, schemas)
         except StageFunctionError as error:
-            raise ConfigurationError(f"stage {own.stage_name}: {error}") from error
+            place = with_place(self._context.pipeline, "stages", own.stage_name)
+            raise ConfigurationError(f"{place}: {error}") from error
 
     def _run_standby(self, warm_standby: WarmStandby, prepared: PreparedStage) -> None:
         """Run one round of the standby, then the failover if it is due. A shard that was split

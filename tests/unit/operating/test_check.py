@@ -81,7 +81,8 @@ def test_a_sink_that_delivery_could_not_write_is_found(
     tmp_path: Path, corrected: str, live: str, mistakes: list[str]
 ) -> None:
     pipeline = load(written(tmp_path, corrected, live))
-    assert check.sink_mistakes(pipeline, {"a": SCHEMA}) == mistakes
+    found = check.sink_mistakes(pipeline, {"a": SCHEMA})
+    assert found == [f"{pipeline.path}:8: {text}" for text in mistakes]
     assert check.sink_mistakes(pipeline, {}) == [], "a stage that cannot run was told already"
 
 

@@ -80,8 +80,8 @@ def test_readers_of_a_stage_that_cannot_run_are_not_checked(pipeline: Any) -> No
 
     plans = looked_at(pipeline, build)
     assert plans.errors == [
-        "stage first: first raised",
-        "stage second: not checked, because first cannot run",
+        f"{pipeline.path}:5: stage first: first raised",
+        f"{pipeline.path}:6: stage second: not checked, because first cannot run",
     ]
     assert list(plans.schemas) == ["readings"]
 
@@ -102,4 +102,6 @@ def test_a_published_stage_must_give_the_stated_columns(pipeline: Any) -> None:
     other = pa.schema([("totals", pa.int64())])
     plans = looked_at(stated, lambda *_: SimpleNamespace(schema=other, traits=traits))
     (error,) = plans.errors
-    assert error.startswith("stage second: it does not give what publish says: it has no column")
+    assert error.startswith(
+        f"{pipeline.path}:6: stage second: it does not give what publish says: it has no column"
+    )

@@ -55,7 +55,7 @@ def test_values_are_taken_as_they_are_meant() -> None:
         (lambda d: d.mapping({1: 2}, ("k",), None), "the key 1 is not a text"),
         (lambda d: d.mapping({"alpah": 2}, ("k",), ("alpha",)), "did you mean 'alpha'?"),
         (lambda d: d.mapping({"zzz": 2}, ("k",), ("alpha",)), "known are alpha"),
-        (lambda d: d.text("  ", ("k",)), "a text is wanted"),
+        (lambda d: d.text("  ", ("k",)), "is empty"),
         (lambda d: d.text(MISSING, ("k",)), "is missing"),
         (lambda d: d.choice("jsn", ("k",), ("json", "avro")), "did you mean 'json'?"),
         (lambda d: d.choice({}, ("k",), ("json", "avro")), "use json, avro"),
@@ -68,9 +68,9 @@ def test_values_are_taken_as_they_are_meant() -> None:
         (lambda d: d.texts([], ("k",), "topic"), "a list of topics is wanted"),
         (lambda d: d.texts(["a", "a"], ("k",), "topic"), "topic a is there twice"),
         (lambda d: d.texts([3], ("k",), "topic"), "a text is wanted, not 3"),
-        (lambda d: d.texts("", ("k",), "topic"), "a text is wanted"),
+        (lambda d: d.texts("", ("k",), "topic"), "is empty"),
         (lambda d: d.name("A b", ("k",), "stage"), "lower case letters"),
-        (lambda d: d.name(None, ("k",), "stage"), "not nothing"),
+        (lambda d: d.name(None, ("k",), "stage"), "is empty"),
     ],
 )
 def test_each_wrong_value_is_one_mistake(call: object, says: str) -> None:

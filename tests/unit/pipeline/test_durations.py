@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,8 @@ def test_a_number_with_a_unit_is_a_duration(text: str, milliseconds: int) -> Non
         ("ms", "not a duration"),
         ("-3s", "not a duration"),
         ("5 parsecs", "unknown unit 'parsecs'"),
-        ("3S", "unknown unit"),
+        ("3S", "unknown unit 'S'; write 3s"),
+        (" 3 minutes", "unknown unit 'minutes'; write 3m"),
         ("0.5ms", "whole number of milliseconds"),
         ("400d", "more than a year"),
         ("9" * 30 + "s", "not a duration"),
@@ -51,6 +54,20 @@ def test_a_number_with_a_unit_is_a_duration(text: str, milliseconds: int) -> Non
 def test_anything_else_is_rejected_with_the_way_to_write_it(value: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_ms(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (0, "0 has no unit; write a duration, from 1ms to 1d"),
+        (1.5, '1.5 has no unit; write for example "1.5s"'),
+        (100_000, '100000 has no unit; write for example "100000ms"'),
+        ("2d", "'2d' is out of range; use from 1ms to 1d"),
+    ],
+)
+def test_what_is_suggested_would_be_accepted(value: object, says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}$"):
+        parse_ms(value, 1, 86_400_000)
 
 
 @given(st.integers(0, DURATION_MS_MAX))

@@ -268,7 +268,7 @@ def test_variables_of_the_environment_are_filled_in(
             "sql: SELECT 1",
             "21: stages.tolls.sql: a stage has either transform or sql",
         ),
-        ("transform: stages:tolls", "sql: ''", "20: stages.tolls.sql: a text is wanted"),
+        ("transform: stages:tolls", "sql: ''", "20: stages.tolls.sql: is empty"),
         (
             "pipeline: toll-road",
             "pipeline: Toll Road",
@@ -471,7 +471,7 @@ def test_variables_of_the_environment_are_filled_in(
             "26: outputs.tolls.stage: there is no stage toll; did you mean 'tolls'?",
         ),
         ("    stage: tolls\n", "    stage: zz\n", "there are tolls"),
-        ("    corrected:", "    correct:", "25: outputs.tolls: corrected is missing"),
+        ("    corrected:", "    correct:", "27: outputs.tolls.correct: unknown key; did you mean"),
         ("{topic: tolls, ", "{", "27: outputs.tolls.corrected.topic: is missing"),
         (
             "key: [xway, dir]",
@@ -555,7 +555,7 @@ def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(folder: Path
         .replace("reads: [reports]", "reads: [nothing]")
     )
     found = mistakes(folder, text.replace("stage: tolls", "stage: nothing"))
-    assert [int(line.split(":")[0]) for line in found] == [2, 9, 19, 20, 26]
+    assert [int(line.split(":")[0]) for line in found] == [2, 9, 19, 26]
 
 
 @pytest.mark.parametrize(
@@ -651,9 +651,21 @@ def test_aliases_cannot_make_a_small_file_huge(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"a: [1", "not YAML"),
+        (b"a: [1", ":1: not YAML: '[' is not closed by ']' before the end"),
+        (b"x: 1\na: [1, 2\nb: 3\n", ":2: not YAML: '[' is not closed by ']' before line 3"),
+        (b"a: {b: 1\nc: 2\n", ":1: not YAML: '{' is not closed by '}' before line 2"),
+        (b'a: "b\nc: 2\nd: 3\n', ":1: not YAML: the quotation mark is not closed"),
+        (b"a: {b: ${C}}\n", ":1: not YAML: expected ',' or '}', but got '{'; put texts"),
+        (b"a: [b]]\n", ":1: not YAML: a ']' closes nothing"),
+        (b"a:\n  b: 1\n\tc: 2\n", ":3: not YAML: there is a tab; indent with spaces"),
+        (b"a:\n  b: 1\n   c: 2\n", ":3: not YAML: a colon is out of place"),
+        (b"a:\n  b: 1\n c: 2\n", ":3: not YAML: the line is not indented like"),
+        (b"x: 1\na:1\nb: 2\n", ":2: not YAML: a key needs a colon and a space after it"),
+        (b"a\nb: 2\n", ":2: not YAML: a colon is out of place: either the line before"),
+        (b"a: @b\n", "cannot start any token; put texts with special characters in quotes"),
+        (b"a: 1\n---\nb: 2\n", ":2: not YAML: a second document begins; leave '---' out"),
         (b"\x00\x01", "not YAML"),
-        (b"a: \xff", "not YAML"),
+        (b"x: 1\na: \xff", ":2: not YAML: byte 0xff is not UTF-8; save the file as UTF-8"),
         (b"x: 1\nx: 2\n", ':2: found duplicate key "x"'),
         (b"a: *nothing", "not YAML"),
         (b"", ":1: the file is empty; it needs pipeline, sources, stages and outputs"),
@@ -678,6 +690,45 @@ def test_what_is_no_pipeline_file_at_all_is_one_clear_line(
     assert says in str(caught.value)
     assert str(caught.value).startswith(str(path))
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "    topics:",
+            "    topic:",
+            "7: sources.reports.topic: unknown key; did you mean 'topics'?",
+        ),
+        ("stages:\n", "stage:\n", "16: stage: unknown key; did you mean 'stages'?"),
+        (
+            "    reads: [reports]",
+            "    reads: [report]",
+            (
+                "19: stages.tolls.reads[0]: there is no source or stage report; did you mean"
+                " 'reports'?"
+            ),
+        ),
+        (
+            "transform: stages:tolls",
+            "transform: stages.py:tolls",
+            "20: stages.tolls.transform: name the module without .py: stages:tolls",
+        ),
+    ],
+)
+def test_one_mistake_is_one_line_without_what_follows_from_it(
+    folder: Path, old: str, new: str, says: str
+) -> None:
+    assert mistakes(folder, GOOD.replace(old, new, 1)) == [says]
+
+
+def test_a_key_of_an_entry_that_is_not_indented_is_named(folder: Path) -> None:
+    line = "    transform: stages:tolls\n"
+    text = GOOD.replace(line, "").replace("outputs:\n", f"{line[2:]}outputs:\n")
+    assert any(
+        line.endswith("transform is a key of an entry of stages; indent it below its entry")
+        for line in mistakes(folder, text)
+    )
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

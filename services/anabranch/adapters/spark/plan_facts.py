@@ -318,6 +318,20 @@ def _inlined(frame: DataFrame) -> Any:
     return inline.apply(analysed)
 
 
+def check_operations(frame: DataFrame) -> None:
+    """Let Spark check that it can run the operators of ``frame`` on a stream, as it does when a
+    query starts.
+
+    Raises:
+        AnalysisException: it cannot.
+    """
+    spark = frame.sparkSession._jvm.org.apache.spark.sql  # noqa: SLF001 - no Python API has it
+    spark.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+        frame._jdf.queryExecution().analyzed(),  # noqa: SLF001
+        spark.streaming.OutputMode.Append(),
+    )
+
+
 def read_facts(frame: DataFrame, inputs: list[str], processors_known: int) -> PlanFacts:
     """Collect the facts about ``frame``, the result of the user's function.
 

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyspark
-from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import TimestampType
 
 from anabranch import __version__
+from anabranch.adapters.spark.function_errors import explain
 from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import (
     OBSERVED,
+    check_operations,
     literals_of,
     processors_used,
     read_facts,
@@ -53,8 +54,6 @@ _ENGINE: Final = (
     f" Python {sys.version_info.major}.{sys.version_info.minor}"
 )
 """Names and versions of the programs on which the description of a function's state depends."""
-_COMPLAINTS: Final = "DataFrameQueryContextLogger"
-"""Logger to which PySpark reports missing columns, as errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def build_query(
     processors_used()
     frame = build(everything, ordered=False, query="")
     check_result(frame, stage)
-    traits = judged(frame, stage)
+    traits = judged(frame, stage, functions[-1])
     columns = {name: used_columns(frame, name) for name in stage.reads}
     schemas_read: Mapping[str, pa.Schema] = narrowed(schemas, columns)
     if not _makes_the_same(
@@ -232,15 +231,11 @@ def _makes_the_same(frame: DataFrame, build: Callable[[], DataFrame]) -> bool:
     """Return whether ``build`` gives a query that does the same as ``frame``. It may not, if a
     function inspects which columns exist.
     """
-    complaints = PySparkLogger.getLogger(_COMPLAINTS)
-    disabled, complaints.disabled = complaints.disabled, True
     try:
         other = build()
         return bool(other.schema == frame.schema) and shape_of(other) == shape_of(frame)
     except Exception:  # noqa: BLE001 - the user's code may raise anything if a column is missing
         return False
-    finally:
-        complaints.disabled = disabled
 
 
 def input_frame(
@@ -334,10 +329,11 @@ def apply_functions(
         try:
             result = function(**inputs, **parameters) if i == 0 else function(result, **parameters)
         except Exception as error:  # the user's code may raise anything
-            message = f"{reference}: raised {type(error).__name__}: {error}"
-            raise StageFunctionError(message) from error
+            raise StageFunctionError(explain(stage, reference, function, error)) from error
         if not isinstance(result, DataFrame):
-            message = f"{reference}: returned {type(result).__name__}, not a DataFrame"
+            message = f"{reference}: returned {type(result).__name__}, not a DataFrame" + (
+                "; end it with `return`" if result is None else ""
+            )
             raise StageFunctionError(message)
     return result
 
@@ -360,10 +356,17 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
             f"the columns {', '.join(alike)} of the result differ by case alone, which Spark does"
             " not distinguish: give one another name"
         )
+    elif not names:
+        problem = "the statement gives no rows: a stage is one query, SELECT ... or WITH ... SELECT"
     elif EVENT_TIME not in names:
+        how = (
+            "withColumn('event_time', col('window.end'))"
+            if stage.sql is None
+            else "SELECT ..., window.end AS event_time"
+        )
         problem = (
-            f"the result has no column event_time (it has {', '.join(names)}); after a window:"
-            " withColumn('event_time', col('window.end'))"
+            f"the result has no column event_time (it has {', '.join(names)}): keep that of the"
+            f" input, or after group by window(event_time, '10 seconds'): {how}"
         )
     elif not isinstance(frame.schema[EVENT_TIME].dataType, TimestampType):
         problem = (
@@ -377,20 +380,21 @@ def check_result(frame: DataFrame, stage: Stage) -> None:
         raise StageFunctionError(message)
 
 
-def judged(frame: DataFrame, stage: Stage) -> PlanTraits:
-    """Judge what the query ``frame`` of ``stage`` allows.
+def judged(frame: DataFrame, stage: Stage, function: Callable[..., Any]) -> PlanTraits:
+    """Judge what the query ``frame`` of ``stage``, which ``function`` returned, allows.
 
     Raises:
         StageFunctionError: the query cannot be run.
     """
+    reference = stage.functions[-1]
     try:
         traits = judge(read_facts(frame, stage.reads, processors_used()), SPARK)
+        if not traits.errors:
+            check_operations(frame)
     except Exception as error:
-        raise StageFunctionError(f"{stage.functions[-1]}: no plan to analyse: {error}") from error
+        raise StageFunctionError(explain(stage, reference, function, error)) from error
     if traits.errors:
-        raise StageFunctionError(
-            "; ".join(f"{stage.functions[-1]}: {text}" for text in traits.errors)
-        )
+        raise StageFunctionError("; ".join(f"{reference}: {text}" for text in traits.errors))
     return traits
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from anabranch.adapters.spark import bare_files, callbacks, class_archive, cluster
@@ -98,6 +99,11 @@ Java unloads classes: it would do so four times before the first results, by ful
 large stack is for plans with deep expressions, through which Spark recurses. Out of memory ends
 Java: Spark would continue with the remaining threads. Spark checks for null before it reads a
 value, so Arrow need not check again.
+"""
+
+_QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers to which PySpark writes each error about a query as JSON with Java's stack trace and the
+whole plan. Whoever builds the query gets the same error and reports it.
 """
 
 _COMPILERS: Final[dict[Compilers, str]] = {
@@ -202,6 +208,8 @@ def start_session(
         builder = builder.config(key, value)
     with scratch.for_children(), _python_path_of_children(paths):
         session = builder.getOrCreate()
+    for complaints in _QUERY_LOGGERS:
+        PySparkLogger.getLogger(complaints).disabled = True
     callbacks.guard(session.sparkContext._gateway)  # noqa: SLF001 - before a query starts the server
     session.dataSource.register(AnabranchSource)
     return session
