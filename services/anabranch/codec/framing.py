@@ -30,8 +30,9 @@ HEADER_BYTES_MAX: Final = 128
 which this allows a nesting of dozens.
 """
 SCHEMA_IDS_MAX: Final = 1_000
-"""Different ids of a registry in the records of one source, those that it does not have included:
-more than the versions of any record. Whoever may write the topic can make up no end of them.
+"""Number of ids of a registry that are asked for at once, and of those that are remembered, usable
+and others apart: more than the versions of any record. Whoever may write the topic can make up no
+end of them; they must block neither memory nor the ids that producers use.
 """
 
 V = TypeVar("V")
@@ -104,7 +105,9 @@ class LearnedSchemas(Generic[V]):
 
     That there is none, or one that cannot be read as the record, is no error: records that were
     written with it are rejected. One that the registry does not have is asked for again with every
-    batch; whoever gives ``schema_of`` decides how often the registry is.
+    batch; whoever gives ``schema_of`` decides how often the registry is. Of those that are of no
+    use only the last ``SCHEMA_IDS_MAX`` are remembered; the ones that the registry does not have
+    are forgotten first. Usable ones are never forgotten.
     """
 
     def __init__(self, schema_of: SchemaOf, use: Use[V]) -> None:
@@ -112,7 +115,7 @@ class LearnedSchemas(Generic[V]):
         self._schema_of, self._use = schema_of, use
         self.usable: dict[bytes, V] = {}
         self._unusable: dict[bytes, str] = {}
-        """Framing -> why records with it are rejected. For good: a schema never changes."""
+        """Framing -> why records with it are rejected. It stays so: a schema never changes."""
         self._missing: dict[bytes, str] = {}
         """The same of those whose schema the registry did not have when it was asked last."""
 
@@ -124,12 +127,14 @@ class LearnedSchemas(Generic[V]):
             AnabranchError: as ``schema_of``, for want of an answer.
         """
         found = sorted(set(framings) - self.usable.keys() - self._unusable.keys())
+        self._forget(set(found))
         again = [framing for framing in found if framing in self._missing]
-        asked = len(self.usable) + len(self._unusable) + len(self._missing)
         new = [framing for framing in found if framing not in self._missing]
+        # Ids grow: those that producers use are below most that are made up, and are asked first.
+        asked = new[:SCHEMA_IDS_MAX] if len(self.usable) < SCHEMA_IDS_MAX else []
         learned = []
         # The registry may have learned those that it did not have.
-        for framing in [*again, *new[: max(0, SCHEMA_IDS_MAX - asked)]]:
+        for framing in [*again, *asked]:
             key = key_of(framing)
             try:
                 self.usable[framing] = self._use(key, self._schema_of(key))
@@ -143,9 +148,17 @@ class LearnedSchemas(Generic[V]):
             self._missing.pop(framing, None)
         return learned
 
+    def _forget(self, in_use: set[bytes]) -> None:
+        """Forget the oldest of those that are of no use, except ``in_use``, above the limit."""
+        above = len(self._missing) + len(self._unusable) - SCHEMA_IDS_MAX
+        for kept in (self._missing, self._unusable):
+            for framing in [each for each in kept if each not in in_use][: max(0, above)]:
+                del kept[framing]
+                above -= 1
+
     def why_not(self, framing: bytes) -> str:
         """Return why records with ``framing``, which is not usable, are rejected."""
         why = {**self._unusable, **self._missing}.get(
-            framing, f"there were {SCHEMA_IDS_MAX} others, more than this source looks up"
+            framing, f"{SCHEMA_IDS_MAX} others came with it, more than a source looks up at once"
         )
         return f"{shown_key(key_of(framing))}: {why}"

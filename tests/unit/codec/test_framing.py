@@ -72,6 +72,7 @@ class Registry:
     def __init__(self, *known: int, broken: int = 0) -> None:
         self.known = set(known)
         self.broken = broken
+        self.unreadable = range(0)
         self.asked: list[SchemaKey] = []
         self.learned = LearnedSchemas(self._schema_of, self._use)
 
@@ -84,7 +85,7 @@ class Registry:
         return alone(str(key))
 
     def _use(self, key: SchemaKey, schema: WriterSchema, /) -> str:
-        if key == self.broken:
+        if key == self.broken or key in self.unreadable:
             raise ConfigurationError("it is\nbroken")
         return schema.parts[0].content.decode()
 
@@ -110,9 +111,43 @@ def test_each_schema_is_asked_for_once_and_one_that_is_missing_again() -> None:
         learned.learn([of(9)])
 
 
-def test_no_more_than_so_many_are_asked_for() -> None:
+def test_ids_that_are_made_up_do_not_block_those_of_producers() -> None:
+    registry = Registry(5_000, 2, broken=2)
+    assert registry.learned.learn([of(2)]) == []
+    for batch in range(1, 4):
+        made_up = range(batch * 100_000, batch * 100_000 + SCHEMA_IDS_MAX)
+        assert registry.learned.learn(map(of, made_up)) == []
+        assert registry.learned.why_not(of(made_up[0])).endswith("not there")
+    assert registry.learned.learn([of(5_000)]) == [of(5_000)]
+    assert registry.learned.why_not(of(2)).endswith("it is; broken"), "made up ones go first"
+    assert len(registry.asked) == 3 * SCHEMA_IDS_MAX + 2
+
+
+def test_no_more_than_so_many_are_asked_for_at_once_the_lowest_first() -> None:
     registry = Registry(5_000)
-    registry.learned.learn(map(of, range(100_000, 100_000 + SCHEMA_IDS_MAX)))
-    assert registry.learned.learn([of(5_000)]) == []
+    many = [of(5_000), *map(of, range(100_000, 100_000 + SCHEMA_IDS_MAX))]
+    assert registry.learned.learn(many) == [of(5_000)]
     assert len(registry.asked) == SCHEMA_IDS_MAX
-    assert "there were 1000 others" in registry.learned.why_not(of(5_000))
+    assert "1000 others came with it" in registry.learned.why_not(many[-1])
+    registry.learned.learn(many[-1:])
+    assert registry.learned.why_not(many[-1]).endswith("not there"), "the next batch asks"
+
+
+def test_schemas_that_cannot_be_read_are_forgotten_last() -> None:
+    registry = Registry(*range(2 * SCHEMA_IDS_MAX), broken=-1)
+    registry.unreadable = range(2 * SCHEMA_IDS_MAX)
+    registry.learned.learn(map(of, range(10, 10 + SCHEMA_IDS_MAX)))
+    registry.learned.learn(map(of, range(SCHEMA_IDS_MAX + 10, SCHEMA_IDS_MAX + 20)))
+    asked = len(registry.asked)
+    registry.learned.learn([of(10), of(19), of(20), of(SCHEMA_IDS_MAX + 15)])
+    assert registry.asked[asked:] == [], "the limit is applied when new ones come"
+    registry.learned.learn([of(9_999)])
+    registry.learned.learn([of(10), of(20)])
+    assert registry.asked[asked:] == [9_999, 10], "the oldest were forgotten"
+
+
+def test_usable_schemas_are_never_forgotten_and_are_bounded() -> None:
+    registry = Registry(*range(10, 20 + SCHEMA_IDS_MAX))
+    assert len(registry.learned.learn(map(of, range(10, 10 + SCHEMA_IDS_MAX)))) == SCHEMA_IDS_MAX
+    assert registry.learned.learn([of(15 + SCHEMA_IDS_MAX)]) == []
+    assert len(registry.learned.usable) == SCHEMA_IDS_MAX

@@ -9,7 +9,10 @@ answer nothing is known, and nothing becomes a dead letter: the caller's error e
 Invariants:
     UK1 an unknown id is asked for again after ASK_AGAIN_MAX_MS at the latest, if records with it
         come.
-    UK2 between two questions for one id lie at least ASK_AGAIN_FIRST_MS.
+    UK2 between two questions for one id lie at least ASK_AGAIN_FIRST_MS, unless UNKNOWN_MAX others
+        were answered between them.
+    UK3 at most UNKNOWN_MAX ids are remembered. The one whose answer is oldest is forgotten first:
+        whoever may write a topic can make up no end of ids.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ ASK_AGAIN_MAX_MS: Final = 60_000
 """Longest pause between two questions for one unknown id, in ms: bounds what becomes a dead letter
 after the registry has learned it.
 """
+
+UNKNOWN_MAX: Final = 1_000
+"""Number of unknown ids that are remembered (UK3): more than producers use at a time."""
 
 
 @dataclass(slots=True)
@@ -52,11 +58,14 @@ class SchemaLookups:
         """Remember that the registry does not have ``schema_id``. Return the pause until it is
         asked again, in ms.
         """
-        before = self._unknown.get(schema_id)
+        before = self._unknown.pop(schema_id, None)
         pause_ms = (
             ASK_AGAIN_FIRST_MS if before is None else min(2 * before.pause_ms, ASK_AGAIN_MAX_MS)
         )
+        # Behind all others: the order of the mapping is that of the answers (UK3).
         self._unknown[schema_id] = _Unknown(why, pause_ms, now_ms + pause_ms)
+        if len(self._unknown) > UNKNOWN_MAX:
+            del self._unknown[next(iter(self._unknown))]
         return pause_ms
 
     def found(self, schema_id: int | str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anabranch.protocol.edge.schema_lookups import (
     ASK_AGAIN_FIRST_MS,
     ASK_AGAIN_MAX_MS,
+    UNKNOWN_MAX,
     SchemaLookups,
 )
 
@@ -31,3 +32,14 @@ def test_what_was_found_is_forgotten() -> None:
     assert not lookups.found(7)
     assert lookups.answered_lately(7, 0) == ""
     assert lookups.unknown(7, "not there", 0) == ASK_AGAIN_FIRST_MS
+
+
+def test_no_more_than_so_many_are_remembered_the_oldest_answer_is_forgotten() -> None:
+    lookups = SchemaLookups()
+    for number in range(UNKNOWN_MAX):
+        lookups.unknown(number, "not there", 0)
+    lookups.unknown(0, "not there", 1_000)
+    assert lookups.answered_lately(1, 0) == "not there"
+    lookups.unknown(-1, "not there", 1_000)
+    assert lookups.answered_lately(1, 0) == "", "its answer was the oldest"
+    assert lookups.answered_lately(0, 1_000) == "not there"
