@@ -22,7 +22,7 @@ from anabranch.local.supervisor import Supervisor, stop_servers
 from anabranch.protocol.control.placement import (
     HEALTHY_AFTER_MS,
     SPARE_AGAIN_MS,
-    SPARE_FOR_MS,
+    SPARE_AT_ONCE,
     START_MS_MAX,
 )
 from anabranch.protocol.errors import ConfigurationError, Unavailable
@@ -457,7 +457,6 @@ def test_a_spare_process_waits_once_all_are_ready(with_spare: _Starting) -> None
 def test_it_takes_the_place_of_a_light_service_in_the_same_round(with_spare: _Starting) -> None:
     ready(with_spare)
     (spare,) = _Spare.begun
-    with_spare.clock.advance(SPARE_FOR_MS)
     with_spare.started[0].code = -9
     with_spare.supervisor.step()
     assert with_spare.spares == [None, None, spare]
@@ -472,7 +471,6 @@ def test_it_takes_the_place_of_a_light_service_in_the_same_round(with_spare: _St
 
 def test_a_second_end_before_there_is_another_one_waits_as_usual(with_spare: _Starting) -> None:
     ready(with_spare)
-    with_spare.clock.advance(SPARE_FOR_MS)
     for process in with_spare.started[:2]:
         process.code = -9
     with_spare.supervisor.step()
@@ -482,11 +480,25 @@ def test_a_second_end_before_there_is_another_one_waits_as_usual(with_spare: _St
     assert with_spare.spares[3] is None
 
 
-def test_a_process_that_ends_soon_again_is_given_a_pause(with_spare: _Starting) -> None:
+def test_a_process_that_ends_again_and_again_is_given_growing_pauses(
+    with_spare: _Starting,
+) -> None:
+    """A service that ends each time when it has run for ten seconds."""
     ready(with_spare)
-    with_spare.started[0].code = -9
-    with_spare.supervisor.step()
-    assert len(with_spare.started) == 2
+    pauses_ms = []
+    for _ in range(SPARE_AT_ONCE + 2):
+        with_spare.clock.advance(10_000)
+        with_spare.supervisor.step()  # another spare process waits
+        ended = with_spare.started[-1] if pauses_ms else with_spare.started[0]
+        ended.code = 1
+        begun, at_ms = len(with_spare.started), with_spare.clock.monotonic_ms()
+        with_spare.supervisor.step()
+        while len(with_spare.started) == begun:
+            with_spare.clock.advance(100)
+            with_spare.supervisor.step()
+        pauses_ms.append(with_spare.clock.monotonic_ms() - at_ms)
+        with_spare.supervisor.step()
+    assert pauses_ms == [0] * SPARE_AT_ONCE + [500, 1_000]
 
 
 def test_a_node_takes_no_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,7 +507,6 @@ def test_a_node_takes_no_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     nodes = _Starting(tmp_path, monkeypatch, spares=1)
     ready(nodes)
     assert len(_Spare.begun) == 1, "the other one takes it"
-    nodes.clock.advance(SPARE_FOR_MS)
     nodes.started[1].code = -9
     nodes.supervisor.step()
     assert len(nodes.started) == 2

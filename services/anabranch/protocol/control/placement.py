@@ -377,9 +377,10 @@ RESTART_MAX_MS: Final = 30_000
 STAGE_FAILED_DELAY_MAX_MS: Final = 60_000
 """A function that fails will most likely fail again: the log and the machine get more rest."""
 
-SPARE_FOR_MS: Final = 5_000
-"""Time, in ms, for which a process was ready whose place a spare process takes at once. One that
-ends sooner has most likely ended of what it began with, and its place is taken after a pause.
+SPARE_AT_ONCE: Final = 3
+"""Number of ends in a row after which a spare process takes the place at once. Faults from outside
+rarely come more often before a process is healthy again; one that ends of what it begins with does,
+and its pauses grow from then on as without a spare process.
 """
 
 SPARE_AGAIN_MS: Final = 2_000
@@ -388,14 +389,15 @@ when the service that has just begun needs it to catch up.
 """
 
 HEALTHY_AFTER_MS: Final = 60_000
-"""Time after which a replica that ran counts as healthy, in ms: its next start has the first delay.
+"""Time after which a process or replica that ran counts as healthy, in ms: its next start has the
+first delay.
 """
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Growing delays of one process, or one replica on a node: doubled at each end that comes
-    soon after the start. Times are monotonic ms.
+    """Growing delays of one process, or one replica on a node: doubled at each end before it was
+    healthy. Times are monotonic ms.
     """
 
     failures: int = 0
@@ -403,18 +405,14 @@ class Backoff:
     def after_end(self, ran_ms: int, *, of_function: bool = False, has_spare: bool = False) -> int:
         """Return the pause in ms after the end of a process that had been ready for ``ran_ms``.
         ``of_function``: whether a stage's function ended it. ``has_spare``: whether a spare process
-        can take its place, which costs the machine nothing: at once, unless it ends again and
-        again.
+        can take its place, which costs the machine nothing: the first times at once.
         """
-        if has_spare and ran_ms >= SPARE_FOR_MS:
-            self.failures = 0
-            return 0
         delay_max_ms = STAGE_FAILED_DELAY_MAX_MS if of_function else RESTART_MAX_MS
         if ran_ms >= HEALTHY_AFTER_MS:
             self.failures = 0
-        delay_ms = min(delay_max_ms, RESTART_FIRST_MS << min(self.failures, 16))
+        doublings = self.failures - (SPARE_AT_ONCE if has_spare else 0)
         self.failures += 1
-        return delay_ms
+        return 0 if doublings < 0 else min(delay_max_ms, RESTART_FIRST_MS << min(doublings, 16))
 
 
 ENGINE_ENDS_MAX: Final = 4

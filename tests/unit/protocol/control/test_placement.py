@@ -17,7 +17,6 @@ from anabranch.protocol.control.placement import (
     ENGINE_ENDS_TOGETHER_MS,
     HEALTHY_AFTER_MS,
     RESTART_MAX_MS,
-    SPARE_FOR_MS,
     STAGE_FAILED_DELAY_MAX_MS,
     START_MS_MAX,
     AfterEnd,
@@ -406,13 +405,22 @@ def test_a_failing_stage_gets_up_to_a_minute() -> None:
     )
 
 
-def test_a_spare_process_takes_a_place_at_once_unless_it_ends_again_and_again() -> None:
+@pytest.mark.parametrize("ran_ms", [0, 5_000, HEALTHY_AFTER_MS - 1])
+def test_a_spare_process_takes_a_place_at_once_unless_it_ends_again_and_again(ran_ms: int) -> None:
     backoff = Backoff()
-    delays = [backoff.after_end(ran_ms, has_spare=True) for ran_ms in (SPARE_FOR_MS, 0, 0)]
-    assert delays == [0, 500, 1_000]
-    assert backoff.after_end(SPARE_FOR_MS - 1, has_spare=True) == 2_000
-    assert backoff.after_end(SPARE_FOR_MS, has_spare=True) == 0
-    assert backoff.after_end(SPARE_FOR_MS) == 500, "without one it pauses"
+    delays = [backoff.after_end(ran_ms, has_spare=True) for _ in range(12)]
+    assert delays[:6] == [0, 0, 0, 500, 1_000, 2_000]
+    assert delays[-1] == RESTART_MAX_MS
+    assert backoff.after_end(HEALTHY_AFTER_MS, has_spare=True) == 0
+
+
+def test_an_end_without_a_spare_process_waits_as_long_as_if_there_were_never_one() -> None:
+    backoff = Backoff()
+    assert [backoff.after_end(1_000, has_spare=each) for each in (True, False, True)] == [
+        0,
+        1_000,
+        0,
+    ]
 
 
 def test_a_healthy_minute_starts_over() -> None:
