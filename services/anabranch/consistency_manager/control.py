@@ -13,9 +13,11 @@ from prometheus_client import Counter, Gauge
 from anabranch.codec.blocks import ROW_BYTES_MAX
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.control_topics import control_topics
+from anabranch.pipeline.durations import readable_ms, time_in_words
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import (
+    OUTPUT_AWAY,
     OVERLOAD_LASTS,
     REJECTED,
     ROOM_WARNED_MS,
@@ -41,7 +43,7 @@ from anabranch.protocol.control.records import (
     NodeReport,
     TrimPoint,
 )
-from anabranch.protocol.control.trimming import ReadingStage, Trimming
+from anabranch.protocol.control.trimming import OutputAway, ReadingStage, Trimming
 from anabranch.protocol.limits import MIB
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.buckets import buckets_of
@@ -98,6 +100,10 @@ class ManagerControl:
         """Alarms that control records gave rise to. The caller removes those that it writes."""
         self._waiting_sources: set[str] = set()
         """Sources that wait for their input and for which an alarm was raised."""
+        self.away: list[OutputAway] = []
+        """Deliveries that are away."""
+        self._alarmed_away: set[tuple[str, bool]] = set()
+        """(output, whether its place is lost) for which an alarm was raised."""
         self._overloaded: set[tuple[str, str]] = set()
         """Replicas, by stage and id, for whose overload an alarm was raised."""
         self._records_written = Counter(
@@ -142,6 +148,7 @@ class ManagerControl:
         self.rejected.inc(self._reader.rejected - self._rejected)
         self._rejected = self._reader.rejected
         self._write_due(uptos)
+        self._check_outputs()
         slowest = min(uptos.values(), default=0)
         self._heartbeats.send(
             Heartbeat(MANAGER_SERVICE, self._pipeline.name, "0", -1, state, slowest, 0)
@@ -258,6 +265,27 @@ class ManagerControl:
                 " exist or has no leader; 'anabranch status' shows what is missing and what to do"
             )
             self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, wall_ms))
+
+    def _check_outputs(self) -> None:
+        """Raise an alarm when an output is away, and another when it has lost its place (TM8)."""
+        self.away = self._trimming.away(self._clock.monotonic_ms())
+        found = {(each.output, not each.left_ms): each for each in self.away}
+        wall_ms = self._clock.now_ms()
+        for name in found.keys() - self._alarmed_away:
+            each = found[name]
+            since = f"output {each.output} was not heard since"
+            since += f" {time_in_words(wall_ms - each.silent_ms)} UTC"
+            text = (
+                f"{since}: what it has not read of {each.stream} is kept for"
+                f" {readable_ms(each.left_ms)} more, and after that it cannot continue. Start it: a"
+                " moment keeps its place for another day; or take it out of the pipeline file"
+                if each.left_ms
+                else f"{since}: what it has not read of {each.stream} is kept no longer, and it"
+                " cannot continue where it was"
+            )
+            self.alarms.append(Alarm(OUTPUT_AWAY, each.stream, -1, text, wall_ms))
+        # One that was heard meanwhile is alarmed about again the next time.
+        self._alarmed_away = set(found)
 
     @staticmethod
     def _rejection_alarm(output: Output, wall_ms: int) -> Alarm:

@@ -430,6 +430,10 @@ class ConsistencyManager:
             "compared": {stream: audit.compared for stream, audit in self._audits.items()},
             "topics": self._topic_differences,
             "not_needed": self._unneeded_streams(),
+            "outputs_away": [
+                {"output": each.output, "silent_ms": each.silent_ms, "left_ms": each.left_ms}
+                for each in self._control.away
+            ],
             "no_log_snapshot": self._log_trimming.report(),
             "index": "none"
             if self._index is None

@@ -225,6 +225,14 @@ def _of_manager(detail: dict[str, Any]) -> Iterator[str]:
         yield f"last move: {_move_in_words(event)}"
     if topics := detail.get("topics"):
         yield f"{len(topics)} settings of topics give less than they must: --json"
+    for away in detail.get("outputs_away", []):
+        left_ms, since = away["left_ms"], f"output {away['output']} away for"
+        since += f" {readable_ms(away['silent_ms'])}"
+        yield (
+            f"{since}, keeps its place for {readable_ms(left_ms)}"
+            if left_ms
+            else (f"{since}, has lost its place")
+        )
     if ended := detail.get("not_needed"):
         yield f"nobody needs {', '.join(ended)} any more: its number in `shards` may be 0"
 

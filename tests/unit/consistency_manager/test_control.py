@@ -14,7 +14,7 @@ from anabranch.consistency_manager.control import ManagerControl, readers_of
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.pipeline.model import Stage
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.consistency import OVERLOAD_LASTS, ROOM_WARNED_MS
+from anabranch.protocol.control.consistency import OUTPUT_AWAY, OVERLOAD_LASTS, ROOM_WARNED_MS
 from anabranch.protocol.control.failure_detector import Peer
 from anabranch.protocol.control.records import (
     INPUT_MISSING,
@@ -270,6 +270,37 @@ def test_one_alarm_each_time_that_a_source_begins_to_wait_for_its_input() -> Non
     world.hears(replace(awaits, state="running"), awaits)
     room.round({}, "running")
     assert len(room.alarms) == 2
+
+
+def test_an_alarm_when_an_output_is_away_and_when_it_has_lost_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    for name, limit_ms in (("OUTPUT_AWAY_MS", 3_000), ("TRIM_READER_MS", 6_000)):
+        monkeypatch.setattr(f"anabranch.protocol.control.trimming.{name}", limit_ms)
+    room = world.room()
+
+    def passes(duration_ms: int) -> list[str]:
+        for _ in range(duration_ms // 500):
+            world.clock.advance(500)
+            room.round({}, "running")
+        texts = [alarm.text for alarm in room.alarms if alarm.kind == OUTPUT_AWAY]
+        room.alarms.clear()
+        return texts
+
+    world.hears(DELIVERY)
+    assert passes(2_500) == []
+    (text,) = passes(2_000)
+    assert text.startswith("output out was not heard since ")
+    assert "of totals is kept for" in text
+    assert [each.output for each in room.away] == ["out"]
+    (text,) = passes(3_000)
+    assert text.endswith("kept no longer, and it cannot continue where it was")
+    assert passes(5_000) == []
+    world.hears(DELIVERY)
+    assert passes(2_500) == []
+    assert room.away == []
+    assert len(passes(1_500)) == 1, "the next time it is away"
 
 
 def test_one_alarm_for_each_overload_that_lasts() -> None:

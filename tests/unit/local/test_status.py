@@ -70,6 +70,18 @@ LOST = (
             {"not_needed": ["cars.0", "cars.1"]},
             "nobody needs cars.0, cars.1 any more: its number in `shards` may be 0",
         ),
+        (
+            {
+                "outputs_away": [
+                    {"output": "tolls", "silent_ms": 7_200_000, "left_ms": 79_200_000},
+                    {"output": "cars", "silent_ms": 90_000_000, "left_ms": 0},
+                ]
+            },
+            (
+                "output tolls away for 2.0 h, keeps its place for 22.0 h; output cars away for"
+                " 25.0 h, has lost its place"
+            ),
+        ),
         ({"scaling": {"notes": {}, "events": []}}, ""),
         (
             {"scaling": {"notes": {"s.0": "s.0 is overloaded"}, "events": [MOVED, LOST]}},

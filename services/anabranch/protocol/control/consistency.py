@@ -81,6 +81,7 @@ FLOAT_MISMATCH: Final = "float_mismatch"
 REJECTED: Final = "result_rejected"
 ROWS_REJECTED: Final = "rows_rejected"
 OVERLOAD_LASTS: Final = "overload_lasts"
+OUTPUT_AWAY: Final = "output_away"
 ROOM_WARNED_MS: Final = 3_600_000
 """Time until an overloaded stage cannot hold more of its input, in ms, below which the manager
 raises an alarm: long enough for a person to make room.

@@ -48,6 +48,9 @@ Invariants:
         holds. Of a stream without any reader in its pipeline all others are trimmed.
     TM7 every possible reader of a stream counts: each replica of the stages that do, each process
         that stands by for one, and each delivery.
+    TM8 a delivery that was not heard for ``OUTPUT_AWAY_MS`` of observed time is named until it is
+        heard, with the time for which it still holds its stream back: it has no peer to copy, and
+        cannot continue after that.
     TO1 no offset of a part of a bucket above the trim point is deleted, whether stable, pending,
         tentative, or recomputed.
     TO2 no block of a stable record that is still to come is deleted.
@@ -87,6 +90,26 @@ TRIM_READER_MS: Final = 86_400_000
 """Observed time without a heartbeat, in ms, after which a reader no longer holds trimming back;
 otherwise one that never returns would fill the disks. It re-enters by copying a peer.
 """
+
+OUTPUT_AWAY_MS: Final = 3_600_000
+"""Observed time without a heartbeat, in ms, after which a delivery counts as away (TM8): much
+longer than any restart, and most of a day before its place is lost.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAway:
+    """Delivery that is away, and what that means for the stream that it reads."""
+
+    output: str
+    stream: str
+    silent_ms: int
+    """Observed time since it was heard, or since this process began to listen."""
+
+    @property
+    def left_ms(self) -> int:
+        """Time for which it still holds the stream back; 0: it no longer does."""
+        return max(0, TRIM_READER_MS - self.silent_ms)
 
 
 TRIM_HALF_MS: Final = 600_000
@@ -182,6 +205,17 @@ class Trimming:
         for point in made:
             self.seen(point, monotonic_ms)
         return made
+
+    def away(self, monotonic_ms: int) -> list[OutputAway]:
+        """Return the deliveries that are away, sorted by output (TM8)."""
+        silent = (
+            OutputAway(reader.name, stream, self._detector.silent_ms(reader, monotonic_ms))
+            for stream, readers in self._readers.items()
+            for reader in readers
+            if reader.service == DELIVERY_SERVICE
+        )
+        found = (each for each in silent if each.silent_ms >= OUTPUT_AWAY_MS)
+        return sorted(found, key=lambda each: each.output)
 
     def _position(self, stream: str, monotonic_ms: int, upto: int) -> int:
         """Return the least position of the readers that count (TM2-TM4, TM6)."""

@@ -144,6 +144,24 @@ def test_tm2_a_reader_that_was_silent_for_a_day_holds_nothing_back(trimming: Tri
     assert [p.bucket for p in trimming.due(late, {"reports": 9}, wall_ms=late)] == [7]
 
 
+def test_tm8_a_delivery_that_is_away_is_named_until_it_is_heard(
+    trimming: Trimming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away_ms = 20 * OBSERVED_STEP_MS
+    monkeypatch.setattr("anabranch.protocol.control.trimming.OUTPUT_AWAY_MS", away_ms)
+    trimming.receive(beat(OUTPUT, 5), NOW)
+    late = passes(trimming, NOW, away_ms - OBSERVED_STEP_MS)
+    assert trimming.away(late) == []
+    late = passes(trimming, late, OBSERVED_STEP_MS)
+    (found,) = trimming.away(late)
+    assert (found.output, found.stream) == ("out", "tolls")
+    assert (found.silent_ms, found.left_ms) == (away_ms, LONG_MS - away_ms)
+    late = passes(trimming, late, LONG_MS)
+    assert trimming.away(late)[0].left_ms == 0
+    trimming.receive(beat(OUTPUT, 5), late)
+    assert trimming.away(late) == []
+
+
 @pytest.mark.parametrize("skew_ms", [-LONG_MS - 1, LONG_MS + 1])
 def test_tm2_the_clock_of_a_reader_decides_nothing(trimming: Trimming, skew_ms: int) -> None:
     """A delivery whose clock is a day behind lives, and reads, all the same."""
