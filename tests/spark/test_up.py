@@ -351,7 +351,7 @@ outputs:"""
     )
     output = started.stdout + started.stderr
     assert started.returncode == 2, output
-    error = output[output.index("stage wrong: sql: raised ParseException:") :]
-    assert "[PARSE_SYNTAX_ERROR]" in error, output
+    error = output[output.index(": stage wrong: sql, line 1, position 29: [PARSE_SYNTAX_ERROR]") :]
+    assert "SELECT key, event_time FORM readings" in error, output
     assert "\nready  kafka" not in output
     assert marked(MARK, mark_of(state_dir)) == []

@@ -115,9 +115,8 @@ def test_the_pipeline_file_and_its_check_ask_the_table(folder: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"format: 'tsv' is not known; did you mean 'csv'"):
         loaded(folder, PIPELINE.replace("format: csv\n", "format: tsv\n"))
     nested = pa.schema([("car", pa.int64()), ("seen", pa.list_(pa.int64()))])
-    assert sink_mistakes(pipeline, {"totals": nested}) == [
-        "output out.corrected: nested columns cannot become CSV"
-    ]
+    (found,) = sink_mistakes(pipeline, {"totals": nested})
+    assert found.endswith("output out.corrected: nested columns cannot become CSV")
     with pytest.raises(
         ConfigurationError,
         match="works only with format json, json_schema; in csv a record has just its schema's",
