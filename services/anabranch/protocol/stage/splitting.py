@@ -57,11 +57,15 @@ Invariants:
     HV8 a half begins late before it has results of an attempt, and not again for this attempt: a
         half that loses its state waits for its input or a checkpoint as every stage does. So no
         void bucket comes after the cutover, and none of an earlier attempt is compared.
+    HV9 where a new version of the stage begins during an attempt, a bucket is compared only if it
+        is of the same version in all three, and more than a state horizon after the last of them
+        began with it: before, the state of each may come from another mix of both versions. The
+        attempt continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -205,6 +209,19 @@ def half_begins_after(shard: LogState, half: LogState, horizon: int) -> int:
     return max(0, shard.closed_upto - horizon, half.upto)
 
 
+def versions_of(logs: Iterable[LogState]) -> set[int]:
+    """Return the versions of the stage that count in ``logs``, without logs in which none does."""
+    return {log_state.version[0] for log_state in logs} - {0}
+
+
+def mixed_upto(logs: Iterable[LogState], horizon: int) -> int:
+    """Return the last bucket whose state may be of two versions in one of ``logs`` (HV9); 0: none.
+    ``horizon``: the state horizon of the stage, in buckets.
+    """
+    begun_after = max(log_state.version[1] for log_state in logs)
+    return begun_after + horizon if begun_after else 0
+
+
 def void_upto(half: LogState, horizon: int) -> int:
     """Return the last void bucket of a half (HV5); 0: none is. ``horizon``: the state horizon of
     the stage, in buckets.
@@ -244,11 +261,15 @@ class Proof:
 
     def compare(self, shard: LogState, halves: Sequence[LogState]) -> None:
         """Compare the buckets that all have closed and that were not compared yet."""
-        void = max(void_upto(half, self._horizon) for half in halves)
+        logs = [shard, *halves]
+        if len(versions_of(logs)) > 1:
+            return
+        void = max(
+            mixed_upto(logs, self._horizon), *(void_upto(half, self._horizon) for half in halves)
+        )
         if void > self._void_upto:
             self._void_upto = void
             self.compared = self.with_rows = 0
-        logs = [shard, *halves]
         first = 1 + max(self.upto, *(each.forgotten for each in logs))
         last = min(each.upto for each in logs)
         if first > last or self.differs is not None:
@@ -311,7 +332,8 @@ class SplitDriver:
             reason = (
                 f"bucket {differs} of the halves together is not that of {self._shard}: the"
                 " function does not compute each key from the rows of this key alone, or its state"
-                " reaches back further than its state_horizon"
+                " reaches back further than its state_horizon, or it gives rows an event_time that"
+                " is later by more than that"
             )
             return self._step(Step.WITHDRAWN, wall_ms, reason, differs)
         if have_begun and self.proof.is_enough and self._is_within_reach(shard, halves):
@@ -321,7 +343,9 @@ class SplitDriver:
         if reached != self._reached or has_reached:
             self._reached, self._progress_ms = reached, now_ms
         if now_ms - self._seen_ms >= self._split_ms_max:
-            return self._step(Step.WITHDRAWN, wall_ms, self._too_long(has_reached=has_reached))
+            versions = versions_of((shard, *halves))
+            reason = self._too_long(versions, has_reached=has_reached)
+            return self._step(Step.WITHDRAWN, wall_ms, reason)
         if now_ms - self._progress_ms >= STALLED_MS:
             return self._step(
                 Step.WITHDRAWN,
@@ -331,11 +355,17 @@ class SplitDriver:
             )
         return None
 
-    def _too_long(self, *, has_reached: bool) -> str:
-        """Return why an attempt is withdrawn that has had its time. ``has_reached``: whether the
-        halves are as far as the shard.
+    def _too_long(self, versions: Collection[int], *, has_reached: bool) -> str:
+        """Return why an attempt is withdrawn that has had its time. ``versions``: those of the
+        stage in the three logs. ``has_reached``: whether the halves are as far as the shard.
         """
         minutes = self._split_ms_max // 60_000
+        if len(versions) > 1:
+            return (
+                f"{self._shard} and its halves ran versions"
+                f" {' and '.join(map(str, sorted(versions)))} of the stage for too long: restart"
+                " the nodes of all three with one pipeline file, and split it again"
+            )
         if not has_reached:
             return f"the halves did not reach {self._shard} within {minutes} minutes"
         return (

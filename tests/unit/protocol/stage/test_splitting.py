@@ -246,6 +246,54 @@ def test_each_bucket_is_compared_once_and_none_that_is_forgotten() -> None:
     assert proof.compared == 12
 
 
+def upgraded(
+    before: int, closed: int, rows: dict[int, int], of_version_2: dict[int, int]
+) -> LogState:
+    """Return a log whose version 2 begins after bucket ``before``; rows of each, by bucket."""
+
+    def parts(given: dict[int, int], first: int, last: int) -> tuple[Part, ...]:
+        return tuple(
+            Part(b, 0, "a", 1, 0, 1, n, 7 * n) for b, n in given.items() if first <= b <= last
+        )
+
+    return state_after(
+        started(),
+        record(0, 0, before, parts(rows, 1, before)),
+        started(token="u", version=2),
+        record(2, 1, closed, parts(of_version_2, before + 1, closed)),
+    )
+
+
+def test_hv9_a_new_version_during_an_attempt_is_no_difference() -> None:
+    """The shard is restarted with version 2 first, which makes 5 rows of each bucket."""
+    other = dict.fromkeys(EACH, 5), dict.fromkeys(EACH, 2)
+    proof = proof_of(10)
+    shard = upgraded(12, 20, EACH, other[0])
+    assert shard.version == (2, 12)
+    proof.compare(shard, halves(log(20, LEFT), log(20, RIGHT)))
+    assert (proof.differs, proof.compared) == (None, 10), "of other versions"
+    left = upgraded(20, 30, LEFT, other[1])
+    proof.compare(shard, halves(left, log(20, RIGHT)))
+    assert (proof.differs, proof.compared) == (None, 10), "one half is left"
+    right = upgraded(18, 30, RIGHT, RIGHT)
+    shard = upgraded(12, 30, EACH, other[0])
+    proof.compare(shard, halves(left, right))
+    assert proof.differs is None
+    assert (proof.upto, proof.compared) == (30, 8), "from a horizon after the last of them on"
+    assert proof.is_enough
+
+
+def test_hv9_one_version_too_long_is_the_reason() -> None:
+    asked = driver()
+    shard = upgraded(12, 20, EACH, EACH)
+    both = halves(log(20, LEFT), log(20, RIGHT))
+    assert asked.answer(1_000, 5, shard, both) is None
+    answer = asked.answer(1_000 + SPLIT_MS_MAX + 2 * 60_000, 5, shard, both)
+    assert answer is not None
+    assert answer.step is Step.WITHDRAWN
+    assert answer.reason.startswith("s and its halves ran versions 1 and 2 of the stage for too")
+
+
 # -- answers
 
 
