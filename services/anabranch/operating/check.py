@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.adapters.spark.query import StageQuery, build_query
+from anabranch.adapters.spark.query import StageQuery, build_query_alone
 from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.progress import Progress, printed, unwatched
 from anabranch.adapters.system.scratch import Scratch
@@ -37,8 +37,6 @@ from anabranch.protocol.edge.shards import whole_of
 from anabranch.protocol.errors import ConfigurationError, StageFunctionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from anabranch.pipeline.model import Offer, Pipeline, Sink, Stage
 
 
@@ -59,7 +57,7 @@ def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[lis
             scratch=Scratch(Path(folder)),
         )
         try:
-            plans = _Plans(pipeline, partial(_built, session, pipeline))
+            plans = _Plans(pipeline, partial(build_query_alone, session, pipeline))
             # Upstream stages first: the columns that a stage reads are those that its plan gives.
             ordered = (pipeline.stages[name] for name in pipeline.order())
             for number, stage in enumerate(each for each in ordered if each in checked):
@@ -68,27 +66,6 @@ def check_plans(pipeline: Pipeline, progress: Progress = unwatched) -> tuple[lis
         finally:
             session.stop()
     return [*plans.errors, *sink_mistakes(pipeline, plans.schemas)], plans.facts
-
-
-def _built(
-    session: SparkSession, pipeline: Pipeline, name: str, schemas: Mapping[str, pa.Schema]
-) -> StageQuery:
-    """Build the query of the stage ``name``.
-
-    Raises:
-        StageFunctionError: it cannot be built, or its function starts queries of its own: results
-            that go past anabranch are neither exact nor recovered.
-    """
-    query = build_query(session, pipeline, name, schemas, kafka="", socket="")
-    started = session.streams.active
-    for each in started:
-        each.stop()
-    if started:
-        raise StageFunctionError(
-            f"{query.function}: starts a query of its own (writeStream.start()); return the"
-            " DataFrame, and name its topic under `outputs`"
-        )
-    return query
 
 
 class _Plans:

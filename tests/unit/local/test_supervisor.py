@@ -485,7 +485,7 @@ def test_a_process_that_ends_again_and_again_is_given_growing_pauses(
 ) -> None:
     """A service that ends each time when it has run for ten seconds."""
     ready(with_spare)
-    pauses_ms = []
+    pauses_ms: list[int] = []
     for _ in range(SPARE_AT_ONCE + 2):
         with_spare.clock.advance(10_000)
         with_spare.supervisor.step()  # another spare process waits

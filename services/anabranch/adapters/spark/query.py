@@ -172,6 +172,28 @@ def build_query(
     )
 
 
+def build_query_alone(
+    session: SparkSession, pipeline: Pipeline, stage_name: str, schemas: Mapping[str, pa.Schema]
+) -> StageQuery:
+    """Build and judge the query of ``stage_name`` in a session in which no query runs.
+
+    Raises:
+        ConfigurationError: as ``build_query``.
+        StageFunctionError: as ``build_query``, or the function starts queries of its own: results
+            that go past anabranch are neither exact nor recovered.
+    """
+    query = build_query(session, pipeline, stage_name, schemas, kafka="", socket="")
+    started = session.streams.active
+    for each in started:
+        each.stop()
+    if started:
+        raise StageFunctionError(
+            f"{query.function}: starts a query of its own (writeStream.start()); return the"
+            " DataFrame, and name its topic under `outputs`"
+        )
+    return query
+
+
 def _stateful_plan(
     frame: DataFrame | None,
     functions: list[Callable[..., Any]],
