@@ -68,7 +68,7 @@ def files(
         new.fetch()
         return True
 
-    for step, does in (
+    steps: tuple[tuple[str, Callable[[], object]], ...] = (
         ("start: check the files", lambda: is_whole(own, _NAME)),
         ("start: check them again", lambda: is_whole(own, _NAME)),
         ("store, first time", lambda: own.store(_NAME)),
@@ -77,7 +77,8 @@ def files(
         ("start from what was fetched", lambda: new.newest() and is_whole(new, _NAME)),
         ("standby: first copy", lambda: standby_copies(_COPIES[0])),
         ("standby: next copy", lambda: standby_copies(_COPIES[1])),
-    ):
+    )
+    for step, does in steps:
         begun_s, begun_cpu_s = time.monotonic(), time.process_time()
         is_right = does()
         cpu_s, wall_s = time.process_time() - begun_cpu_s, time.monotonic() - begun_s
