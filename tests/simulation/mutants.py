@@ -42,6 +42,8 @@ MANY_RECORDS: Final = 30
 
 FOUND_BY: Final[dict[str, int]] = {
     "fenced_for_each_bucket": 30,
+    "branches_share_a_number": 74,
+    "what_is_gone_is_left_out": 42,
     "open_parts_go_with_closed_ones": 5,
     "one_missing_stream_is_named": 5719,
     "columns_of_a_part_of_the_log": 966,

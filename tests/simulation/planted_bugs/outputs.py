@@ -445,4 +445,13 @@ OUTPUTS: Final = (
         scenario="two outputs",
         by=("ends",),
     ),
+    Mutant(
+        "what_is_gone_is_left_out",
+        "protocol.edge.delivery:CorrectedDelivery.without_blocks",
+        "output_begins_after(gone_upto, has_delivered=has_delivered)",
+        "output_begins_after(gone_upto, has_delivered=False)",
+        "DE9",
+        scenario="asked for",
+        by=("corrected", "progress"),
+    ),
 )

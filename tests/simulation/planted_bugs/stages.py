@@ -725,4 +725,13 @@ STAGES: Final = (
         scenario="delta",
         by=("tentative",),
     ),
+    Mutant(
+        "branches_share_a_number",
+        "protocol.stage.replica:Replica.number",
+        "return self.epoch, self.branches",
+        "return self.epoch, 1",
+        "RE3, rule 16",
+        scenario="flapping",
+        by=("tentative", "live", "progress"),
+    ),
 )
