@@ -127,6 +127,28 @@ class TestEnd:
 
 
 class TestStart:
+    def test_a_new_replica_starts_from_nothing(self) -> None:
+        world = World()
+        process = world.start()
+        process.begin()
+        stable_query = process.runner.stable_query
+        assert (
+            stable_query,
+            process.runner.branch,
+            process.runner.branch_number,
+            process.runner.tip(stable_query),
+        ) == (
+            timeline_name(0, 0),
+            None,
+            None,
+            None,
+        )
+        assert (list(world.machine.directories), process.runner.orders()) == ([stable_query], [])
+        assert process.runner.epoch == process.boundary.epoch == 0
+        states = [process.runner.state]
+        process.settle()
+        assert [*states, process.runner.state] == [ReplicaState.FAILURE, ReplicaState.STABLE]
+
     @TRAITS
     def test_the_next_process_goes_on_where_the_last_one_committed(
         self, traits: PlanTraits
@@ -405,6 +427,44 @@ class TestFork:
         assert process.runner.orders() == []
         process.settle()
         assert process.orders == [StartQuery(process.runner.stable_query)]
+
+    @pytest.mark.parametrize(
+        ("filled", "back_ms", "waits"),
+        [
+            ((6, 7), None, ("rows", 2_000)),
+            ((8,), None, ("rows", 2_000)),
+            ((8,), 100, ("shown", 2_000)),
+            ((), None, ("shown", 10_000)),
+            ((), 100, ("shown", 2_000)),
+            ((), 5_000, ("shown", 5_000)),
+        ],
+    )
+    def test_the_successor_is_started_a_while_after_it(
+        self, filled: tuple[int, ...], back_ms: int | None, waits: tuple[str, int]
+    ) -> None:
+        """The stages after this one need the cores for their own first tentative results;
+        what is there to be corrected need not wait for any.
+        """
+        world, process = running(successor_after_ms=2_000)
+        closing, seen = iter(range(6, 10)), dict[str, int]()
+        while "started" not in seen:
+            now_ms = world.clock.monotonic_ms()
+            assert now_ms < 60_000
+            if now_ms % 500 == 0 and (bucket := next(closing, None)) is not None:
+                world.close("b", bucket, *({bucket} & set(filled)))
+            if back_ms is not None and "shown" in seen and now_ms == seen["shown"] + back_ms:
+                world.close("a", 6)
+            process.wait(100)
+            now_ms, upto = world.clock.monotonic_ms(), world.log_state().tentative_upto("0")
+            if upto > 5:
+                seen.setdefault("shown", now_ms)
+            if any(bucket <= upto for bucket in filled):
+                seen.setdefault("rows", now_ms)
+            if process.orders:
+                seen["started"] = now_ms
+        assert process.orders == [StartQuery(process.runner.stable_query)]
+        since, after_ms = waits
+        assert after_ms <= seen["started"] - seen[since] <= after_ms + 200
 
     @TRAITS
     def test_a_second_fork_while_correcting(self, traits: PlanTraits) -> None:

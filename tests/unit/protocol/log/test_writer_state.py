@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.writer_state import WriterState
@@ -43,3 +45,12 @@ def test_bl2_an_id_is_known_until_the_next_epoch() -> None:
     writer.begin(7, started())
     assert not writer.knows(BatchId("l", 1))
     assert writer.path[-1] == BatchId("l", 1), "the chain goes on"
+
+
+def test_bl6_what_a_base_covers_is_not_its_own() -> None:
+    writer = after(record(0, 0, 0, (part(2),)))
+    copied = dataclasses.replace(record(0, 1, 8), base=8, prev=BatchId("peer", 3))
+    assert writer.rewind(copied, 0) == ""
+    assert (writer.base, writer.closed, len(writer.pending)) == (8, 8, 0)
+    assert writer.path == [BatchId("peer", 3)]
+    assert not writer.take(copied, 0), "nothing beyond the base"
