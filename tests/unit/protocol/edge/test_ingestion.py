@@ -14,6 +14,8 @@ from anabranch.protocol.edge.ingestion import (
     HEARTBEAT_AHEAD_MS,
     IDLE_AFTER_MS,
     LOOK_EVERY_MS,
+    LOOK_FRESH_MS,
+    LOOK_GAP_MS,
     STILL_AFTER_MS,
     WAITING_AFTER_MS,
     ChunkFacts,
@@ -294,6 +296,22 @@ class TestIdlePartition:
         self._left_out(m)
         watch(m, 6_800, 20_000, A, B)
         assert speak(m, 20_000, a=18_000) == 179
+
+    def test_needs_a_fresh_look(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        self._left_out(m)
+        assert speak(m, 6_700 + LOOK_FRESH_MS + 1, a=5_000) == 39, (
+            "the process slept: b may have spoken"
+        )
+
+    def test_is_not_silent_while_nobody_looks(self) -> None:
+        m = machine(partition_idle_ms=3_000)
+        speak(m, 0, a=1_000, b=1_000)
+        watch(m, 400, 2_000, B)
+        later = 2_000 + LOOK_GAP_MS + 500
+        speak(m, later, a=4_000)
+        watch(m, later, later + 2_800, B)
+        assert speak(m, later + 2_800, a=5_000) == 9
 
     def test_a_never_speaking_one_is_left_out_too(self) -> None:
         m = machine(3, partition_idle_ms=3_000)
