@@ -503,7 +503,7 @@ def test_inputs_have_only_the_columns_that_the_query_reads(
     topic_prefix: str, tmp_path: Path
 ) -> None:
     """... unless the function would then make another query, or none, as ``three``, which
-    names a column of which nothing comes.
+    names a column of which nothing comes. The reader needs the key of a shard besides.
     """
     session = start_session(
         "narrow",
@@ -526,20 +526,23 @@ def test_inputs_have_only_the_columns_that_the_query_reads(
         "wants_a_column": every,
         "three": every,
     }
+    shard = write_pipeline(
+        tmp_path / "shard",
+        f"{topic_prefix}shard",
+        FUNCTIONS,
+        stages="s:\n  reads: [a]\n  transform: MODULE:ok\n  shards: 2\n  shard_by: value\n",
+        apart=False,
+    )
+    stages = [("shard", shard, "s.1", ["key", "value"])]
+    for function, columns in cases.items():
+        name = f"{topic_prefix}{function}".replace("_", "")
+        sources = "abc" if function == "three" else "a"
+        pipeline = one_stage(tmp_path / function, name, function, sources)
+        stages.append((function, pipeline, "s", columns))
     try:
-        for function, columns in cases.items():
-            sources = "abc" if function == "three" else "a"
-            pipeline = one_stage(
-                tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function, sources
-            )
-            query = build_query(
-                session,
-                pipeline,
-                "s",
-                {n: source_schema(pipeline, n) for n in sources},
-                kafka="",
-                socket="",
-            )
+        for function, pipeline, stage, columns in stages:
+            schemas = {name: source_schema(pipeline, name) for name in pipeline.sources}
+            query = build_query(session, pipeline, stage, schemas, kafka="", socket="")
             leaves = query.frame("timeline")._jdf.queryExecution().analyzed().collectLeaves()
             outputs = [leaves.apply(i).output() for i in range(leaves.size())]
             found = [[output.apply(j).name() for j in range(output.size())] for output in outputs]

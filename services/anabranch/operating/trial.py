@@ -29,7 +29,6 @@ from anabranch.adapters.spark.query import (
     check_result,
     functions_of,
     input_columns,
-    rows_of_shard,
 )
 from anabranch.adapters.spark.sample_run import SampleRun
 from anabranch.adapters.spark.session import start_session
@@ -41,6 +40,7 @@ from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.edge import Decoder
 from anabranch.codec.event_times import column_at, times_of, unusable
 from anabranch.codec.json_records import JsonEncoder
+from anabranch.codec.shard_rows import shard_mask
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
 from anabranch.process.logging_setup import short
@@ -267,8 +267,10 @@ def _rows_of(
     schemas = input_columns(stage, {each: tables[each].schema for each in stage.reads})
     inputs = {}
     for name, argument in zip(stage.reads, stage.arguments, strict=True):
-        rows = run.frame(tables[name].select(schemas[name].names), EVENT_TIME)
-        inputs[argument] = rows_of_shard(rows, name, stage)
+        rows = tables[name].select(schemas[name].names)
+        if stage.share is not None and (key := stage.share.by[name]):
+            rows = rows.filter(pa.array(shard_mask(rows.select(key), stage.share.interval)))
+        inputs[argument] = run.frame(rows, EVENT_TIME)
     frame = apply_functions(functions_of(stage, pipeline), stage, inputs)
     check_result(frame, stage)
     try:

@@ -103,6 +103,7 @@ def build_query(
     if stage.shed.function:  # a mistake in it must not come to light only under load
         import_transform(stage.shed.function, pipeline.path)
     schemas = input_columns(stage, schemas)
+    keys = {name: () if stage.share is None else stage.share.by[name] for name in stage.reads}
     arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
     # Built up to three times: over all columns to judge the plan, over the used ones to see that
@@ -135,10 +136,11 @@ def build_query(
                 kept_salt=salt_of(stage_name),
                 kept_by=stage.shed.by.get(name),
                 kept_function=stage.shed.function,
+                share_by=keys[name],
+                share_bits="" if stage.share is None else stage.share.interval.bits,
                 pipeline=str(pipeline.path),
             )
-            frame = input_frame(session, name, options, is_marked=is_marked)
-            inputs[arguments[name]] = rows_of_shard(frame, name, stage)
+            inputs[arguments[name]] = input_frame(session, name, options, is_marked=is_marked)
         return apply_functions(functions, stage, inputs)
 
     everything = {name: [n for n in schemas[name].names if n != EVENT_TIME] for name in stage.reads}
@@ -146,7 +148,9 @@ def build_query(
     frame = build(everything, ordered=False, query="")
     check_result(frame, stage)
     traits = judged(frame, stage, functions[-1])
-    columns = {name: used_columns(frame, name) for name in stage.reads}
+    columns = {
+        name: [*dict.fromkeys([*used_columns(frame, name), *keys[name]])] for name in stage.reads
+    }
     schemas_read: Mapping[str, pa.Schema] = narrowed(schemas, columns)
     if not _makes_the_same(
         frame, lambda: build(columns, ordered=False, query="", schemas=schemas_read)
@@ -293,18 +297,6 @@ def input_columns(stage: Stage, schemas: Mapping[str, pa.Schema]) -> Mapping[str
         if wrong := share.wrong_keys(types):
             raise ConfigurationError(f"`shard_by` of {whole_of(stage.name)}: {wrong}")
     return found
-
-
-def rows_of_shard(frame: DataFrame, name: str, stage: Stage) -> DataFrame:
-    """Filter input ``name`` to the rows of this shard (KP1). Spark's hash of a value depends
-    neither on the machine nor on the release; its 32 bits are read as a number without sign.
-    """
-    columns = () if stage.share is None else stage.share.by[name]
-    if stage.share is None or not columns:
-        return frame
-    interval = stage.share.interval
-    hashed = F.hash(*(F.col(f"`{column}`") for column in columns))
-    return frame.where(F.shiftrightunsigned(hashed, interval.shift) == F.lit(interval.prefix))
 
 
 def functions_of(stage: Stage, pipeline: Pipeline) -> list[Callable[..., Any]]:

@@ -100,7 +100,7 @@ class PlannedReader(DataSourceStreamReader):
             for part in parts
         ]
         kept = kept_of(end)
-        weight = sum(part.weight for _, _, part in taken)
+        weight = sum(part.weight for _, _, part in taken) // self._options.shards
         count = (
             1
             if self._options.ordered or (self._options.kept_function and kept < KEPT_ALL)

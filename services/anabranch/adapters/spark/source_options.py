@@ -47,8 +47,19 @@ class SourceOptions:
     """Function, as ``module:function``, by which the choice is made in place of chance; empty:
     none.
     """
+    share_by: tuple[str, ...] = ()
+    """Key columns by which the rows of the input are divided among the shards of the stage; empty:
+    the stage takes all rows.
+    """
+    share_bits: str = ""
+    """Interval of the key's hash that the stage takes (``protocol.stage.intervals``)."""
     pipeline: str = ""
     """Path of the pipeline file, next to which the function is found."""
+
+    @property
+    def shards(self) -> int:
+        """Number of shards of equal size that together take all rows of the input."""
+        return 1 << len(self.share_bits) if self.share_by else 1
 
     def to_json(self) -> str:
         """Return the value of the option ``config``."""
@@ -58,7 +69,7 @@ class SourceOptions:
     def from_json(cls, text: str) -> SourceOptions:
         """Parse what ``to_json`` returned."""
         fields = json.loads(text)
-        listed = {name: tuple(fields[name]) for name in ("columns", "optional")}
+        listed = {name: tuple(fields[name]) for name in ("columns", "optional", "share_by")}
         if fields["kept_by"] is not None:
             listed["kept_by"] = tuple(fields["kept_by"])
         return cls(**(fields | listed))

@@ -1,10 +1,11 @@
 """Intervals of the hash by which the rows of a keyed stage are divided among its shards.
 
-Theory of operation. A row's key has a hash of ``HASH_BITS`` bits. A shard takes the rows whose hash
-begins with its *bits*: the shard without bits takes all rows, ``0`` and ``1`` take half of them
-each, ``00`` and ``01`` the halves of ``0``. An interval is only ever halved. So a split concerns
-one shard, and every other keeps its rows, its state and its name. The bits are the shard's name,
-as it has no other property: which rows a shard takes can be read from its name.
+Theory of operation. A row's key has a hash of ``HASH_BITS`` bits (``codec.shard_rows`` computes it
+from the values of the key's columns alone). A shard takes the rows whose hash begins with its
+*bits*: the shard without bits takes all rows, ``0`` and ``1`` take half of them each, ``00`` and
+``01`` the halves of ``0``. An interval is only ever halved. So a split concerns one shard, and
+every other keeps its rows, its state and its name. The bits are the shard's name, as it has no
+other property: which rows a shard takes can be read from its name.
 
 A stage begins with a power of two of shards, all of the same number of bits.
 

@@ -5,8 +5,9 @@ its *shards* is a stage of its own, with a stream, a state and replicas of its o
 function on its *share* of the inputs: the rows whose key has a hash in its interval
 (``protocol.stage.intervals``). A stage that reads the split one takes the streams of all shards as
 one input: a bucket of it is there when it is there of every shard. The shards agree on nothing
-among themselves. An input of which no column is named is read whole by every shard: a small one
-that is joined to the others.
+among themselves: each fetches all blocks of its inputs, and its reader drops the rows of others
+before Spark, which costs far more for a row than reading it. An input of which no column is named
+is read whole by every shard: a small one that is joined to the others.
 
 The function must be such that what it makes of a key depends on the rows of this key alone;
 otherwise the shards together make something else than the whole. Nothing here can see that;

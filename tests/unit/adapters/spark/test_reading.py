@@ -217,6 +217,68 @@ class TestKept:
         assert [batch.num_rows for batch in batches[:-1]] == [27] * (len(batches) - 1)
 
 
+class TestOwnRows:
+    """Rows of other shards never reach Spark."""
+
+    GIVEN = tuple((n, f"car {n % 20}", 110 + n) for n in range(90))
+
+    def numbers(self, bits: str, split: Split, **changes: Any) -> list[int]:
+        found = rows(options(**({"share_by": ("text",), "share_bits": bits} | changes)), split)
+        return [row["n"] for row in found]
+
+    def test_a_key_is_one_shards_whatever_block_it_is_in(self, log: Log) -> None:
+        parts = log.write(0, 2, *self.GIVEN[:40]), log.write(1, 2, *self.GIVEN[40:])
+        found = [self.numbers(bits, Split([("a", "0", parts)])) for bits in ("00", "01", "1")]
+        assert all(found)
+        assert sorted(n for each in found for n in each) == [*range(90)]
+        keys = [{n % 20 for n in each} for each in found]
+        assert sum(map(len, keys)) == 20
+        assert all(each == sorted(each) for each in found), "in the order of the blocks"
+
+    def test_a_shard_without_a_key_of_the_input_takes_all_of_it(self, log: Log) -> None:
+        split = Split([("a", "0", (log.write(0, 2, *self.GIVEN),))])
+        assert self.numbers("01", split, share_by=()) == [*range(90)]
+
+    def test_they_are_in_canonical_order_where_it_counts(self, log: Log) -> None:
+        split = Split([("a", "0", (log.write(0, 2, *self.GIVEN[::-1]),))])
+        found = self.numbers("1", split, ordered=True)
+        assert found == sorted(self.numbers("1", split))
+
+    def test_a_key_that_had_another_type_is_the_same_key(self, log: Log) -> None:
+        """The stage that wrote it has another function since."""
+        now = log.write(0, 2, *((n, str(n), 110) for n in range(20)))
+        was = pa.table({"n": range(20), "text": range(20), "event_time": [110] * 20})
+        before = log.put(0, 2, was)
+        found = [self.numbers("0", Split([("a", "0", (part,))])) for part in (now, before)]
+        assert found[0] == found[1] != []
+
+    def test_a_key_that_the_record_had_not_is_null(self, log: Log) -> None:
+        null = log.write(0, 2, (1, None, 110))
+        without = log.put(0, 2, pa.table({"n": [1], "event_time": [110]}))
+        for part in (null, without):
+            split = Split([("a", "0", (part,))])
+            assert [len(self.numbers(bits, split, optional=("text",))) for bits in ("0", "1")] == [
+                1,
+                0,
+            ]
+
+    def test_a_key_that_is_missing_ends_the_stage_with_words(self, log: Log) -> None:
+        part = log.put(0, 2, pa.table({"n": [1], "event_time": [110]}))
+        with pytest.raises(StageFunctionError, match="bucket 2 of a has no column text"):
+            self.numbers("0", Split([("a", "0", (part,))]))
+
+    def test_of_its_own_rows_a_shard_keeps_those_that_matter_most(
+        self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "own_matters.py").write_text("def matters(rows):\n    return rows['n']\n")
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        changes = {"kept_function": "own_matters:matters", "pipeline": str(tmp_path / "p.yaml")}
+        part = log.write(0, 2, *self.GIVEN)
+        own = self.numbers("0", Split([("a", "0", (part,))]))
+        kept = self.numbers("0", Split([("a", "0", (part,))], 500), **changes)
+        assert sorted(kept) == own[len(own) // 2 :]
+
+
 class TestShards:
     def test_their_rows_are_one_input_in_one_canonical_order(
         self, monkeypatch: pytest.MonkeyPatch

@@ -136,6 +136,16 @@ class TestSplits:
             [("a", "0", tuple(parts[1::2]))],
         )
 
+    def test_a_shard_counts_the_rows_that_it_takes(self) -> None:
+        """A task for few rows costs more than they do."""
+        plan = offset(*[taken(partition, 15_000) for partition in range(4)])
+        for changes, count in (
+            ({}, 2),
+            ({"share_by": ("n",), "share_bits": "1"}, 1),
+            ({"share_by": (), "share_bits": "1"}, 2),
+        ):
+            assert len(splits(PlannedReader(options(**changes)), plan)) == count
+
     def test_tasks_share_the_rows_and_not_the_partitions(self) -> None:
         parts = [taken(partition, rows) for partition, rows in enumerate([90_000, 1, 90_000, 1])]
         found = splits(PlannedReader(options()), offset(*parts))
