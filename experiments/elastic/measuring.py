@@ -140,7 +140,7 @@ def standby(
         say("copying the checkpoint")
         begun = world.load.given if world.load else 0
         wait_until(
-            lambda: int(world.replica(NEW).get("detail", {}).get("checkpoint_bucket", 0)) >= begun,
+            lambda: int(world.replica(NEW).get("checkpoint_bucket", 0)) >= begun,
             _MOVED_S,
             lambda: f"the standby has a copy: {world.replica(NEW)}",
             every_s=0.5,

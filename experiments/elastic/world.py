@@ -173,11 +173,14 @@ class World:
             shutil.rmtree(self.state / node)
 
     def replica(self, node: str) -> dict[str, Any]:
-        """Return what ``node`` says of its replica; empty: it does not run there, or not yet."""
+        """Return what ``node`` says of its replica, its detail included; empty: it does not run
+        there, or not yet.
+        """
         process = self.nodes[node]
         process.check()
         detail = detail_of(self.state / node, "processing", node, process.process.pid)
-        return next(iter(detail.get("stages", [])), {})
+        shown: dict[str, Any] = next(iter(detail.get("stages", [])), {})
+        return {**shown, **shown.get("detail", {})}
 
     def await_state(self, node: str, *states: str) -> None:
         """Wait until the replica on ``node`` has one of ``states``."""
