@@ -118,15 +118,14 @@ class Batch:
         """
         index, row = self.locate(self.records // 2)
         chunk = self.chunks[index]
-        front, back = slice_chunk(chunk, slice(0, row)), slice_chunk(chunk, slice(row, None))
+        front, back = _slice_chunk(chunk, slice(0, row)), _slice_chunk(chunk, slice(row, None))
         return (
             Batch.of([*self.chunks[:index], *([front] if row else [])]),
             Batch.of([back, *self.chunks[index + 1 :]]),
         )
 
 
-def slice_chunk(chunk: Chunk, rows: slice) -> Chunk:
-    """Return the records ``rows`` of ``chunk``, whose position stays behind its last record."""
+def _slice_chunk(chunk: Chunk, rows: slice) -> Chunk:
     return replace(
         chunk,
         offsets=chunk.offsets[rows],

@@ -33,9 +33,8 @@ class RecomputeClient:
         self._context = context
         self._reader = reader
         self._streams = tuple(streams)
-        own = {*pipeline.stages, *pipeline.source_streams()}
         self._requests = RecomputeRequests(
-            reader, {s: pipeline.stream_writers(s) for s in streams if s in own}
+            reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages}
         )
         service, _, name = reader.partition(".")
         self._topic = pipeline.topic_names.control(service, name)
