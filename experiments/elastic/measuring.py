@@ -94,11 +94,16 @@ class Recovery:
     judged: int
 
 
+def _keys_of(size_mb: int) -> int:
+    """Return the number of keys whose notes are ``size_mb`` MB of state, at least a second's."""
+    return max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
+
+
 def restarts(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
 ) -> list[Restart]:
     """Measure a start on the node's own disk, and one from the store."""
-    keys = max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
+    keys = _keys_of(size_mb)
     found = []
     with World(
         start_kafka(), folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
@@ -126,7 +131,7 @@ def standby(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
 ) -> list[Restart]:
     """Measure a failover to a standby on another node."""
-    keys = max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
+    keys = _keys_of(size_mb)
     with World(
         start_kafka(), folder, "standby.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
     ) as world:
@@ -159,7 +164,7 @@ def moves(
     start_kafka: Callable[[], str], folder: Path, say: Callable[[str], None], size_mb: int
 ) -> list[Move]:
     """Measure the move of the stage to a node that has no disk in common with its own."""
-    keys = max(ROWS_PER_S, size_mb * 1_000_000 // NOTE_BYTES)
+    keys = _keys_of(size_mb)
     with World(
         start_kafka(), folder, "kept.yaml", Writes(keys, ROWS_PER_S, has_notes=True)
     ) as world:

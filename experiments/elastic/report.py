@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from experiments.dpc.plots import Line, plot
 from experiments.elastic.files import Files
@@ -10,10 +10,11 @@ from experiments.elastic.measuring import Move, Recovery, Restart
 from experiments.pages import table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 Row: TypeAlias = Files | Restart | Move | Recovery
+_Kind = TypeVar("_Kind", bound=Row)
 
 
 class Measured(NamedTuple):
@@ -73,32 +74,24 @@ def _recovery(row: Recovery) -> list[str]:
     ]
 
 
+def _rows_of(
+    found: Sequence[Measured], kind: type[_Kind], first: Callable[[_Kind], Sequence[str]]
+) -> list[list[str]]:
+    """Return a line of a table for each row of ``kind``. ``first``: its first cells."""
+    return [
+        [*first(row), *each.cells(row)]
+        for each in found
+        for row in each.rows
+        if isinstance(row, kind)
+    ]
+
+
 def tables(found: Sequence[Measured]) -> dict[str, str]:
     """Return the blocks of the page, by name; none without a run of its kind."""
-    steps = [
-        [*_files(row), *each.cells(row)]
-        for each in found
-        for row in each.rows
-        if isinstance(row, Files)
-    ]
-    restarts = [
-        [*_restart(row), *each.cells(row)]
-        for each in found
-        for row in each.rows
-        if isinstance(row, Restart)
-    ]
-    moves = [
-        [*_move(row), *each.cells(row)]
-        for each in found
-        for row in each.rows
-        if isinstance(row, Move)
-    ]
-    recoveries = [
-        [*_recovery(row), *each.cells(row)]
-        for each in found
-        for row in each.rows
-        if isinstance(row, Recovery)
-    ]
+    steps = _rows_of(found, Files, _files)
+    restarts = _rows_of(found, Restart, _restart)
+    moves = _rows_of(found, Move, _move)
+    recoveries = _rows_of(found, Recovery, _recovery)
     blocks: dict[str, str] = {}
     if found:
         machines = sorted({each.machine for each in found})
