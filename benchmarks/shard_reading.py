@@ -1,4 +1,4 @@
-"""What a row costs a shard of a stage: to read it from a real broker, and to take it into Spark.
+"""Cost of a row to a shard of a stage: of reading it from a real broker, and of taking it to Spark.
 
 ``python -m benchmarks.shard_reading [--rows N] [--rounds N]``
 

@@ -50,7 +50,9 @@ _AIMED: Final[dict[str, tuple[Aim, Aim]]] = {
     "processing.split_answered": ("split", "any"),
     "processing.split_ended": ("split", "any"),
 }
-"""What strikes that are aimed at a named place hit from there on."""
+"""Aim of a strike by the named place of the services at which it changes: what the strike was aimed
+at before, and the operation that it hits from there on.
+"""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What the log of moves says of splits of shards, read again: attempts and their answers.
+"""Independent reading of the log of moves for the checkers: attempts to split shards, and answers.
 
 Nothing here uses ``protocol.stage.splitting``.
 """

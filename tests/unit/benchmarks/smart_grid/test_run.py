@@ -1,4 +1,4 @@
-"""What the command says about a run."""
+"""Words and exit code of the smart grid benchmark for the verdicts of a run."""
 
 from __future__ import annotations
 
