@@ -41,6 +41,7 @@ MANY_RECORDS: Final = 30
 
 
 FOUND_BY: Final[dict[str, int]] = {
+    "epoch_alone_counts_as_made": 184,
     "fenced_for_each_bucket": 30,
     "branches_share_a_number": 74,
     "what_is_gone_is_left_out": 42,

@@ -187,11 +187,11 @@ def _outcomes(world: SplitWorld) -> Iterator[str]:
             yield f"attempt {attempt}, which a scaler wanted too late, is answered"
     if not answers and any(each.step is Step.WANTED for each in world.moves):
         yield "the split has no answer"
-    for attempt, _, decision in answers:
+    for _, _, decision in answers:
         record = decision.record
-        took_ms = record.written_ms - world.moves[attempt].written_ms
+        took_ms = record.written_ms - decision.seen_ms
         if took_ms > SPLIT_MS_MAX + STALLED_MS:
-            yield f"{record.shard} is answered after {took_ms // 1_000} s"
+            yield f"{record.shard} is answered by one process after {took_ms // 1_000} s"
         if record.step is Step.CONFIRMED:
             if not options.is_keyed:
                 yield f"{record.shard} is confirmed, though the function mixes keys"

@@ -252,6 +252,8 @@ class Decision:
     """Number of records by stream."""
     is_by_odd_clock: bool
     """Whether the clock of the process had jumped."""
+    seen_ms: int
+    """Time at which the process had read of the attempt."""
 
 
 @dataclass
@@ -549,6 +551,8 @@ class ShardProcess:
         self._attempt = -1
         """Attempt for which a half begins."""
         self._driver: SplitDriver | None = None
+        self._seen_ms = 0
+        """Time at which it began to drive the attempt."""
         self._halves: list[Follower] = []
         self._ahead_ms = 0
         """Time by which the process's clock has jumped, in ms."""
@@ -732,6 +736,7 @@ class ShardProcess:
                     horizon=HORIZON,
                     width_ms=WIDTH_MS,
                 )
+                self._seen_ms = world.now_ms
                 self._halves = [Follower(world, each) for each in splitting.halves_of(self._shard)]
             for follower in self._halves:
                 follower.read(world.rng.choice((0, 1, None)))
@@ -744,7 +749,7 @@ class ShardProcess:
                 read = {each.stream: each.position for each in (self._log, *self._halves)}
                 yield "answering"
                 yield from self._dawdles()
-                world.decisions.append(Decision(answer, read, self._ahead_ms > 0))
+                world.decisions.append(Decision(answer, read, self._ahead_ms > 0, self._seen_ms))
                 world.state_step(answer)
                 yield "answered"
         elif attempt.phase is Phase.CONFIRMED:

@@ -60,6 +60,15 @@ SPLITS: Final = (
         "outcome",
     ),
     _bug(
+        "epoch_alone_counts_as_made",
+        f"{_MODULE}:SplitDriver._has_made",
+        "half.attempt == self.attempt and any(map(half.tip, half.writers))",
+        "half.attempt == self.attempt",
+        "HV4",
+        "proof",
+        "outcome",
+    ),
+    _bug(
         "half_stops_at_the_end",
         f"{_MODULE}:half_runs",
         "attempt.phase in (Phase.WANTED, Phase.CONFIRMED)",

@@ -52,8 +52,9 @@ Invariants:
     HV6 a bucket is read from the shard or from both halves, never from one of them alone, and never
         from neither.
     HV7 an attempt whose halves are behind the shard and make no progress for ``STALLED_MS``, or
-        that is not confirmed within ``SPLIT_MS_MAX`` and the state horizon, is withdrawn. A shard
-        whose processes are all away cannot withdraw, and loses nothing by that.
+        that is not confirmed within ``SPLIT_MS_MAX`` and the state horizon, is withdrawn, by the
+        clock of one process: one that begins anew counts from there. A shard whose processes are
+        all away cannot withdraw, and loses nothing by that.
     HV8 a half begins late before it has results of an attempt, and not again for this attempt: a
         half that loses its state waits for its input or a checkpoint as every stage does. So no
         void bucket comes after the cutover, and none of an earlier attempt is compared.
@@ -324,8 +325,8 @@ class SplitDriver:
             shard: The log of the shard.
             halves: The logs of both halves.
         """
-        have_begun = all(half.attempt == self.attempt for half in halves)
-        if have_begun:
+        have_made = all(self._has_made(half) for half in halves)
+        if have_made:
             self.proof.compare(shard, halves)
         differs = self.proof.differs
         if differs is not None:
@@ -336,7 +337,7 @@ class SplitDriver:
                 " is later by more than that"
             )
             return self._step(Step.WITHDRAWN, wall_ms, reason, differs)
-        if have_begun and self.proof.is_enough and self._is_within_reach(shard, halves):
+        if have_made and self.proof.is_enough and self._is_within_reach(shard, halves):
             return self._step(Step.CONFIRMED, wall_ms)
         reached = tuple(half.upto if half.attempt == self.attempt else -1 for half in halves)
         has_reached = min(reached) >= shard.upto  # it waits for input, too
@@ -354,6 +355,12 @@ class SplitDriver:
                 f" nodes of {' and '.join(halves_of(self._shard))} run",
             )
         return None
+
+    def _has_made(self, half: LogState) -> bool:
+        """Return whether the half has a record of the attempt, which tells what is void: its epoch
+        alone leaves the buckets of earlier attempts closed.
+        """
+        return half.attempt == self.attempt and any(map(half.tip, half.writers))
 
     def _too_long(self, versions: Collection[int], *, has_reached: bool) -> str:
         """Return why an attempt is withdrawn that has had its time. ``versions``: those of the

@@ -332,6 +332,15 @@ def test_hv4_what_was_made_for_an_earlier_attempt_proves_nothing() -> None:
     assert answer.step is Step.WITHDRAWN, "they have not begun for it"
 
 
+def test_hv4_a_half_that_has_begun_an_attempt_and_made_nothing_is_not_compared() -> None:
+    asked, shard, last = driver(), log(9, EACH), PROVEN_BUCKETS + 1
+    of_earlier = [log(last, rows, ATTEMPT - 1) for rows in (LEFT, {5: 1})]
+    for each in of_earlier:
+        assert each.apply(2, replace(started(token="u"), attempt=ATTEMPT)).accepted
+    assert asked.answer(1_000, 5, shard, of_earlier) is None
+    assert (asked.proof.compared, asked.proof.differs) == (0, None)
+
+
 def test_hv7_without_progress_it_is_withdrawn() -> None:
     asked, shard = driver(), log(20, EACH)
     far = halves(log(3, LEFT), log(3, RIGHT))
