@@ -86,7 +86,9 @@ class Market:
         return self._kafka
 
     def sign(self) -> None:
-        """Create keys, and a contract that both regions sign."""
+        """Create keys, name south as a signer of north's stream of speeds, whose stage it may run,
+        and create a contract that both regions sign.
+        """
         now = datetime.now(UTC)
         terms = self._folder / "terms.yaml"
         begins, ends = now - timedelta(hours=1), now + timedelta(days=1)
@@ -95,6 +97,7 @@ class Market:
         for name in _CAPACITY:
             self.run("keys", name, "new", str(self._key(name)))
             self.run("keys", name, "publish", "--kafka", self._kafka)
+        self.run("keys", "north", "signers", "--kafka", self._kafka)
         self.run("contracts", "north", "propose", str(terms), "--kafka", self._kafka)
         self.run("contracts", "south", "sign", "north-south", "--kafka", self._kafka)
 
