@@ -4,7 +4,7 @@ writes fences.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -71,11 +71,11 @@ class ManagerControl:
         context: ServiceContext,
         image: IndexImage,
         scaling: ManagerScaling | None = None,
-        confirmed: Collection[str] = (),
+        is_confirmed: Callable[[str], bool] = lambda _shard: False,
     ) -> None:
         """Keep the arguments; contact nothing. ``scaling`` receives the records that it needs; None
-        where the pipeline is not scaled. ``confirmed``: shards whose split is confirmed, which the
-        caller keeps up to date.
+        where the pipeline is not scaled. ``is_confirmed``: whether the split of a shard is
+        confirmed by now.
         """
         self._scaling = scaling
         self._clock = context.clock
@@ -92,7 +92,7 @@ class ManagerControl:
             readers_of(self._pipeline),
             kept_buckets(self._pipeline),
             halves(self._pipeline),
-            confirmed,
+            is_confirmed,
         )
         self._fences = FenceBook()
         self._unsent: list[Fence] = []

@@ -73,7 +73,9 @@ class ConsistencyManager:
         self._image = IndexImage(self._pipeline.name)
         self._scaling = scaling_of(context)
         self._splits = SplitAlarms(context)
-        self._control = ManagerControl(context, self._image, self._scaling, self._splits.confirmed)
+        self._control = ManagerControl(
+            context, self._image, self._scaling, self._splits.is_confirmed
+        )
         self._trimming = BlockTrimming(context)
         self._log_trimming = LogTrimming(context)
         self._floats = FloatAudit(context)

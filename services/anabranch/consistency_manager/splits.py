@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter
 
 from anabranch.protocol.control.consistency import SPLIT_DIFFERS
-from anabranch.protocol.control.records import Alarm, SplitStep, Step
+from anabranch.protocol.control.records import Alarm, SplitStep
+from anabranch.protocol.stage.splitting import Phase
 from anabranch.streams.placement import PlacementReader
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ class SplitAlarms:
         self._reader: PlacementReader | None = None
         self._is_new = False
         self._found: list[Alarm] = []
-        self.confirmed: set[str] = set()
-        """Shards whose split is confirmed, as far as the log was read."""
         self._steps = Counter(
             "anabranch_split_steps",
             "Steps of splits of shards: wanted, confirmed or withdrawn",
@@ -57,14 +56,17 @@ class SplitAlarms:
 
     def _seen(self, step: SplitStep) -> None:
         """Note a step that counts."""
-        if step.step is Step.CONFIRMED:
-            self.confirmed.add(step.shard)
         if self._is_new:
             self._steps.labels(self._context.pipeline.name, step.step.value).inc()
         if step.bucket >= 0:
             self._found.append(
                 Alarm(SPLIT_DIFFERS, step.shard, step.bucket, step.reason, step.written_ms)
             )
+
+    def is_confirmed(self, shard: str) -> bool:
+        """Return whether the split of ``shard`` is confirmed, as far as the log was read."""
+        reader = self._reader
+        return reader is not None and reader.splits.of(shard).phase is Phase.CONFIRMED
 
     def round(self) -> list[Alarm]:
         """Read what is new. Return the alarms that follow from it."""

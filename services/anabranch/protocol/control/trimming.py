@@ -61,7 +61,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -155,15 +155,15 @@ class Trimming:
         readers: Mapping[str, Collection[Peer]],
         kept_buckets: Mapping[str, int] | None = None,
         halves: Mapping[Peer, str] | None = None,
-        confirmed: Collection[str] = (),
+        is_confirmed: Callable[[str], bool] = lambda _shard: False,
     ) -> None:
         """Start without trim points. ``readers``: all possible readers, by stream.
         ``kept_buckets``: number of newest buckets to keep, for streams that others read, too.
-        ``halves``: of readers that are halves of a shard, the shard. ``confirmed``: shards whose
-        split is confirmed, kept up to date by the caller (TM3).
+        ``halves``: of readers that are halves of a shard, the shard. ``is_confirmed``: whether
+        the split of a shard is confirmed by now (TM3).
         """
         self._kept_buckets = kept_buckets or {}
-        self._halves, self._confirmed = halves or {}, confirmed
+        self._halves, self._is_confirmed = halves or {}, is_confirmed
         self._readers = {stream: frozenset(those) for stream, those in readers.items()}
         self._detector = FailureDetector(frozenset().union(*self._readers.values()))
         self._points: dict[str, int] = {}
@@ -222,7 +222,7 @@ class Trimming:
         positions = []
         for reader in self._readers[stream]:
             shard = self._halves.get(reader)
-            is_tried = shard is not None and shard not in self._confirmed
+            is_tried = shard is not None and not self._is_confirmed(shard)
             limit_ms = TRIM_HALF_MS if is_tried else TRIM_READER_MS
             if self._detector.silent_ms(reader, monotonic_ms) > limit_ms:
                 continue

@@ -118,7 +118,9 @@ def test_tm3_a_half_counts_for_a_while_only_until_its_split_is_confirmed() -> No
     """Otherwise the input of a split that was withdrawn would be kept for a day."""
     for is_confirmed in (False, True):
         confirmed = {"s"} if is_confirmed else set[str]()
-        trimming = Trimming({"reports": STAGE}, halves={STAGE[1]: "s"}, confirmed=confirmed)
+        trimming = Trimming(
+            {"reports": STAGE}, halves={STAGE[1]: "s"}, is_confirmed=confirmed.__contains__
+        )
         trimming.receive(beat(STAGE[0], 7), NOW)
         trimming.receive(beat(STAGE[1], 5), NOW)
         assert [p.bucket for p in trimming.due(NOW, {"reports": 9}, wall_ms=NOW)] == [5]
@@ -130,7 +132,9 @@ def test_tm3_a_half_counts_for_a_while_only_until_its_split_is_confirmed() -> No
 
 
 def test_tm3_a_half_that_takes_over_and_was_never_heard_holds_everything_back() -> None:
-    trimming = Trimming({"reports": STAGE}, halves={STAGE[1]: "s"}, confirmed=["s"])
+    trimming = Trimming(
+        {"reports": STAGE}, halves={STAGE[1]: "s"}, is_confirmed=lambda shard: shard == "s"
+    )
     trimming.receive(beat(STAGE[0], 7), NOW)
     assert trimming.due(NOW, {"reports": 9}, wall_ms=NOW) == []
 
