@@ -172,7 +172,8 @@ class _Recovery(Recovery):
         return "" if gone is None else f"{INPUT} from bucket {gone[0]} on"
 
     @override
-    def last_gone(self) -> int:
+    def last_gone(self, log_state: LogState) -> int:
+        del log_state
         self._input.read_to_end()
         reader = self._log.reader()
         found = last_gone(

@@ -8,13 +8,13 @@ Nothing is kept: after a crash the next process reads the logs again, and compar
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.stage.splitting import Attempt, Phase, SplitDriver, half_begins_after
+from anabranch.protocol.stage.splitting import Attempt, Phase, SplitDriver
 from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import open_stream
 
@@ -248,21 +248,3 @@ class SplitProof:
         for reader in self._readers:
             reader.close()
         self._readers = []
-
-
-def begins_after(log: EventLog, pipeline: Pipeline, half: str) -> int:
-    """Return the bucket after which ``half`` begins if its input is there, by its log and that of
-    its parent.
-
-    Raises:
-        Unavailable: a log cannot be read.
-    """
-    with ExitStack() as opened:
-        shard, own = (
-            opened.enter_context(closing(open_stream(log, pipeline, stream)))
-            for stream in (pipeline.stages[half].parent, half)
-        )
-        for reader in (shard, own):
-            reader.read_to_end()
-        horizon = known_horizon_buckets(pipeline, half)
-        return half_begins_after(shard.log_state, own.log_state, horizon)

@@ -136,8 +136,11 @@ class Recovery:
     def wait(self, missing: str) -> None:
         """Report what is missing and wait a while. Raise to end the start."""
 
-    def last_gone(self) -> int:
-        """Return the last bucket of which an input's blocks were trimmed; 0 if none."""
+    def last_gone(self, log_state: LogState) -> int:
+        """Return the last bucket of which an input's blocks were trimmed; 0 if none. ``log_state``:
+        the stage's own stream.
+        """
+        del log_state
         return 0
 
     def complete(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
-from anabranch.processing.own_split import begins_after
+from anabranch.processing.half_beginning import HalfBeginning
 from anabranch.processing.replica_environment import HostProcess, Recovery
 from anabranch.protocol.control.placement import has_left
 from anabranch.protocol.errors import ConfigurationError, Fenced
@@ -139,6 +139,7 @@ class StageRecovery(Recovery):
         """Keep the arguments; contact nothing."""
         self._context, self._own, self._inputs, self._fences = context, own, inputs, fences
         self._recompute_client, self._report = recompute_client, report
+        self._half_beginning = HalfBeginning(context.log, context.pipeline, own.stage_name)
         self.standby: Standby | None = None
         """Standby that this process was before, if any: it reaches disks of other processes."""
         self.peers = own.peers
@@ -172,14 +173,16 @@ class StageRecovery(Recovery):
         for _ in range(_PAUSES_PER_ATTEMPT):
             pause_start(self._context)
 
-    def last_gone(self) -> int:
+    def last_gone(self, log_state: LogState) -> int:
         """Return the last bucket that a start without a checkpoint leaves out: an input's blocks
-        were trimmed, or a half of a shard does not need it. 0 if none.
+        were trimmed, or a half of a shard does not need it. 0 if none. ``log_state``: the stage's
+        own stream.
         """
-        gone, half = self._inputs.last_gone(), self._own.stage_name
-        if not self._own.stage.parent:
-            return gone
-        return max(gone, begins_after(self._context.log, self._context.pipeline, half))
+        return max(self._inputs.last_gone(), self._half_beginning.after(log_state))
+
+    def close(self) -> None:
+        """Close the log that only the start needs. Idempotent."""
+        self._half_beginning.close()
 
     def complete(self) -> int:
         """Return the last bucket that is complete on all inputs by now."""

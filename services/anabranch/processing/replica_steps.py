@@ -6,6 +6,8 @@ boundary log, and through ``processing.replica_environment.Recovery``.
 
 from __future__ import annotations
 
+from functools import partial
+
 from anabranch.ports import Checkpoints
 from anabranch.processing.disk_steps import on_disk
 from anabranch.processing.replica_environment import HostProcess, Recovery
@@ -122,7 +124,7 @@ class ReplicaSteps:
             self._boundary.replica,
             self._horizon,
             self._ha,
-            gone=self.recovery.last_gone,
+            gone=partial(self.recovery.last_gone, self._boundary.log_state),
             complete=self.recovery.complete,
             restated_after=restated_after,
         )

@@ -9,6 +9,7 @@ changes them.
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -213,7 +214,8 @@ class StageReplica:
         if (log_reader := self._log_reader_so_far) is not None:
             recovery.points = log_reader.points
         try:
-            primary.begin(recovery)
+            with closing(recovery):
+                primary.begin(recovery)
         except StoppingError:
             return
         neighbours.fences.epoch = primary.epoch

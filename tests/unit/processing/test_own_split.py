@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
@@ -17,7 +18,8 @@ from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import Stage
 from anabranch.ports import Disks, Engine
 from anabranch.process.frame import ServiceContext
-from anabranch.processing.own_split import OwnSplit, ShardSplit, begins_after
+from anabranch.processing.half_beginning import HalfBeginning
+from anabranch.processing.own_split import OwnSplit, ShardSplit
 from anabranch.processing.primary import Primary
 from anabranch.processing.replica_identity import ReplicaIdentity
 from anabranch.processing.replica_start import StartingProcess
@@ -26,10 +28,11 @@ from anabranch.protocol.control.records import ControlRecord, Heartbeat, SplitSt
 from anabranch.protocol.errors import ConfigurationError, Fenced, Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import BUCKET_MAX
+from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.load_control import LoadDemand
 from anabranch.protocol.stage.splitting import Attempt, Phase, end
-from anabranch.streams.boundary_reader import StreamReader
+from anabranch.streams.boundary_reader import BoundaryReader, StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.stream_logs import input_state, open_stream
@@ -209,7 +212,37 @@ def test_a_half_begins_again_for_each_attempt(world: World) -> None:
 def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:
     for bucket in (1, 9):
         world.close(STAGE, bucket)
-    assert begins_after(world.log, world.pipeline, HALVES[1]) == 7
+    beginning = HalfBeginning(world.log, world.pipeline, HALVES[1])
+    assert beginning.after(world.writers[HALVES[1]].log_state) == 7
+    beginning.close()
+    assert HalfBeginning(world.log, world.pipeline, STAGE).after(LogState(["0"])) == 0
+
+
+def test_a_half_that_waits_reads_each_record_of_the_shard_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks about once a second for as long as its input is missing."""
+    read = Counter[str]()
+
+    def counted(reader: BoundaryReader, wait_ms: int) -> int:
+        count = poll(reader, wait_ms)
+        read["records"] += count
+        return count
+
+    poll = BoundaryReader.poll
+    own = world.writers[HALVES[0]].log_state
+    for bucket in range(1, 100):
+        world.close(STAGE, bucket, rows=4)
+    monkeypatch.setattr(BoundaryReader, "poll", counted)
+    with closing(HalfBeginning(world.log, world.pipeline, HALVES[0])) as beginning:
+        assert beginning.after(own) == 97
+        whole = read["records"]
+        assert [beginning.after(own) for _ in range(5)] == [97] * 5
+        assert read["records"] == whole > 99
+        world.close(STAGE, 100, rows=4)
+        read.clear()
+        assert beginning.after(own) == 98
+    assert read["records"] == 1
 
 
 def test_a_file_that_names_the_halves_no_more_is_an_error_and_no_silence(world: World) -> None:
