@@ -71,4 +71,4 @@ def test_the_shard_of_a_key_never_changes(values: list[Any], kind: pa.DataType, 
         for interval in divided(16)
         if shard_mask(key.slice(row, 1), interval).all()
     ]
-    assert " ".join(found) == bits
+    assert " ".join(found) == bits, "another hash needs another KEY_HASH"

@@ -400,10 +400,12 @@ class OwnRecords:
             ConfigurationError: it is made from another one.
         """
         if log_state.bucket_ms and log_state.share != self._started.share:
+            before, now = (each or "all rows" for each in (log_state.share, self._started.share))
             raise ConfigurationError(
-                f"{self._stream}: this stream is made from {log_state.share or 'all rows'}, and the"
-                f" pipeline file says {self._started.share or 'all rows'}: a stage keeps its"
-                " `shards` and `shard_by`. Put them back, or give the stage a new name"
+                f"{self._stream}: this stream is made from {before}, and this process would make it"
+                f" from {now}: a stage keeps its `shards`, its `shard_by` and the hash of its keys."
+                " Put the settings back, or run the version of anabranch that began the stream, or"
+                " give the stage a new name"
             )
 
     def _check_attempt(self, log_state: LogState) -> None:

@@ -29,6 +29,11 @@ from anabranch.protocol.limits import SHARDS_MAX
 HASH_BITS: Final = 32
 """Number of bits of a hash. Its value is from 0 to 2 to the power of this, exclusive."""
 
+KEY_HASH: Final = "row digest"
+"""Name of the hash. Each epoch of a shard states it (BL16 of ``protocol.log.boundary_log``). A
+change of the hash must change the name: a shard that continued would get keys without their state.
+"""
+
 BITS_MAX: Final = SHARDS_MAX - 1
 """Maximum number of bits of an interval: the longest that a stage of ``SHARDS_MAX`` shards can have
 if always the same shard is halved.

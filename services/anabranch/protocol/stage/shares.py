@@ -13,8 +13,8 @@ The function must be such that what it makes of a key depends on the rows of thi
 otherwise the shards together make something else than the whole. Nothing here can see that;
 ``anabranch test`` compares both on sample rows.
 
-The state of a shard is that of its keys. So a stream keeps the share that its first epoch names
-(BL16 of ``protocol.log.boundary_log``).
+The state of a shard is that of its keys. So a stream keeps the share that its first epoch names,
+with the hash (BL16 of ``protocol.log.boundary_log``).
 
 Invariants:
     KP1 a row of an input whose columns are named is exactly one shard's, as the intervals of the
@@ -29,7 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch.protocol.stage.intervals import Interval
+from anabranch.protocol.stage.intervals import KEY_HASH, Interval
 
 _KEY_TYPES: Final = (
     "int",
@@ -54,12 +54,14 @@ class Share:
     """Per input, the columns of its key; without columns every shard takes all of its rows."""
 
     def text(self) -> str:
-        """Return the share as the shard's epochs state it: ``01 of reports by segment``."""
+        """Return the share as the shard's epochs state it:
+        ``01 of row digest: reports by segment``.
+        """
         inputs = (
             f"{name} by {', '.join(columns)}" if columns else f"{name} whole"
             for name, columns in sorted(self.by.items())
         )
-        return f"{self.interval.bits} of {'; '.join(inputs)}"
+        return f"{self.interval.bits} of {KEY_HASH}: {'; '.join(inputs)}"
 
     def wrong_keys(self, types: Mapping[str, Mapping[str, str]]) -> str:
         """Return why rows with these columns cannot be divided among the shards (KP2); empty if

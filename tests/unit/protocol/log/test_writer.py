@@ -137,7 +137,12 @@ class TestEpochs:
             log.own.begun(log.state)
 
     @pytest.mark.parametrize(
-        ("before", "now"), [("0 of a by key", "00 of a by key"), ("", "0 of a by key")]
+        ("before", "now"),
+        [
+            ("0 of row digest: a by key", "00 of row digest: a by key"),
+            ("", "0 of row digest: a by key"),
+            ("0 of a by key", "0 of row digest: a by key"),
+        ],
     )
     def test_one_of_another_share_says_what_to_write(self, before: str, now: str) -> None:
         log, mine = Log(), replace(STARTED, bucket_ms=250, share=now)
@@ -145,7 +150,7 @@ class TestEpochs:
         log.add(replace(started("1", "t"), bucket_ms=250, share=before))
         log.own.begins()
         log.add(mine)
-        words = f"is made from {before or 'all rows'}, and the pipeline file says {now}: .*new name"
+        words = f"is made from {before or 'all rows'}, and .* from {now}: .*new name"
         with pytest.raises(ConfigurationError, match=words):
             log.own.begun(log.state)
 

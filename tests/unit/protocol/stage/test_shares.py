@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.protocol.stage import shares
 from anabranch.protocol.stage.intervals import Interval
 from anabranch.protocol.stage.shares import Share
 
@@ -19,8 +20,16 @@ def wrong(**by: tuple[str, ...]) -> str:
 
 def test_a_log_says_whose_rows_are_taken() -> None:
     assert Share(Interval("10"), {"jams": (), "cars": ("segment", "plate")}).text() == (
-        "10 of cars by segment, plate; jams whole"
+        "10 of row digest: cars by segment, plate; jams whole"
     )
+
+
+def test_a_share_by_another_hash_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are others, though its bits and columns are the same (BL16)."""
+    share = Share(Interval("10"), {"cars": ("segment",)})
+    before = share.text()
+    monkeypatch.setattr(shares, "KEY_HASH", "another")
+    assert share.text() != before
 
 
 @pytest.mark.parametrize(
