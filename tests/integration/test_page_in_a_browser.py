@@ -17,6 +17,8 @@ from selenium.webdriver.common.keys import Keys
 
 from anabranch.codec.catalog import topic_settings
 from anabranch.dashboard.feed import Feed
+from anabranch.dashboard.processes import page_lines
+from anabranch.local.status import Row
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
@@ -163,6 +165,35 @@ def test_the_tabs_are_gone_through_with_the_arrow_keys(driver: webdriver.Chrome)
         assert focused.get_attribute("aria-selected") == "true"
         focused.send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
         assert at(driver, "#panel-processes").is_displayed(), "no federation, so no market"
+
+
+def test_the_progress_of_a_split_is_read_among_the_processes(driver: webdriver.Chrome) -> None:
+    scene = PageScene(past_ms=5_000)
+    split: Row = {"phase": "wanted", "attempt": 41, "halves": ["tolls.0", "tolls.1"]}
+    compared = {"compared": 3, "needed": 8, "behind_ms": [1_500, None]}
+    shown = {
+        "tolls.0 is 1.5 s behind, tolls.1 has not begun": split | compared,
+        "is confirmed": split | {"phase": "confirmed"},
+        "was withdrawn: bucket 7 differs": split
+        | {"phase": "withdrawn", "reason": "bucket 7 differs"},
+    }
+    with page_of(scene.pipeline, scene.log) as (feed, url):
+        driver.get(url)
+        await_text(driver, "#name", "toll-road")
+        at(driver, "#tab-processes").click()
+        for words, each in shown.items():
+            replica = {"stage": "tolls", "replica": "0", "state": "running"}
+            detail = {"stages": [replica | {"detail": {"split": each}}]}
+            row: Row = {
+                "service": "processing",
+                "name": "north.0",
+                "state": "running",
+                "detail": detail,
+            }
+            with feed.page() as page:
+                page.show_processes(page_lines(row), {}, {}, feed.clock.now_ms())
+            await_text(driver, "#panel-processes", words)
+        assert complaints(driver) == []
 
 
 def test_what_hostile_records_say_is_text(driver: webdriver.Chrome) -> None:

@@ -69,14 +69,14 @@ class ProcessFollower:
             answers = threads.map(_figures_at, places.values())
             self._figures.append(dict(zip(places, answers, strict=True)))
         self._round += 1
-        shown = None if found is None else [line for row in found for line in _lines(row)]
+        shown = None if found is None else [line for row in found for line in page_lines(row)]
         with self._feed.page() as page:
             page.show_processes(
                 shown, self._figures[-1], self._figures[0], self._feed.clock.now_ms()
             )
 
 
-def _lines(row: Row) -> list[dict[str, Any]]:
+def page_lines(row: Row) -> list[dict[str, Any]]:
     """Return the page's rows of a process and of each replica on it."""
     replicas = [
         {

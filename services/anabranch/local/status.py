@@ -179,6 +179,25 @@ def _overload_in_words(detail: dict[str, Any]) -> list[str]:
     return stated
 
 
+def _split_in_words(split: dict[str, Any]) -> str:
+    """Return what the status of a shard says about its newest split."""
+    halves = split["halves"]
+    begun = f"split {split['attempt']} into {' and '.join(halves)}"
+    match split["phase"]:
+        case "withdrawn":
+            return f"{begun} was withdrawn: {split['reason']}"
+        case "confirmed":
+            return f"{begun} is confirmed"
+    stated = [f"{split['compared']} of {split['needed']} buckets compared"]
+    for half, behind_ms in zip(halves, split.get("behind_ms", ()), strict=False):
+        stated.append(
+            f"{half} has not begun"
+            if behind_ms is None
+            else f"{half} is {readable_ms(behind_ms)} behind"
+        )
+    return ", ".join([f"{begun}: {stated[0]}", *stated[1:], *filter(None, [split.get("trouble")])])
+
+
 def detail_in_words(row: Row) -> str:
     """Return the entries of ``detail`` that need attention, in words; empty if none does."""
     detail = row["detail"]
@@ -194,6 +213,8 @@ def detail_in_words(row: Row) -> str:
         case ReplicaState.FAILURE:
             stated.append("behind")
     stated += _overload_in_words(detail)
+    if split := detail.get("split"):
+        stated.append(_split_in_words(split))
     if unread := detail.get("unread"):
         stated.append(f"no room for more of {', '.join(unread)}: new results stand still")
     stated += [words.format(detail[name]) for name, words in _STALLS.items() if detail.get(name)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.stage.splitting import Attempt, Phase, SplitDriver
+from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, Attempt, Phase, SplitDriver
 from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import open_stream
 
@@ -139,12 +139,19 @@ class ShardSplit:
             attempt.phase is not Phase.WANTED or attempt.number != self._proof.attempt
         ):
             self.close()
-        for key in ("split", "split_withdrawn"):
-            detail.pop(key, None)
+        if attempt.phase is Phase.NONE:
+            detail.pop("split", None)
+            return False
+        shown: dict[str, object] = {
+            "phase": attempt.phase.name.lower(),
+            "attempt": attempt.number,
+            "halves": self._context.pipeline.halves(self._stage),
+        }
         if attempt.phase is Phase.WITHDRAWN:
-            detail["split_withdrawn"] = attempt.reason
+            shown["reason"] = attempt.reason
         elif attempt.phase is Phase.WANTED:
-            detail["split"] = self._compare(attempt.number)
+            shown |= self._compare(attempt.number)
+        detail["split"] = shown
         return attempt.phase is Phase.CONFIRMED
 
     def _compare(self, attempt: int) -> dict[str, object]:
@@ -231,16 +238,16 @@ class SplitProof:
 
     def shown(self) -> dict[str, object]:
         """Return what the comparison has come to, for the status."""
-        proof = self._driver.proof
-        uptos = {
-            stream: reader.log_state.closed_upto * self._pipeline.bucket_ms
-            for stream, reader in zip(self._streams, self._readers, strict=False)
-        }
         found: dict[str, object] = {
-            "halves": self._streams[1:],
-            "compared": proof.compared,
-            "stable_bucket_ms": uptos,
+            "compared": self._driver.proof.compared,
+            "needed": PROVEN_BUCKETS,
         }
+        if self._readers:
+            shard, *halves = (reader.log_state for reader in self._readers)
+            found["behind_ms"] = [
+                None if buckets is None else buckets * self._pipeline.bucket_ms
+                for buckets in self._driver.behind(shard, halves)
+            ]
         return found | ({"trouble": self.trouble} if self.trouble else {})
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ MOVED = {
     "catch_up_ms": None,
     "outcome": "withdrawn",
 }
+SPLIT = {"phase": "wanted", "attempt": 41, "halves": ["s.0", "s.1"]}
 LOST = (
     MOVED
     | {"cause": "lost", "silent_ms": 5_200, "restore_ms": 3_000}
@@ -66,6 +67,22 @@ LOST = (
         ({"topics": [], "index": "written"}, ""),
         ({"topics": ["a", "b"]}, "2 settings of topics give less than they must: --json"),
         ({"not_stored": "the store is full"}, "input is kept: the store is full"),
+        (
+            {"split": SPLIT | {"compared": 3, "needed": 8, "behind_ms": [1_500, None]}},
+            (
+                "split 41 into s.0 and s.1: 3 of 8 buckets compared, s.0 is 1.5 s behind, s.1 has"
+                " not begun"
+            ),
+        ),
+        (
+            {"split": SPLIT | {"compared": 0, "needed": 8, "trouble": "no answer"}},
+            "split 41 into s.0 and s.1: 0 of 8 buckets compared, no answer",
+        ),
+        ({"split": SPLIT | {"phase": "confirmed"}}, "split 41 into s.0 and s.1 is confirmed"),
+        (
+            {"split": SPLIT | {"phase": "withdrawn", "reason": "bucket 7 differs"}},
+            "split 41 into s.0 and s.1 was withdrawn: bucket 7 differs",
+        ),
         (
             {"not_needed": ["cars.0", "cars.1"]},
             "nobody needs cars.0, cars.1 any more: its number in `shards` may be 0",

@@ -120,19 +120,27 @@ def test_equal_buckets_are_confirmed_and_then_the_stream_must_end(world: World) 
     world.close_all(1, 6)
     assert not world.split.round(world.detail)
     assert world.detail["split"] == {
+        "phase": "wanted",
+        "attempt": 3,
         "halves": list(HALVES),
         "compared": 6,
-        "stable_bucket_ms": dict.fromkeys((STAGE, *HALVES), 600),
+        "needed": 8,
+        "behind_ms": [0, 0],
     }
+    world.close(STAGE, 7, rows=4)
+    world.close(HALVES[1], 7, rows=3)
+    world.split.round(world.detail)
+    assert world.detail["split"]["behind_ms"] == [100, 0]
+    world.close(HALVES[0], 7, rows=1)
     assert world.answers == []
-    world.close_all(7, 8)
+    world.close_all(8, 8)
     assert not world.split.round(world.detail)
     (answer,) = world.answers
     assert (answer.shard, answer.step, answer.attempt) == (STAGE, Step.CONFIRMED, 3)
     world.attempt = Attempt(Phase.CONFIRMED, 3)
     assert not world.split.was_carried_out()
     assert world.split.round(world.detail)
-    assert "split" not in world.detail
+    assert world.detail["split"] == {"phase": "confirmed", "attempt": 3, "halves": list(HALVES)}
     writer = world.writers[STAGE]
     writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
     assert world.split.was_carried_out()
@@ -148,9 +156,15 @@ def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
     assert (answer.step, answer.bucket) == (Step.WITHDRAWN, 4)
     world.attempt = Attempt(Phase.WITHDRAWN, 3, answer.reason, 4)
     world.split.round(world.detail)
-    assert world.detail == {"split_withdrawn": answer.reason}
+    assert world.detail["split"] == {
+        "phase": "withdrawn",
+        "attempt": 3,
+        "halves": list(HALVES),
+        "reason": answer.reason,
+    }
     world.attempt = Attempt(Phase.WANTED, 5)
     world.split.round(world.detail)
+    assert world.detail["split"]["behind_ms"] == [None, None]
     assert [each.attempt for each in world.answers] == [3], "no half has begun for this attempt"
     world.writers |= {half: world.writer(half, 5) for half in HALVES}
     for half in HALVES:

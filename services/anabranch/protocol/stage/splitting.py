@@ -356,6 +356,12 @@ class SplitDriver:
             )
         return None
 
+    def behind(self, shard: LogState, halves: Iterable[LogState]) -> list[int | None]:
+        """Return by how many buckets each half is behind the shard; None for one that has no record
+        of the attempt yet.
+        """
+        return [max(0, shard.upto - half.upto) if self._has_made(half) else None for half in halves]
+
     def _has_made(self, half: LogState) -> bool:
         """Return whether the half has a record of the attempt, which tells what is void: its epoch
         alone leaves the buckets of earlier attempts closed.

@@ -341,6 +341,14 @@ def test_hv4_a_half_that_has_begun_an_attempt_and_made_nothing_is_not_compared()
     assert (asked.proof.compared, asked.proof.differs) == (0, None)
 
 
+def test_how_far_the_halves_are_behind_counts_from_their_first_record() -> None:
+    asked, shard = driver(), log(9, EACH)
+    begun = log(3, LEFT, ATTEMPT - 1)
+    assert begun.apply(2, replace(started(token="u"), attempt=ATTEMPT)).accepted
+    assert asked.behind(shard, [log(7, LEFT), log(10, RIGHT)]) == [2, 0]
+    assert asked.behind(shard, [begun, log(0, RIGHT, ATTEMPT - 1)]) == [None, None]
+
+
 def test_hv7_without_progress_it_is_withdrawn() -> None:
     asked, shard = driver(), log(20, EACH)
     far = halves(log(3, LEFT), log(3, RIGHT))
