@@ -1,4 +1,4 @@
-"""Two participants that trade a stage, or three: agents and brokers of contracts as they are, and
+"""Two to four participants that trade a stage: agents and brokers of contracts as they are, and
 stand-ins for ingestion and nodes, which follow the log of moves and write boundary logs as these
 would.
 """
@@ -54,7 +54,7 @@ WARM_UP_MS: Final = 800
 """Time that a node stands by before it begins, in ms."""
 CALM, RUSH = 20, 200
 """Rows per second."""
-CAPACITY: Final = {"north": 220, "south": 600, "west": 1_200}
+CAPACITY: Final = {"north": 220, "south": 600, "west": 1_200, "east": 1_200}
 """Capacity of each participant: in a rush the stage is nearly all that north can do."""
 FILE = """
 pipeline: {pipeline}
@@ -246,7 +246,8 @@ class Node:
 @dataclass
 class TradingWorld:
     """North sells to south under contract ``north-south``; if there is a west, south sells on to it
-    under ``south-west``. All have an agent and a broker.
+    under ``south-west``, and west in its turn to an east under ``west-east``. All have an agent and
+    a broker.
     """
 
     log: EventLog
@@ -261,6 +262,7 @@ class TradingWorld:
     rate: int = CALM
     """Rows per second of north."""
     souths_rate: int = CALM
+    wests_rate: int = CALM
     answer_within: str = "1500ms"
     participants: tuple[str, ...] = ("north", "south")
     agents: dict[str, AgentService] = field(default_factory=dict)
@@ -366,8 +368,9 @@ class TradingWorld:
     def round(self) -> None:
         """Everybody does a little."""
         self.before_round()
+        rates = {"north": self.rate, "south": self.souths_rate, "west": self.wests_rate}
         for name, source in self.sources.items():
-            source.write({"north": self.rate, "south": self.souths_rate}.get(name, CALM))
+            source.write(rates.get(name, CALM))
         for node in self.nodes.values():
             node.run(self.sources["north"].upto)
         for agent in self.agents.values():

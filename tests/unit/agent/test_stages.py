@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -189,23 +190,34 @@ def test_a_pause_within_what_was_promised_is_no_failure(world: TradingWorld) -> 
 
 FULL = 500
 """Rows per second of south's own, of the 600 that it can bear."""
-ON = "south-west"
+WESTS_FULL = 1_100
+"""Rows per second of west's own, of the 1 200 that it can bear."""
+ON, FURTHER = "south-west", "west-east"
 
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[TradingWorld]:
     """North's stage is at south, which may sell it on to west."""
+    yield from chain(tmp_path, "north", "south", "west")
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Iterator[TradingWorld]:
+    """North's stage is at south, which may sell it on to west, and west to east."""
+    yield from chain(tmp_path, "north", "south", "west", "east")
+
+
+def chain(folder: Path, *participants: str) -> Iterator[TradingWorld]:
+    """Yield a world where the first one's stage is at the second, and each may sell it on to the
+    next one.
+    """
     clock = VirtualClock(1_200_000_000)
     made = TradingWorld(
-        LocalEventLog(clock),
-        clock,
-        tmp_path,
-        lambda: clock.advance(50),
-        participants=("north", "south", "west"),
+        LocalEventLog(clock), clock, folder, lambda: clock.advance(50), participants=participants
     )
-    made.agree()
-    made.agree(contract_id=ON, buyer="south", seller="west")
-    made.start("north", "south", "west")
+    for buyer, seller in pairwise(participants):
+        made.agree(contract_id=f"{buyer}-{seller}", buyer=buyer, seller=seller)
+    made.start(*participants)
     made.lasts(2_000)
     made.rate = RUSH
     made.until(lambda: made.place() is Place.AWAY, "the stage is sold")
@@ -223,7 +235,8 @@ def seen_to_end(world: TradingWorld) -> None:
     """Every bucket was made, and every ledger is of zero sum."""
     made = set().union(*(node.closed for node in world.nodes.values()))
     assert made >= set(range(min(made), world.sources["north"].upto - 4))
-    for name in ("north-south", ON):
+    for buyer, seller in pairwise(world.participants):
+        name = f"{buyer}-{seller}"
         assert sum(world.ledger(name).balances().values()) == 0
         assert world.ledger(name).disputes == []
 
@@ -246,6 +259,46 @@ def test_a_stage_is_sold_on_and_comes_back_the_same_way(three: TradingWorld) -> 
     assert all(three.ledger(name).balances()["south"] for name in ("north-south", ON))
     assert three.ledger(ON).balances()["west"] > 0
     seen_to_end(three)
+
+
+def sell_further(world: TradingWorld) -> None:
+    """Sell the stage on twice, from hand to hand."""
+    sell_on(world)
+    world.lasts(6_000)  # west must keep it for its minimum hold
+    world.wests_rate = WESTS_FULL
+    world.until(lambda: world.place("west") is Place.AWAY, "it is sold on again", 600)
+    assert world.runs_on() == "east.0"
+
+
+def test_a_stage_is_sold_on_twice_and_comes_back_through_every_hand(four: TradingWorld) -> None:
+    sell_further(four)
+    nodes = [four.movements(name)[0].node for name in ("north-south", ON, FURTHER)]
+    assert nodes == ["east.0", "east.0", ""]
+    four.lasts(12_000)
+    four.wests_rate = CALM
+    four.until(lambda: four.place("west") is Place.HERE, "west has it back", 600)
+    assert four.runs_on() == "west.0"
+    four.lasts(4_000)
+    four.souths_rate = CALM
+    four.until(lambda: four.place("south") is Place.HERE, "south has it back", 600)
+    assert four.runs_on() == "south.0"
+    four.lasts(4_000)
+    four.rate = CALM
+    four.until(lambda: four.place() is Place.HERE, "north has it back", 600)
+    four.until(lambda: four.runs_on() == "north.0", "it runs there")
+    four.lasts(12_000)
+    sales = [four.movements(name) for name in ("north-south", ON, FURTHER)]
+    assert [[each.why for each in sale] for sale in sales] == [[Why.RECALLED]] * 3
+    assert [sale[0].nodes for sale in sales] == [
+        ("west.0", "east.0", "south.0"),
+        ("east.0", "west.0"),
+        (),
+    ]
+    for sale, (buyer, seller) in zip(sales, pairwise(four.participants), strict=True):
+        balances = four.ledger(f"{buyer}-{seller}").balances()
+        assert balances[seller] == -balances[buyer] > 0, "each is paid by its own buyer"
+        assert sale[0].ended_by == buyer
+    seen_to_end(four)
 
 
 @pytest.mark.parametrize("when", ["while it leaves", "while it is there", "while it comes"])
