@@ -118,8 +118,9 @@ def _partners(
             elif len(stages[stage].process_ids()) > 1:
                 file.mistake(
                     place,
-                    f"{stage} has {len(stages[stage].process_ids())} replicas; a stage that moves"
-                    " between owners has one",
+                    f"{stage} has {len(stages[stage].process_ids())} replicas, and a stage that"
+                    " partners run has one: write replicas: 1, and your own node takes it back if"
+                    " the partner's fails; or leave it out here",
                 )
         found[partner] = [stage for stage, _ in named]
     return found
