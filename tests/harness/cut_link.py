@@ -123,14 +123,14 @@ class CutLog:
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,
-        ranges: bool = False,
+        ranges_of: str = "",
     ) -> LogReader:
         return self._log.reader(
             committed=committed,
             headers=headers,
             timestamps=timestamps,
             follows=follows,
-            ranges=ranges,
+            ranges_of=ranges_of,
         )
 
     def writer(self) -> LogWriter:

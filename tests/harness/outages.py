@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import cast
+from typing import Any, cast
 
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.ports import Chunk, LogReader, LogWriter, TopicPartition
@@ -26,7 +26,7 @@ class Away:
     def writer(self) -> LogWriter:
         return cast("LogWriter", AwayWriter(self, self.log.writer()))
 
-    def reader(self, **options: bool) -> LogReader:
+    def reader(self, **options: Any) -> LogReader:
         return cast("LogReader", AwayReader(self, self.log.reader(**options)))
 
 

@@ -70,10 +70,10 @@ class SilentCluster(LocalEventLog):
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,
-        ranges: bool = False,
+        ranges_of: str = "",
     ) -> SilentReader:
         """See the port."""
-        del follows, ranges
+        del follows, ranges_of
         return SilentReader(self, committed=committed, headers=headers, timestamps=timestamps)
 
     def admin(self) -> SilentAdmin:

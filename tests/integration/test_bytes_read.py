@@ -69,7 +69,7 @@ class Workers:
         self.topic = topic
         self.rng = random.Random(1)
         self.log.admin().create([TopicSettings(topic, PARTITIONS)])
-        self.workers = [RangeReader(self.log, SystemClock()) for _ in range(WORKERS)]
+        self.workers = [RangeReader(self.log, SystemClock(), "s") for _ in range(WORKERS)]
         self.writer = self.log.writer()
         self.needed = self.taken = 0
 

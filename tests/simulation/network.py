@@ -799,7 +799,7 @@ class SimulatedLog:
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,
-        ranges: bool = False,
+        ranges_of: str = "",
     ) -> SimulatedReader:
         """See the port."""
         self._port.alive()

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Annotated, Final
 
 import typer
 
 from anabranch.access.federation_acls import federation_rights
+from anabranch.access.link_shares import Share, link_shares
 from anabranch.access.pipeline_acls import Resource, Right, rights
 from anabranch.cli.options import File, pipeline_file
 from anabranch.pipeline.document import guess
@@ -72,6 +73,26 @@ OnCluster = Annotated[
     ),
 ]
 
+Link = Annotated[
+    str | None,
+    typer.Option(
+        "--link",
+        metavar="RATE",
+        help=(
+            "Also list the quotas by which the streams that are read share a link of so many bytes"
+            " per second, as 40m."
+        ),
+    ),
+]
+Weights = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        metavar="STREAM=N",
+        help="Weight of a stream on the link (default: 1); may be given several times.",
+    ),
+]
+
 _BROKER_PREFIX: Final = "User:"
 
 
@@ -84,6 +105,8 @@ def acls(
     as_redis: AsRedis = False,
     contracts: Contracts = None,
     cluster: OnCluster = None,
+    link: Link = None,
+    weights: Weights = None,
 ) -> None:
     """List the rights (ACLs) on Kafka that each process, user and operator of a pipeline needs, and
     no more.
@@ -98,6 +121,8 @@ def acls(
 
         anabranch acls --cluster south --commands >for-south.sh
 
+        anabranch acls --cluster south --link 8m --weight south_speeds=3 --commands >for-south.sh
+
         anabranch acls --commands >acls.sh; BROKERS=b:9093 ADMIN_CONFIG=admin.properties sh acls.sh
 
     Exit codes: 0 listed, 2 wrong usage, or a mistake in the pipeline file.
@@ -110,6 +135,10 @@ def acls(
         raise ConfigurationError(
             f"--principal-prefix {prefix!r}: use letters, digits, '.', '_' and '-'"
         )
+    if link is None and weights:
+        raise ConfigurationError("--weight: give the rate of the link, too: --link 40m")
+    if link is not None and (as_json or as_redis):
+        raise ConfigurationError("--link: quotas are listed as a table or as --commands")
     pipeline = load(pipeline_file(file))
     if as_redis:
         typer.echo(
@@ -139,7 +168,16 @@ def acls(
     if as_json:
         typer.echo(json.dumps([asdict(right) for right in found], indent=1))
         return
-    for line in commands(found) if as_commands else table(found):
+    shares = [] if link is None else link_shares(pipeline, cluster or "", link, weights or [])
+    lines = (
+        (commands(found), quota_commands(shares))
+        if as_commands
+        else (
+            table(found),
+            quota_table(shares),
+        )
+    )
+    for line in chain(*lines):
         typer.echo(line)
 
 
@@ -211,6 +249,32 @@ def commands(found: list[Right]) -> Iterator[str]:
             words += ["--operation", right.operation.value]
         yield (
             'kafka-acls.sh --bootstrap-server "$BROKERS" --command-config "$ADMIN_CONFIG"'
+            f" {shlex.join(words)}"
+        )
+
+
+def quota_table(shares: Sequence[Share]) -> Iterator[str]:
+    """Yield the lines of a table of quotas, for people."""
+    if not shares:
+        return
+    yield "readers of blocks, by Kafka client id"
+    width = max(len(share.client_id) for share in shares)
+    for share in shares:
+        yield (
+            f"  client  {share.client_id:<{width}}  consumer_byte_rate={share.bytes_per_s}"
+            f"  weight {share.weight} of {sum(each.weight for each in shares)}"
+        )
+
+
+def quota_commands(shares: Sequence[Share]) -> Iterator[str]:
+    """Yield the lines of a shell script: one call of kafka-configs.sh per stream."""
+    if shares:
+        yield "# kafka-configs.sh must be on the path, too."
+    for share in shares:
+        words = ["--alter", "--add-config", f"consumer_byte_rate={share.bytes_per_s}"]
+        words += ["--entity-type", "clients", "--entity-name", share.client_id]
+        yield (
+            'kafka-configs.sh --bootstrap-server "$BROKERS" --command-config "$ADMIN_CONFIG"'
             f" {shlex.join(words)}"
         )
 

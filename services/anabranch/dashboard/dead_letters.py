@@ -84,7 +84,7 @@ class DeadLetterFollower:
         self._seen.clear()
         with (
             closing(log.admin()) as admin,
-            closing(log.reader(committed=False, ranges=True)) as reader,
+            closing(log.reader(committed=False, ranges_of="dead-letters")) as reader,
         ):
             while not self._feed.stopping.is_set() and self._connect()[0] == address:
                 self.poll(reader, admin.partitions(list(self._topics.values())))

@@ -14,6 +14,18 @@ def index_prefix(pipeline: str) -> str:
     return f"anabranch:{pipeline}:"
 
 
+def block_reader_id(stream: str) -> str:
+    """Return the Kafka client id of readers of a stream's blocks. ``stream``: ``PIPELINE.STREAM``,
+    as its topics begin.
+    """
+    return f"anabranch.{stream}"
+
+
+def stream_of_blocks(topic: str) -> str:
+    """Return the ``PIPELINE.STREAM`` of a topic of blocks: the same for all its replicas."""
+    return topic.rpartition(".blocks.")[0] or topic
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNames:
     """Names of the internal topics of a pipeline. Their settings are in schemas/topics."""
@@ -37,6 +49,10 @@ class TopicNames:
     def blocks(self, stream: str, replica: str) -> str:
         """Return the topic of the blocks that one replica writes for a stream."""
         return f"{self._stream(stream)}.blocks.{replica}"
+
+    def block_reader_id(self, stream: str) -> str:
+        """Return the Kafka client id of readers of a stream's blocks."""
+        return block_reader_id(self._stream(stream))
 
     def control(self, service: str, name: str) -> str:
         """Return the topic of what one process publishes: heartbeats, recompute requests and

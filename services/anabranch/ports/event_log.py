@@ -261,7 +261,7 @@ class EventLog(Protocol):
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,
-        ranges: bool = False,
+        ranges_of: str = "",
     ) -> LogReader:
         """Return a new reader.
 
@@ -271,8 +271,9 @@ class EventLog(Protocol):
             timestamps: Read timestamps; reading without is cheaper.
             follows: The reader keeps its first assignment and mostly waits at the end, which then
                 costs the broker less.
-            ranges: The reader reads one range here and another there, so it does not fetch far
-                ahead.
+            ranges_of: Name of the stream of which the reader reads one range here and another
+                there, so that it does not fetch far ahead. The cluster counts the bytes that it
+                fetches under this name. Empty: it reads on from its positions.
         """
 
     def writer(self) -> LogWriter:

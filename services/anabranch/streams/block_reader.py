@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, digests
+from anabranch.pipeline.topic_names import stream_of_blocks
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.log.records import Part
@@ -131,7 +132,7 @@ class BlockReader:
         topic, reader = self._topic_of(replica), self._readers.get(replica)
         if reader is None:
             reader = self._readers[replica] = RangeReader(
-                self._log, self._clock, is_elsewhere=self._is_elsewhere
+                self._log, self._clock, stream_of_blocks(topic), is_elsewhere=self._is_elsewhere
             )
         start = {TopicPartition(topic, p): rs[0].offset_first for p, rs in ranges.items()}
         end = {TopicPartition(topic, p): max(r.offset_next for r in rs) for p, rs in ranges.items()}

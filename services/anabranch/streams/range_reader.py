@@ -56,12 +56,14 @@ class _Kept:
 class RangeReader:
     """Reader of partitions of one topic. Not thread-safe."""
 
-    def __init__(self, log: EventLog, clock: Clock, *, is_elsewhere: bool = False) -> None:
-        """Open the reader. With ``is_elsewhere`` the topic is on another owner's cluster, and reads
-        fail soon if that does not answer.
+    def __init__(
+        self, log: EventLog, clock: Clock, stream: str, *, is_elsewhere: bool = False
+    ) -> None:
+        """Open the reader of blocks of ``stream``. With ``is_elsewhere`` the topic is on another
+        owner's cluster, and reads fail soon if that does not answer.
         """
         self._is_elsewhere = is_elsewhere
-        self._reader = log.reader(committed=False, headers=True, timestamps=False, ranges=True)
+        self._reader = log.reader(committed=False, headers=True, timestamps=False, ranges_of=stream)
         self._clock = clock
         self._kept: dict[TopicPartition, _Kept] = {}
         self._kept_bytes = 0

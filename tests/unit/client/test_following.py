@@ -53,14 +53,14 @@ class Wakeful:
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,
-        ranges: bool = False,
+        ranges_of: str = "",
     ) -> LogReader:
         reader = self._world.log.reader(
             committed=committed,
             headers=headers,
             timestamps=timestamps,
             follows=follows,
-            ranges=ranges,
+            ranges_of=ranges_of,
         )
         assign = reader.assign
 

@@ -305,7 +305,7 @@ def test_one_consumer_per_writer_whatever_partitions_are_read(
     opened: list[int] = []
     reader = world.log.reader
 
-    def counted(**options: bool) -> LocalLogReader:
+    def counted(**options: Any) -> LocalLogReader:
         opened.append(1)
         return reader(**options)
 

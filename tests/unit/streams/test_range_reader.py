@@ -33,7 +33,7 @@ class World:
             real(reader, positions)
 
         monkeypatch.setattr(LocalLogReader, "assign", assign)
-        self.reader = RangeReader(self.log, self.log.clock)
+        self.reader = RangeReader(self.log, self.log.clock, "s")
 
     def put(self, at: TopicPartition, count: int) -> None:
         writer = self.log.writer()
@@ -244,7 +244,7 @@ def test_a_cluster_elsewhere_that_does_not_answer_ends_the_read_soon(world: Worl
     there.clock = clock
     there.admin().create([TopicSettings("t", 1)])
     there.is_silent = True
-    reader = RangeReader(there, clock, is_elsewhere=True)
+    reader = RangeReader(there, clock, "s", is_elsewhere=True)
     real = clock.now_ms()
 
     def fetch(self: SilentReader, records_max: int, wait_ms: int) -> list[Chunk]:

@@ -78,7 +78,7 @@ class KafkaEventLog:
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,
-        ranges: bool = False,
+        ranges_of: str = "",
     ) -> KafkaLogReader:
         """Return a new reader.
 
@@ -88,15 +88,16 @@ class KafkaEventLog:
             timestamps: Read timestamps; reading without is faster.
             follows: Whether the reader follows the log's end (``ports.EventLog``). If it is
                 assigned to another position, it starts to read there up to half a second later.
-            ranges: Whether it reads ranges (``ports.EventLog``).
+            ranges_of: Name of the stream of which it reads ranges (``ports.EventLog``): part of its
+                client id, by which brokers limit how fast it fetches.
         """
         return KafkaLogReader(
-            self.settings,
+            self.settings if not ranges_of else lambda: self.settings().of_stream(ranges_of),
             committed=committed,
             headers=headers,
             timestamps=timestamps,
             follows=follows,
-            ranges=ranges,
+            ranges=bool(ranges_of),
         )
 
     def writer(self) -> KafkaLogWriter:

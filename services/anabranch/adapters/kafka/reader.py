@@ -109,7 +109,7 @@ class KafkaLogReader:
         the assignment before.
         """
         self._ends = EndOffsets()
-        self._follows = follows
+        self._asks_apart = follows or ranges
         self._questioner: Consumer | None = None
         """Client for questions, see ``_question_client``."""
         self._one_topic, self._topic = False, ""
@@ -302,11 +302,12 @@ class KafkaLogReader:
     def _question_client(self) -> Consumer:
         """Return the client that asks where a log begins and ends.
 
-        For a follower it is another client than the one that reads: a broker answers the requests
-        of a connection in turn, and holds a follower's fetch for FOLLOWER_WAIT_MS.
+        A broker answers the requests of a connection in turn. It holds a follower's fetch for
+        FOLLOWER_WAIT_MS, and under a quota it is silent for seconds after an answer to a reader of
+        ranges. So both ask by another client than the one that reads.
         """
         reading = self._open()
-        if not self._follows or not self._assigned:
+        if not self._asks_apart or not self._assigned:
             return reading
         if self._questioner is None:
             self._questioner = Consumer(self._options(), logger=LOGGER)

@@ -7,9 +7,10 @@ today's default is the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from anabranch.pipeline.topic_names import block_reader_id
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.limits import MIB, RECORD_BYTES_ON_BROKER_MAX
 
@@ -85,6 +86,13 @@ class KafkaSettings:
                     f" {', '.join(p + '*' for p in _SECURITY_PREFIXES)}"
                 )
                 raise ConfigurationError(message)
+
+    def of_stream(self, stream: str) -> KafkaSettings:
+        """Return the settings of a client that reads the blocks of ``stream``. Its client id names
+        the stream, so that a quota on the brokers applies to these reads alone, never to boundary
+        logs and heartbeats: those are few bytes, and late they look like a failure.
+        """
+        return replace(self, client_id=block_reader_id(stream))
 
     def _connection(self) -> Options:
         return {

@@ -37,7 +37,7 @@ class LocalEventLog(LocalCluster):
         headers: bool = True,
         timestamps: bool = True,
         follows: bool = False,  # noqa: ARG002
-        ranges: bool = False,  # noqa: ARG002
+        ranges_of: str = "",  # noqa: ARG002
     ) -> LocalLogReader:
         """Return a new reader."""
         return LocalLogReader(self, committed=committed, headers=headers, timestamps=timestamps)

@@ -418,12 +418,16 @@ class TestQuestions:
         monkeypatch.setattr(under_test, "Consumer", client)
         return made
 
-    @pytest.mark.parametrize(("follows", "count"), [(False, 1), (True, 2)])
-    def test_a_follower_asks_another_client_than_it_reads_with(
-        self, clients: list[Consumer], follows: bool, count: int
+    @pytest.mark.parametrize(("kind", "count"), [("", 1), ("follows", 2), ("ranges", 2)])
+    def test_a_reader_whose_answers_are_held_asks_another_client_than_it_reads_with(
+        self, clients: list[Consumer], kind: str, count: int
     ) -> None:
         reader = KafkaLogReader(
-            lambda: KafkaSettings("nowhere:1"), committed=True, headers=True, follows=follows
+            lambda: KafkaSettings("nowhere:1"),
+            committed=True,
+            headers=True,
+            follows=kind == "follows",
+            ranges=kind == "ranges",
         )
         assert reader.ends([A], 500) == {A: 7}
         assert len(clients) == 1, "before it reads nothing is in the way"
