@@ -51,6 +51,7 @@ from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.steady_time import SteadyTime
 from anabranch.protocol.federation.stream_contracts import StreamContract
+from anabranch.protocol.federation.stream_signers import wanted_words
 from anabranch.protocol.federation.suggestions import replaced, takes_up
 
 if TYPE_CHECKING:
@@ -261,6 +262,7 @@ class AgentService:
     def _learn_contracts(self, reader: FederationReader) -> None:
         """Tell the agent the current state of the contracts under which it trades."""
         assert self._stages is not None, "started"  # noqa: S101
+        unnamed = self._unnamed(reader)
         for name, log in reader.contracts.items():
             booked = log.booked
             if booked is None or log.ledger is None:
@@ -273,6 +275,7 @@ class AgentService:
                 self._participant,
                 self._stages.for_partners(),
                 self._stages.hosted_tasks(),
+                unnamed,
             )
             if reason:
                 if self._left_alone.get(name) != reason:
@@ -286,6 +289,20 @@ class AgentService:
             if contract.seller == self._participant:
                 for task in contract.tasks:
                     self._stages.host(task)
+
+    def _unnamed(self, reader: FederationReader) -> set[tuple[str, str]]:
+        """Return partner and task where the pipeline file lets the partner run a published stage
+        whose results it may not sign yet.
+        """
+        pipeline, now_ms = self._context.pipeline, self._context.clock.now_ms()
+        words = wanted_words(
+            self._participant, pipeline.name, pipeline.other_signers(), reader.signers, now_ms
+        )
+        return {
+            (word.signer, task_of(pipeline.name, word.stream))
+            for word in words
+            if not word.is_withdrawn
+        }
 
     def _is_buyer(self, contract_id: str) -> bool:
         """Return whether this participant is the buyer under a contract."""

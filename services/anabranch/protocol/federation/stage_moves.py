@@ -26,7 +26,8 @@ Invariants:
     FZ2  a buyer says that a movement has started only when the partner's node runs the stage, and
          that it has ended only when that one does not any more.
     FZ3  nobody trades under a contract whose load it cannot measure, or whose tasks it does not
-         have in a file.
+         have in a file, and nobody sells a task whose results readers would ignore, because the
+         partner that would run it may not sign them yet.
     FZ4  for a movement counts what nodes of partners have made that its seller has named, or that
          are its seller's own.
 """
@@ -106,6 +107,7 @@ def reason_against(
     participant: str,
     partners: Mapping[str, Collection[str]],
     hosted: Collection[str],
+    unnamed: Collection[tuple[str, str]] = (),
 ) -> str:
     """Return why ``participant`` does not trade under a contract; empty if it does (FZ3).
 
@@ -115,6 +117,8 @@ def reason_against(
         partners: Tasks that each partner may run: its own, and those of others that may come
             here.
         hosted: Tasks of others that the participant may run.
+        unnamed: Partner and task, where readers would ignore what the partner signs as the task's
+            results, because the participant has not named it.
     """
     if contract.unit != ROW_PER_SECOND:
         unit = f"{contract.unit.share_ppm} ppm of {contract.unit.reference}"
@@ -122,7 +126,15 @@ def reason_against(
     if contract.buyer == participant:
         allowed = partners.get(contract.seller, ())
         strange = sorted(set(contract.tasks) - set(allowed))
-        return f"{contract.seller} may not run {', '.join(strange)}" if strange else ""
+        if strange:
+            return f"{contract.seller} may not run {', '.join(strange)}"
+        ignored = sorted(task for task in contract.tasks if (contract.seller, task) in unnamed)
+        if ignored:
+            return (
+                f"readers would ignore what {contract.seller} signs as {', '.join(ignored)}: run"
+                " anabranch keys signers"
+            )
+        return ""
     strange = sorted(set(contract.tasks) - set(hosted))
     return f"no file here has {', '.join(strange)}" if strange else ""
 

@@ -153,6 +153,13 @@ def test_a_buyer_trades_what_its_partner_may_run() -> None:
     assert "may not run north.a, north.b" in reason_against(TEXT, "north", {}, TEXT.tasks)
 
 
+def test_fz3_what_readers_would_ignore_is_not_sold() -> None:
+    allowed = {"south": ["north.a", "north.b"]}
+    found = reason_against(TEXT, "north", allowed, (), [("south", "north.b"), ("west", "north.a")])
+    assert "ignore what south signs as north.b: run anabranch keys signers" in found
+    assert reason_against(TEXT, "north", allowed, (), [("west", "north.a")]) == ""
+
+
 def test_a_seller_trades_what_it_has_a_file_of() -> None:
     assert reason_against(TEXT, "south", {}, TEXT.tasks) == ""
     assert "no file here has north.b" in reason_against(TEXT, "south", {}, ["north.a"])
