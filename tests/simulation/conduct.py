@@ -25,6 +25,7 @@ from anabranch.protocol.stage.replica import BRANCH_RETRY_MAX_MS, BRANCH_RETRY_M
 from checkers import streams, trimming
 from simulation import halves, hurrying, split_checks, workload
 from simulation.faults import EVERYTHING
+from simulation.log_states import log_states
 from simulation.options import Options
 from simulation.raw_logs import appended_ms, with_trimmed
 from simulation.scenarios import OVERLOADS
@@ -71,6 +72,8 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
             if what == "forks"
             and not (at_ms >= rush_ms and (facts[1] or _stage_of(who) in behind_it))
         ]
+    wrong += _forks_for_nothing(run)
+    wrong += _ended_too_early(run)
     if only_silence(run):
         forks = [
             (at_ms, *facts) for at_ms, _, what, facts in run.history.events if what == "forks again"
@@ -173,7 +176,7 @@ def check_trimmed(run: Run) -> list[str]:
     last_ms = max((at_ms for at_ms, _ in found), default=0)
     until_ms = last_ms - run.options.trim_every_ms - _TRIMS_WITHIN_MS
     kept = kept_buckets(run.pipeline)
-    if _manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
+    if manager_runs_since(run) <= until_ms and run.is_complete and until_ms >= run.options.heal_ms:
         kept |= dict.fromkeys(split_checks.not_read(run), 0)
         gone_ms = split_checks.gone_since_ms(run)
         own = {
@@ -185,7 +188,7 @@ def check_trimmed(run: Run) -> list[str]:
     return wrong
 
 
-def _manager_runs_since(run: Run) -> float:
+def manager_runs_since(run: Run) -> float:
     """Return since when a consistency manager runs that does so at the end, when all processes are
     ended; infinity: none does.
     """
@@ -280,6 +283,58 @@ def check_requests(run: Run) -> list[str]:
 
 def _fails_only_input_or_branch(run: Run) -> bool:
     return all(fault.kind.startswith(("silent", "branch fails")) for fault in run.faults)
+
+
+def _forks_for_nothing(run: Run) -> list[str]:
+    """Check that a replica forks only before a bucket of which an input has something (AV5)."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    wrong = []
+    for at_ms, who, what, facts in run.history.events:
+        if what != "forks" or facts[0] is None:
+            continue
+        bucket = int(facts[0]) + 1
+        for stream in run.pipeline.inputs(str(facts[2]).rpartition(".")[0]):
+            if stream not in seen:
+                states = log_states(run, stream)
+                seen[stream] = [(since_ms, state.seen_upto) for since_ms, *_, state in states]
+            if any(since_ms <= at_ms and upto >= bucket for since_ms, upto in seen[stream]):
+                break
+        else:
+            wrong.append(
+                f"{who} forks before bucket {bucket} at {at_ms} ms, of which nobody has any"
+            )
+    return wrong
+
+
+_READ_WITHIN_MS = 1_000
+"""Time within which a replica whose link is whole has read what its inputs' logs say, in ms."""
+
+
+def _ended_too_early(run: Run) -> list[str]:
+    """Check that no replica takes itself for caught up, and ends its branch, while a branch of an
+    input runs that is not corrected (US4).
+    """
+    awaited: dict[str, list[tuple[int, bool]]] = {}
+    wrong = []
+    for at_ms, who, what, facts in run.history.events:
+        target = who.partition("#")[0]
+        if what != "has caught up" or is_cut(run, target, at_ms):
+            continue
+        run.history.reached("has caught up")
+        for stream in run.pipeline.inputs(str(facts[0]).rpartition(".")[0]):
+            if stream not in awaited:
+                awaited[stream] = [
+                    (since_ms, any(map(state.awaits_correction, state.writers)))
+                    for since_ms, *_, state in log_states(run, stream)
+                ]
+            known = [each for each in awaited[stream] if each[0] <= at_ms]
+            before = [does for since_ms, does in known if since_ms <= at_ms - _READ_WITHIN_MS]
+            since = [does for since_ms, does in known if since_ms > at_ms - _READ_WITHIN_MS]
+            if before and all((before[-1], *since)):
+                wrong.append(
+                    f"{who}: its branch ends at {at_ms} ms, and one of {stream} is not corrected"
+                )
+    return wrong
 
 
 def _forks_at_one_hole(run: Run) -> list[str]:

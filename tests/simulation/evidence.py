@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anabranch.pipeline.waits import waits
-from anabranch.protocol.log.boundary_log import LogState
 from checkers import availability, corrected, streams
 from simulation import (
     branches,
     failovers,
     halves,
+    index_entries,
     live_topic,
     notes,
     operating,
@@ -34,8 +34,9 @@ from simulation.conduct import (
 )
 from simulation.happenings import has_happened
 from simulation.intake import check_conservation, source_replay, source_streams
+from simulation.log_states import log_states
 from simulation.options import OUTPUT, OutputOptions
-from simulation.raw_logs import Blocks, appended_ms, boundary_log, headers_of, records
+from simulation.raw_logs import Blocks, boundary_log, headers_of, records
 from simulation.results import (
     check_ended,
     check_more_columns,
@@ -82,13 +83,9 @@ class _Logs:
         ``answer`` is what its versions make together from here on.
         """
         entries, writers = boundary_log(run, stream), run.pipeline.stream_writers(stream)
-        times, at_ms = appended_ms(run, run.pipeline.topic_names.boundaries(stream)), 0
-        log_state, complete = LogState(writers), self.complete.setdefault(stream, [])
-        if (source := run.pipeline.sources.get(stream.partition(".")[0])) is not None:
-            source.stream(stream).tell(log_state)
-        for offset, entry in entries:
-            run.history.reached(f"log state {log_state.apply(offset, entry).reason}")
-            at_ms = times.get(offset, at_ms)
+        complete = self.complete.setdefault(stream, [])
+        for at_ms, _, _, outcome, log_state in log_states(run, stream):
+            run.history.reached(f"log state {outcome.reason}")
             complete.append((at_ms, log_state.upto))
         reading = self.readings[stream] = streams.read(entries, writers)
         versioned = {stage.name for stage in run.options.stages if stage.uses_column}
@@ -180,6 +177,7 @@ def judge(run: Run) -> list[str]:
         availability.check_stable_claims(stable_claims(run), complete, reads, in_time_ms(run)),
     )
     wrong += labelled("trimming", check_trimmed(run))
+    wrong += labelled("index", index_entries.check(run))
     wrong += labelled("requests", check_requests(run))
     wrong += labelled("push back", pushing_back.check(run))
     wrong += labelled("standbys", failovers.check(run))

@@ -151,7 +151,7 @@ def draw(options: Options, targets: Sequence[str]) -> list[Fault]:
         return _silence(options)
     found += [*_any(options, targets), *_aimed(options, targets), *_wide(options, targets)]
     found += [*_clocks_set(options, targets), *_cleaned(options), *_leaders_fail(options, targets)]
-    return sorted([*found, *_one_delivery_down(options)])
+    return sorted([*found, *_one_delivery_down(options), *_begins_late(options, targets)])
 
 
 def _stores_fail(options: Options, targets: Sequence[str]) -> list[Fault]:
@@ -240,6 +240,17 @@ def _one_delivery_down(options: Options) -> list[Fault]:
     target = f"delivery/{rng.choice(options.outputs).name}"
     at_ms = rng.randint(500, options.heal_ms // 2)
     return [Fault(at_ms, "away", target, 0, rng.randint(500, 3_000))]
+
+
+def _begins_late(options: Options, targets: Sequence[str]) -> list[Fault]:
+    """Start one reader seconds after all other processes, in some seeds with two outputs. No
+    heartbeat of it exists until then.
+    """
+    rng = random.Random(f"{options.seed}/late reader")
+    if options.scenario != "two outputs" or rng.random() < 0.7:
+        return []
+    readers = [each for each in targets if each.startswith(("processing/", "delivery/"))]
+    return [Fault(0, "away", rng.choice(readers), 0, rng.randint(4_000, 8_000))]
 
 
 def _wide(options: Options, targets: Sequence[str]) -> list[Fault]:

@@ -169,6 +169,8 @@ EXPECTED: Final[tuple[str, ...]] = (
         "torn checkpoint files passed over",
         "directory removed under a process",
         "blocks trimmed",
+        "index compared as a whole",
+        "has caught up",
         "peer copied",
         "replica fenced",
         "late arrival",

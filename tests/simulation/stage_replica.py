@@ -94,7 +94,7 @@ class SimulatedReplica(StageReplica):
         """Told the epoch once the replica is the primary."""
         self._judged_engine = engine
         self._own_disk: SimulatedDisk = disks.disk_of(context.settings.name)
-        self._corrects = False
+        self._corrects = self._is_abandoned = False
         self._copied_bucket = self._looks_ms = 0
         self.died_of: Exception | None = None
         """Error that ``start`` or ``step`` raised."""
@@ -278,6 +278,8 @@ class SimulatedReplica(StageReplica):
         _note_before(primary, "_end_branch", lambda *_: self._reached("branch dropped"))
         _note_before(primary, "_batch_done", self._note_batch)
         _note_before(primary.runner.boundary, "start", self._note_look)
+        _note_before(primary.runner, "_abandon", self._note_abandoned)
+        _note_before(primary.runner, "_end_branch", self._note_end)
         return primary
 
     def _note_step(self, step: object) -> None:
@@ -286,6 +288,16 @@ class SimulatedReplica(StageReplica):
 
     def _note_look(self, *_: object) -> None:
         self.looked_ms = self._port.now_ms
+
+    def _note_abandoned(self, *_: object) -> None:
+        runner = self._runner
+        self._is_abandoned = runner is not None and runner.branch is not None
+
+    def _note_end(self, _branch: str) -> None:
+        """Note that the replica ends its branch itself: it has caught up."""
+        if not self._is_abandoned:
+            self._port.note("has caught up", self._own.label)
+        self._is_abandoned = False
 
     def _note_batch(self, _query: str, done: BatchDone) -> None:
         if done.start.kind is BoundaryKind.TENTATIVE:

@@ -14,7 +14,7 @@ import pytest
 
 from anabranch.protocol.control import consistency
 from anabranch.protocol.stage import availability
-from simulation import drawing, probes, sizes
+from simulation import drawing, index_entries, probes, sizes
 from simulation.faults import Fault
 from simulation.hurrying import hurried
 from simulation.options import Options, StageOptions
@@ -100,9 +100,12 @@ class _Standing(World):
                         samples.setdefault(key, []).append(sizes.held(runs.service))
                     keys = len(self.index.keys(""))
                     samples.setdefault("index", []).append(Counter({"keys": keys}))
+                remains = self.remains(is_complete=True)
         finally:
             self.scheduler.close()
         assert all(sum(map(len, of)) for of in samples.values()), "something is counted"
+        assert index_entries.check(remains) == []
+        assert remains.history.probes["index compared as a whole"]
         return samples
 
 

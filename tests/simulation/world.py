@@ -117,6 +117,10 @@ _RESTART_MS: Final = 500
 _SAY_AGAIN_MS: Final = 300
 _IDS_COMPARED_MS: Final = 2_500
 """Within this time a source compares the ids of its topics, where nothing else befalls it."""
+INDEX_RESTORED_MS: Final = 2_500
+"""Virtual time within which the index is whole again, from the start of a manager or the end of the
+last fault on: the manager may make a pause before it tries again.
+"""
 _SETTLE_MS: Final = 1_500
 """Virtual time after the end of the work, for what is still under way."""
 
@@ -136,6 +140,7 @@ class Run:
     pipeline: Pipeline
     sent: list[workload.Sent]
     log: LocalEventLog
+    index: LocalIndex
     history: History
     visible_ms: dict[tuple[str, int, int], int]
     """When committed readers could see each record of a transaction."""
@@ -321,20 +326,28 @@ class World:
                 if self._is_complete():
                     scheduler.run_until(scheduler.now_ms + _SETTLE_MS)
                     is_complete = self._is_complete()
-            ended_ms = scheduler.now_ms
+            if is_complete and any(fault.kind == "index lost" for fault in self.faults):
+                # Once more, when all is done: what was written before must be written again.
+                self._strike(Fault(scheduler.now_ms, "index lost", "index", 0, 0))
+                scheduler.run_until(scheduler.now_ms + INDEX_RESTORED_MS)
             self._look_at_sizes()
             if is_complete:
                 self._look_for_leaks()
             if self._moving is not None:
                 self._moving.check()
+            return self.remains(is_complete=is_complete)
         finally:
             scheduler.close()
+
+    def remains(self, *, is_complete: bool) -> Run:
+        """Return what the run has left by now, for the checkers."""
         return Run(
-            options=options,
+            options=self.options,
             faults=self.faults,
             pipeline=self.pipeline,
             sent=self.sent,
             log=self.log,
+            index=self.index,
             history=self.history,
             visible_ms=self.network.visible_ms,
             trimmed=self.network.trimmed,
@@ -342,8 +355,8 @@ class World:
             former=self.network.former,
             unexpected=self.unexpected,
             is_complete=is_complete,
-            ended_ms=ended_ms,
-            steps=scheduler.steps,
+            ended_ms=self.scheduler.now_ms,
+            steps=self.scheduler.steps,
         )
 
     def _is_complete(self) -> bool:

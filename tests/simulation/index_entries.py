@@ -1,0 +1,245 @@
+"""Checker of the index: compares every entry with what the logs say (CX1, CX2). The index may be a
+moment behind, and may lack what a manager that begins now would not read. It never holds anything
+else.
+
+What the logs say is derived here from their records, trimmed ones included. The log state decides
+which records of a boundary log count, and up to where the stream is stable: other checkers judge
+that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Final
+
+from anabranch.codec import control_records
+from anabranch.pipeline.control_topics import control_topics
+from anabranch.pipeline.topic_names import index_prefix
+from anabranch.protocol.control.records import Heartbeat, TrimPoint
+from anabranch.protocol.errors import RemoteProtocolError
+from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
+from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogSnapshot
+from simulation.conduct import manager_runs_since
+from simulation.hurrying import INDEXED_MAX
+from simulation.log_states import log_states
+from simulation.raw_logs import appended_ms, with_trimmed
+from simulation.world import INDEX_RESTORED_MS, Run
+
+_WRITTEN_WITHIN_MS: Final = 1_500
+"""Time after which a record is in the index, if a manager runs and nothing fails, in ms."""
+_HEARD_MS: Final = 2_200
+"""Age up to which a heartbeat is in the index for certain, in ms: those that a manager reads as it
+begins may be old, and count for nothing.
+"""
+
+
+@dataclass
+class _Truths:
+    """Values that the logs give each key of the index, in the course of a run."""
+
+    hashes: dict[str, list[tuple[int, dict[str, str]]]] = field(default_factory=dict)
+    """(time from which they hold, fields) of each hash, in order."""
+    sets: dict[str, list[tuple[int, str, int]]] = field(default_factory=dict)
+    """(time, member, score) of every entry that each sorted set was given, in order."""
+    beats: dict[str, list[tuple[int, dict[str, str]]]] = field(default_factory=dict)
+    """(time, fields) of the heartbeats of each process, in order. The index may hold any of them: a
+    manager ignores those of an epoch that was replaced.
+    """
+    known: dict[str, int] = field(default_factory=dict)
+    """Number of the first values of a hash or set that the index may lack, since the manager may
+    have begun at a log snapshot behind them.
+    """
+
+    def say(self, key: str, at_ms: int, fields: dict[str, str]) -> None:
+        """Add that from ``at_ms`` on the hash at ``key`` has ``fields``."""
+        self.hashes.setdefault(key, []).append((at_ms, fields))
+
+    def forget(self, *keys: str) -> None:
+        """Note that the index may lack what was said of ``keys`` so far."""
+        self.known |= {
+            key: len(self.hashes.get(key, self.sets.get(key, ())))
+            for key in keys
+            if key in self.hashes or key in self.sets
+        }
+
+
+def check(run: Run) -> list[str]:
+    """Return what is wrong with the index at the end of ``run``, in words."""
+    prefix, truths = index_prefix(run.pipeline.name), _truths(run)
+    late_ms = run.ended_ms - _WRITTEN_WITHIN_MS
+    heard_ms = run.ended_ms - _HEARD_MS
+    since_ms = max(manager_runs_since(run), _struck_until_ms(run))
+    is_whole = run.is_complete and since_ms <= run.ended_ms - INDEX_RESTORED_MS
+    held = run.index.keys(prefix)
+    wrong = [f"{key}: is in the index, and in no log" for key in _unknown(held, prefix, truths)]
+    if is_whole and f"{prefix}index" not in held:
+        wrong.append(f"the index is not whole, {run.ended_ms - since_ms} ms after all is well")
+    for key, said in truths.hashes.items():
+        found = run.index.get(key)
+        if found:
+            newest = max((n for n, (at_ms, _) in enumerate(said) if at_ms <= late_ms), default=0)
+            true = said[newest:] if is_whole else said
+            if not any(_is(found, fields) for _, fields in true):
+                wrong.append(f"{key}: is {found}, the logs say {said[-1][1]}")
+        elif is_whole and any(at_ms <= late_ms for at_ms, _ in said[truths.known.get(key, 0) :]):
+            wrong.append(f"{key}: is not in the index, the logs say {said[-1][1]}")
+    for key, beats in truths.beats.items():
+        found = run.index.get(key)
+        if found and not any(found == fields for _, fields in beats):
+            wrong.append(f"{key}: is {found}, which is no heartbeat of it")
+        if not found and is_whole and any(heard_ms <= at_ms <= late_ms for at_ms, _ in beats):
+            wrong.append(f"{key}: is not in the index, and its process is heard")
+    for key, said_of in truths.sets.items():
+        members = run.index.ranked(key, 0, float("inf"), count_max=len(said_of) + 1)
+        wrong += [f"{key}: {line}" for line in _set_is_wrong(members, said_of, late_ms)]
+        if is_whole:
+            lacking = _due(said_of[truths.known.get(key, 0) :], late_ms) - {
+                int(score) for _, score in members
+            }
+            wrong += [f"{key}: lacks bucket {bucket}" for bucket in sorted(lacking)]
+    if is_whole:
+        run.history.reached("index compared as a whole")
+    return wrong
+
+
+def _struck_until_ms(run: Run) -> int:
+    """Return when the last fault ended that may have kept the manager from the logs or the index.
+    Those of other services and of producers do not.
+    """
+    struck = [0]
+    for at_ms, _, what, facts in run.history.events:
+        if what == "fault":
+            _, kind, target, _, duration_ms = facts
+            is_elsewhere = str(target).startswith(("ingestion/", "processing/", "delivery/"))
+            if not is_elsewhere and not str(kind).startswith("silent"):
+                struck.append(max(at_ms, min(at_ms + int(duration_ms or 0), run.options.heal_ms)))
+    return max(struck)
+
+
+def _unknown(held: list[str], prefix: str, truths: _Truths) -> list[str]:
+    return sorted(set(held) - {f"{prefix}index", *truths.hashes, *truths.beats, *truths.sets})
+
+
+def _is(found: dict[str, str], fields: dict[str, str]) -> bool:
+    """Return whether ``found`` says the same as ``fields``. A log snapshot has the last record of a
+    writer without its offset, and the fingerprint of the writer's newest epoch.
+    """
+    if found.get("offset") == "":
+        fields = fields | {"offset": "", "fingerprint": found["fingerprint"]}
+    return found == fields
+
+
+def _set_is_wrong(
+    members: list[tuple[str, float]], said: list[tuple[int, str, int]], late_ms: int
+) -> Iterator[str]:
+    """Yield the members of a sorted set that no accepted record put there, or that a chain which
+    restarted further back has replaced.
+    """
+    buckets = {member: bucket for _, member, bucket in said}
+    for member, score in members:
+        if buckets.get(member) != int(score):
+            yield f"has {member} for bucket {int(score)}, the log {buckets.get(member)}"
+            continue
+        after = (
+            other
+            for at_ms, other, bucket in said
+            if int(other) > int(member) and bucket < score and at_ms <= late_ms
+        )
+        if (cut := next(after, None)) is not None:
+            yield f"has {member} for bucket {int(score)}: the chain restarted before it at {cut}"
+
+
+def _due(said: list[tuple[int, str, int]], late_ms: int) -> set[int]:
+    """Return the buckets that a sorted set must have."""
+    newest: list[tuple[int, int]] = []
+    for at_ms, _, bucket in said:
+        while newest and newest[-1][1] >= bucket:
+            newest.pop()
+        newest.append((at_ms, bucket))
+    return {bucket for at_ms, bucket in newest[-INDEXED_MAX:] if at_ms <= late_ms}
+
+
+def _truths(run: Run) -> _Truths:
+    truths, prefix = _Truths(), index_prefix(run.pipeline.name)
+    for stream in run.pipeline.streams():
+        _read_boundaries(run, stream, prefix, truths)
+    _read_control(run, prefix, truths)
+    return truths
+
+
+def _read_boundaries(run: Run, stream: str, prefix: str, truths: _Truths) -> None:
+    for at_ms, offset, entry, outcome, log_state in log_states(run, stream):
+        if isinstance(entry, LogSnapshot):
+            truths.forget(
+                *(
+                    f"{prefix}{kind}:{stream}:{writer}"
+                    for kind in ("boundary", "boundaries", "tentative")
+                    for writer in log_state.writers
+                )
+            )
+        if not (outcome.accepted and isinstance(entry, BoundaryRecord)):
+            continue
+        own = f"{stream}:{entry.replica}"
+        if entry.kind is not BoundaryKind.STABLE:
+            epoch, counter = entry.branch or (-1, -1)
+            fields = {
+                "bucket": str(entry.closed),
+                "branch": f"{epoch}.{counter}",
+                "missing": ",".join(entry.missing),
+            }
+            truths.say(f"{prefix}tentative:{own}", at_ms, fields)
+            continue
+        tip = {
+            "offset": str(offset),
+            "bucket": str(entry.closed),
+            "epoch": str(entry.epoch),
+            "timeline": entry.id.timeline,
+            "batch": str(entry.id.batch),
+            "fingerprint": log_state.fingerprint(entry.replica),
+            "written_ms": str(entry.written_ms),
+        }
+        truths.say(f"{prefix}boundary:{own}", at_ms, tip)
+        truths.say(f"{prefix}stream:{stream}", at_ms, {"upto": str(log_state.closed_upto)})
+        ranked = truths.sets.setdefault(f"{prefix}boundaries:{own}", [])
+        ranked.append((at_ms, str(offset), entry.closed))
+
+
+def _read_control(run: Run, prefix: str, truths: _Truths) -> None:
+    """Read the heartbeats and trim points of those who may write them."""
+    said: list[tuple[int, Heartbeat | TrimPoint]] = []
+    for topic, speaker in control_topics(run.pipeline).items():
+        times, at_ms = appended_ms(run, topic), 0
+        for _, offset, record in with_trimmed(run, topic):
+            at_ms = times.get(offset, at_ms)
+            with contextlib.suppress(RemoteProtocolError):
+                entry = control_records.decode(record.value)
+                if isinstance(entry, Heartbeat | TrimPoint) and speaker.may_say(entry):
+                    said.append((at_ms, entry))
+    for at_ms, entry in sorted(said, key=itemgetter(0)):
+        if isinstance(entry, TrimPoint):
+            truths.say(f"{prefix}trim:{entry.stream}", at_ms, {"bucket": str(entry.bucket)})
+        elif at_ms >= run.ended_ms - 2 * HEARTBEAT_LIFETIME_MS - _WRITTEN_WITHIN_MS:
+            # A manager that restores the index keeps a heartbeat for its whole lifetime again.
+            name = f"{entry.service}:{entry.name}:{entry.replica}"
+            beats = truths.beats.setdefault(f"{prefix}process:{name}", [])
+            beats.append((at_ms, _fields_of(entry)))
+
+
+def _fields_of(beat: Heartbeat) -> dict[str, str]:
+    return {
+        "service": beat.service,
+        "name": beat.name,
+        "replica": beat.replica,
+        "epoch": str(beat.epoch),
+        "state": beat.state,
+        "bucket": str(beat.bucket),
+        "written_ms": str(beat.written_ms),
+        "replica_state": beat.replica_state,
+        "branch": "" if beat.branch is None else str(beat.branch),
+        "checkpoint": beat.checkpoint,
+        "checkpoint_bucket": str(beat.checkpoint_bucket),
+        "corrects": "1" if beat.corrects else "",
+    }
