@@ -62,7 +62,10 @@ GIVE_UP = "give up"
 """An operator gives up what a source owes up to then, though nothing is healed yet."""
 COPY_ZOMBIE = "copy zombie"
 """A standby is held up, and replaced, when it has copied the files of a checkpoint."""
+UNREACHABLE = "machine away"
+"""A process dies and is not started again for long; nobody reaches the disk of its machine."""
 SCENARIO_KINDS = (
+    UNREACHABLE,
     "move",
     SPLIT,
     SPLIT_CRASH,
@@ -88,7 +91,8 @@ SCENARIO_KINDS = (
     new_column.KIND,
 )
 """Kinds of faults of scenarios alone: a replica that an operator moves; a shard that one splits,
-and what strikes it then; a node that is held up while it starts; a standby that is replaced while
+and what strikes it then; a machine that is away, and its disk with it; a node that is held up
+while it starts; a standby that is replaced while
 it copies; an operator who gives up what an input owes; an input that never speaks
 again; a process that dies and is not started again for long; a branch's query that dies; blocks
 that are deleted under those who read them, or of which they get other rows; a death between a
@@ -429,7 +433,9 @@ def _scenario(options: Options, targets: Sequence[str]) -> list[Fault]:
         "own bounds",
     )
     if rng.random() < 0.3 and options.scenario not in alone:
-        found += _any(options, targets)[:2]
+        is_last = any(fault.kind == UNREACHABLE for fault in found)  # who has the state
+        lost = ("disk", "dead") if is_last else ()
+        found += [fault for fault in _any(options, targets)[:2] if fault.kind not in lost]
     return found
 
 
@@ -772,6 +778,24 @@ def _scaled(options: Options, rng: random.Random) -> list[Fault]:
     return found
 
 
+def _stage_is_down(
+    options: Options, down: Sequence[str], at_ms: int, duration_ms: int
+) -> list[Fault]:
+    """Return the faults by which all replicas of a stage are down. In half of the seeds one comes
+    back earlier, without its disk, and must wait for the machine of another one.
+    """
+    rng = random.Random(f"{options.seed}/comes back alone")
+    if rng.random() < 0.5:
+        return [Fault(at_ms, "away", each, 0, duration_ms) for each in down]
+    first = rng.choice(down)
+    longer_ms = duration_ms + rng.randint(1_000, 3_000)
+    return [
+        Fault(at_ms, "away", first, 0, duration_ms),
+        Fault(at_ms + duration_ms // 2, "disk", first, 0, 0),
+        *(Fault(at_ms, UNREACHABLE, each, 0, longer_ms) for each in down if each != first),
+    ]
+
+
 def _shard_is_split(options: Options, rng: random.Random) -> list[Fault]:
     """Return the wishes of an operator, where there is one, and what strikes the nodes of the shard
     and of its halves, and the manager.
@@ -819,11 +843,8 @@ def _processes_fail(options: Options, replicas: Sequence[str], rng: random.Rando
             at_ms = rng.randint(500, options.heal_ms // 2)
             duration_ms = rng.randint(500, 3_000)
             stage = rng.choice(options.stages).name
-            return [
-                Fault(at_ms, "away", replica, 0, duration_ms)
-                for replica in replicas
-                if replica.startswith(f"processing/{stage}.")
-            ]
+            down = [each for each in replicas if each.startswith(f"processing/{stage}.")]
+            return _stage_is_down(options, down, at_ms, duration_ms)
         case "moved" | scenarios.SCALED | scenarios.SPLIT:
             of = {"moved": _moved, scenarios.SCALED: _scaled, scenarios.SPLIT: _shard_is_split}
             return of[options.scenario](options, rng)

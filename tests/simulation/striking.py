@@ -9,7 +9,14 @@ from typing import Final, Protocol
 from anabranch.process.frame import Service
 from simulation.disk import Machine
 from simulation.ends import Life
-from simulation.faults import COPY_ZOMBIE, EVERYTHING, HELD_START, SPLIT_CRASH, Fault
+from simulation.faults import (
+    COPY_ZOMBIE,
+    EVERYTHING,
+    HELD_START,
+    SPLIT_CRASH,
+    UNREACHABLE,
+    Fault,
+)
 from simulation.history import History
 from simulation.network import Aim, Link, Strike
 from simulation.scheduler import Process, Scheduler
@@ -50,6 +57,8 @@ class Runs:
         """Displacement of the machine's wall clock that nobody mends, in ms."""
         self.drift_permille = 0
         self.away_until_ms = 0
+        self.unreachable_until_ms = 0
+        """Time until which nobody reaches the disk of its machine."""
         """Not started again before."""
 
 
@@ -109,8 +118,10 @@ class ProcessFaults:
             runs.link.version += 1
             if fault.value:
                 self.kill(runs)
-        elif fault.kind == "away":
+        elif fault.kind in ("away", UNREACHABLE):
             runs.away_until_ms = until_ms
+            if fault.kind == UNREACHABLE:
+                runs.unreachable_until_ms = until_ms
             self.kill(runs)
         elif (
             alive is None

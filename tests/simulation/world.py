@@ -704,6 +704,10 @@ class World:
             crash_point=port.crash_point,
         )
 
+    def _is_reachable(self, key: str) -> bool:
+        """Return whether others reach the disk of the machine of ``key``."""
+        return self.runs[key].unreachable_until_ms <= self.scheduler.now_ms
+
     def _disk_is_wrong(self, process: Process, what: str) -> None:
         """Note what a process of the present life found wrong on its disk."""
         if process not in self.network.outliving:
@@ -736,6 +740,7 @@ class World:
                     lambda: {
                         number: there.part(f"{half}.{number}") if half else there
                         for other in others
+                        if self._is_reachable(f"processing/{other}")
                         for number in [other.split(".")[1]]
                         for there in [self.machines[f"processing/{other}"]]
                     },
@@ -939,7 +944,7 @@ class World:
         for runs in self.runs.values():
             runs.clock_offset_ms = 0
             runs.drift_permille = 0
-            runs.away_until_ms = 0
+            runs.away_until_ms = runs.unreachable_until_ms = 0
             for process, (link, clock) in runs.alive.items():
                 clock.drift(0)
                 self._process_faults.calm(link)

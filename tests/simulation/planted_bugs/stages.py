@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from simulation.faults import UNREACHABLE
 from simulation.planting import BRANCH, Mutant
 
 _REPLICA: Final = "protocol.stage.replica:Replica"
@@ -44,6 +45,16 @@ STAGES: Final = (
         "rule 6, CP1",
         ("disk", "dead"),
         by=("streams",),
+    ),
+    Mutant(
+        "begins_late_although_there_are_results",
+        "protocol.stage.recovery:beginning",
+        "if not any(origin.has_results for origin in origins):",
+        "if True:",
+        "LA1",
+        (UNREACHABLE,),
+        scenario="stage down",
+        by=("streams", "corrected"),
     ),
     Mutant(
         "both_sources_lead",
