@@ -84,7 +84,9 @@ Of a stage that sheds rows while it is overloaded (``protocol.stage.load_control
         runs again keeps the same ones.
     OV3 while it is overloaded the branch has the cores: the successor waits, and is not even
         started. It corrects once the load leaves room for it, and the branch is never suspended
-        for it: it keeps less.
+        for it: it keeps less. Its batches are no longer than one of the branch, also beside a
+        branch that keeps all rows: a rush may come during such a batch, and the branch then has
+        half of the cores, or on a node with one task none, until the batch has ended.
     OV4 such a branch ends when the successor has run what is complete, as after any failure, and
         what has come meanwhile would not be late: the stage would fork again at once. That the
         successor has passed the branch is not enough (RE5): it began with complete buckets.
@@ -673,12 +675,12 @@ class Replica:
     def _rows_max(self) -> int:
         """Return the maximum number of rows of the stable query's next batch. For a stage that
         sheds: as many as take a time that can be predicted, and beside a branch no longer than a
-        batch of it: on a node with one task slot that waits until the successor's has ended (OV3).
+        batch of it (OV3).
         """
         most, load = self._batch_size.rows_max, self.load
         if load is None:
             return most
-        if self._branch is not None and self._branch.sheds:
+        if self._branch is not None:
             return min(most, load.rows_within(load.target_ms))
         return min(most, load.rows_max)
 

@@ -114,6 +114,22 @@ def test_ov7_a_branch_that_is_late_waits_for_no_turn() -> None:
     assert max(bench.stable) > stable
 
 
+@pytest.mark.parametrize("rush_ms", [31_500, 33_000])
+def test_ov3_a_rush_during_the_correction_of_a_missing_input_is_shown_in_time(rush_ms: int) -> None:
+    """The branch keeps all rows when the rush comes: it must not wait long for the correction."""
+
+    def load(now_ms: int) -> float:
+        usual = 60 if now_ms % (3 * WIDTH_MS) else 120
+        return 900 if rush_ms <= now_ms < rush_ms + 8_000 else usual
+
+    bench = run(load, 15, Cost(100, 4), has_one_task=True)
+    bench.is_silent = True
+    bench.run(30_000)
+    bench.is_silent = False
+    bench.run(55_000)
+    assert bench.late() == {}
+
+
 TAKEN = range(45, 75)
 """Numbers of the batches during which other programs have the cores."""
 
