@@ -602,7 +602,8 @@ def _overloaded(options: Options, rng: random.Random) -> Options:
     # Drawn last and apart, so that a seed without a key, or with two tasks, is what it was.
     shed_key = ("key",) if rng.random() < _KEYED else ()
     cores = random.Random(f"{options.seed}/cores").choice((1, 2))
-    return replace(drawn, stages=(replace(stage, shed_key=shed_key, cores=cores),))
+    stage = replace(stage, shed_key=shed_key, cores=cores)
+    return replace(drawn, stages=(stage,), has_many_keys=bool(shed_key))
 
 
 def _overloaded_chain(options: Options, rng: random.Random) -> Options:
@@ -621,7 +622,12 @@ def _overloaded_chain(options: Options, rng: random.Random) -> Options:
         row_ms=first.row_ms * 3 // 2 if is_slower else 0,
         shed_key=("key",) if is_slower and rng.random() < _KEYED else (),
     )
-    return replace(drawn, stages=(first, second), max_delay_ms=rng.choice((5_000, 6_000)))
+    return replace(
+        drawn,
+        stages=(first, second),
+        max_delay_ms=rng.choice((5_000, 6_000)),
+        has_many_keys=any(stage.shed_key for stage in (first, second)),
+    )
 
 
 def _gets_a_column(options: Options, rng: random.Random) -> Options:

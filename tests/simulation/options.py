@@ -226,7 +226,10 @@ class Options:
     """From the first of these buckets on, and before the second, there are up to so many times as
     many rows; counted from the beginning.
     """
-
+    has_many_keys: bool = False
+    """Whether rows have one of hundreds of keys: a stage that leaves out whole keys can then be in
+    time. Of few keys a share has any number of the rows.
+    """
     splits_by_itself: bool = False
     """Whether the manager wants the split, since batches fill the time, and no operator does."""
 

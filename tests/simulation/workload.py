@@ -25,6 +25,8 @@ AHEAD_MS = 3_600_000
 """Distance from the clock of records that are too far ahead of it, in ms."""
 KEYS = (0, 3, 7)
 """Keys of the records. No one of two, three or four partitions of a topic has them all."""
+_MANY_KEYS: Final = range(500)
+"""So many that a share of the keys has about that share of the rows."""
 FAR_BUCKETS = 8
 TIMED_BUCKETS = 8
 """After so many without a row nothing is left of the largest count that a key has here."""
@@ -97,6 +99,7 @@ def records(options: Options) -> list[Sent]:
     number = 0
     sent: list[Sent] = []
     is_ahead, ahead_ms = options.ahead[1] > 0, 0
+    keys = _MANY_KEYS if options.has_many_keys else KEYS
     for source in options.sources:
         for partition in range(options.source_partitions):
             mine: list[tuple[int, Row | None]] = []
@@ -118,7 +121,7 @@ def records(options: Options) -> list[Sent]:
                     row: Row | None = (
                         event_time_ms + ahead_ms,
                         number,
-                        KEYS[rng.randrange(len(KEYS))],
+                        keys[rng.randrange(len(keys))],
                         rng.randrange(100),
                     )
                     ahead_ms = 0
