@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -41,9 +42,11 @@ from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.local import probe
 from anabranch.operating.give_up import GiveUp
-from anabranch.pipeline.model import EventTime, KafkaColumn, Pipeline
+from anabranch.pipeline.control_topics import control_topics
+from anabranch.pipeline.model import EventTime, KafkaColumn, Pipeline, Stage
 from anabranch.pipeline.topic_uses import collides
 from anabranch.ports import Headers, TopicPartition
+from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
 from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
 from anabranch.protocol.errors import AnabranchError, Fenced
@@ -51,6 +54,7 @@ from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log import writer_state
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
+from anabranch.streams.heartbeats import ControlReader, ControlWriter
 from harness import debezium
 from harness.kafka import trim
 from harness.raw_headers import produce
@@ -803,3 +807,48 @@ outputs:
   out: {{stage: same, corrected: {{topic: {source.pipeline.name}.out, format: json}}}}
 """)
     return file
+
+
+def test_deleted_blocks_are_made_again_from_the_input(
+    log: KafkaEventLog, topic_prefix: str
+) -> None:
+    stage = Stage(name="next", participant="north", reads=["reports"], transform=["m:f"])
+    of = pipeline(topic_prefix.rstrip("-")).model_copy(update={"stages": {"next": stage}})
+    create_topics(log, of)
+    source, clock = Source(log, of), SystemClock()
+    process = source.process()
+    for bucket in range(1, 21):
+        for partition in (0, 1):
+            source.produce(partition, *(report(100 * bucket - i, bucket) for i in (0, 50)))
+        process.step()
+    source.produce(0, report(150, 999), report(2_200, 0))  # the first one is late
+    source.produce(1, report(2_200, 0))
+    source.run(process, 21)
+    cars = source.view.cars()
+    assert len(cars) == 80
+    names = of.topic_names
+    with closing(log.admin()) as admin, closing(log.reader()) as reader:
+        places = [TopicPartition(names.blocks("reports", "0"), each) for each in (0, 1)]
+        admin.delete_before({at: reader.offsets(at)[1] for at in places})
+    replies = ControlReader(log, control_topics(of))
+    with closing(ControlWriter(log, names.control("processing", "next.0"), clock)) as asks:
+        assert asks.write([Ask("reports", "processing.next.0", 1, 1, 21, clock.now_ms())])
+    found: list[AskReply] = []
+
+    def is_answered() -> bool:
+        process.step()
+        found.extend(each for each in replies.poll() if isinstance(each, AskReply))
+        return bool(found) and found[-1].outcome is not AskOutcome.TAKEN
+
+    wait_until(is_answered, DEADLINE_S, "an answer", every_s=0)
+    replies.close()
+    assert [(each.outcome, each.reason) for each in found] == [
+        (AskOutcome.TAKEN, ""),
+        (AskOutcome.RECOMPUTED, ""),
+    ]
+    with closing(StreamView(log, of, clock)) as view:
+        assert view.cars() == cars
+    source.produce(0, report(2_400, 5))
+    source.produce(1, report(2_400, 5))
+    source.run(process, 23)
+    process.stop()

@@ -19,7 +19,11 @@ from enum import StrEnum
 from typing import Final
 
 from anabranch.codec.catalog import catalog
-from anabranch.pipeline.control_topics import bound_control_topics, control_topics
+from anabranch.pipeline.control_topics import (
+    bound_control_topics,
+    control_topics,
+    reader_control_topics,
+)
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.topic_names import FederationTopics
 
@@ -128,6 +132,8 @@ class _Instance:
     """Whether it may write there, if it works with it: of replicas only those of a shard that may
     be split.
     """
+    requested_on: frozenset[str] | None = None
+    """Control topics that it reads; None: all, if its service reads any."""
 
     def may_write(self, topic: _Topic) -> bool:
         """Return whether ``topic`` is its own to write. Of control topics only its own one is, so
@@ -157,6 +163,8 @@ class _Instance:
             return True
         if topic.is_bound:
             return topic.stream in self.reads
+        if topic.kind == "control" and self.requested_on is not None:
+            return topic.name in self.requested_on
         own_log = topic.stream in self.writes and not topic.replica
         return self.everything or (
             (not topic.stream or topic.stream in self.reads or own_log)
@@ -378,6 +386,7 @@ def _instances(pipeline: Pipeline, before: str, *, by_participant: bool) -> Iter
                 ends=frozenset(source.earlier_processes()),
                 source=source.name,
                 process=f"ingestion.{stream}",
+                requested_on=frozenset(reader_control_topics(pipeline, stream)),
             )
     for node, labels in pipeline.nodes().items():
         for label in labels:

@@ -118,14 +118,15 @@ class Batch:
         """
         index, row = self.locate(self.records // 2)
         chunk = self.chunks[index]
-        front, back = _slice_chunk(chunk, slice(0, row)), _slice_chunk(chunk, slice(row, None))
+        front, back = slice_chunk(chunk, slice(0, row)), slice_chunk(chunk, slice(row, None))
         return (
             Batch.of([*self.chunks[:index], *([front] if row else [])]),
             Batch.of([back, *self.chunks[index + 1 :]]),
         )
 
 
-def _slice_chunk(chunk: Chunk, rows: slice) -> Chunk:
+def slice_chunk(chunk: Chunk, rows: slice) -> Chunk:
+    """Return the records ``rows`` of ``chunk``, whose position stays behind its last record."""
     return replace(
         chunk,
         offsets=chunk.offsets[rows],

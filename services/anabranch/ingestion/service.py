@@ -45,6 +45,7 @@ from anabranch.ingestion.peer_shards import (
     check_unknown_logs,
     missing_number,
 )
+from anabranch.ingestion.recompute_server import SourceRecomputeServer
 from anabranch.ingestion.source_handover import EarlierShards
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
@@ -73,7 +74,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import MIB, PARTS_PER_RECORD_MAX
 from anabranch.protocol.log.buckets import bound_ms
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part, Recomputed
 from anabranch.streams.block_writer import BlockWriter
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import HeartbeatSender
@@ -219,12 +220,24 @@ class IngestionService:
         self._lookups = SchemaLookups()
         schema_of = partial(self._lookup, registry)
         asks, largest = schema_of(source.format), source.max_record_bytes
-        self._decoder = (
-            Decoder(source.record, source.format, source.extra_fields, asks, largest)
-            if source.cdc is None
-            else ChangeDecoder(source.record, source.format, asks, largest)
-        )
+
+        def new_decoder() -> Decoder | ChangeDecoder:
+            return (
+                Decoder(source.record, source.format, source.extra_fields, asks, largest)
+                if source.cdc is None
+                else ChangeDecoder(source.record, source.format, asks, largest)
+            )
+
+        self._decoder = new_decoder()
         self._columns = KafkaColumns(source, schema_of)
+        self._recompute_server = SourceRecomputeServer(
+            context,
+            source,
+            stream,
+            _rules(self._pipeline, source),
+            # Decoders of its own: it decodes in a thread of its own.
+            partial(_decoded, new_decoder(), KafkaColumns(source, schema_of)),
+        )
         self._records_max = SOURCE_BATCH_RECORDS
         self._record_bytes = _RECORD_BYTES_AT_FIRST
         self._append_next_ms = 0
@@ -473,8 +486,14 @@ class IngestionService:
             self._draft = self._draft_record()
             self._finish()
         self._check_periodically()
+        self._recompute_server.step(self._epoch, self._topics.blocks, self._append_recomputed)
         self._choose_partitions()
         self._report()
+
+    def _append_recomputed(self, record: Recomputed) -> None:
+        """Name recomputed blocks in the boundary log, behind what is on its way there."""
+        self._finish()
+        self._boundaries.append_other(record)
 
     def _read(self) -> None:
         """Fetch and decode one batch and process it. If there is no backlog, wait until everything
@@ -516,8 +535,7 @@ class IngestionService:
 
     def _decode(self, batch: Batch) -> Decoded:
         """Return the rows of ``batch``, without event time, and the records that are none."""
-        decoded = self._decoder.decode(batch.values(), batch.schema_ids())
-        return self._columns.add(batch, decoded)
+        return _decoded(self._decoder, self._columns, batch)
 
     def _lookup(self, registry: SchemaRegistry | None, format_: str) -> SchemaOf | None:
         """Return what asks ``registry`` for schemas of a format; None: nothing does."""
@@ -555,6 +573,7 @@ class IngestionService:
 
     def stop(self) -> None:
         """Close everything that is open. Idempotent."""
+        self._recompute_server.close()
         self._close()
         self._heartbeats.close()
 
@@ -882,6 +901,11 @@ class IngestionService:
                 life=self._life,
             )
         )
+
+
+def _decoded(decoder: Decoder | ChangeDecoder, columns: KafkaColumns, batch: Batch) -> Decoded:
+    """Return the rows of ``batch``, without event time, and the records that are none."""
+    return columns.add(batch, decoder.decode(batch.values(), batch.schema_ids()))
 
 
 def _too_much_open(source: Source, bucket_ms: int) -> str:

@@ -74,6 +74,18 @@ def neighbour_control_topics(pipeline: Pipeline, stage: str) -> dict[str, Speake
     return found | fence_topic(pipeline) | bound_control_topics(pipeline, reads)
 
 
+def reader_control_topics(pipeline: Pipeline, source: str) -> dict[str, Speaker]:
+    """Return the control topics of the processes that read the stream ``source`` of a source, which
+    may request blocks of it.
+    """
+    readers = set(pipeline.readers(source))
+    return {
+        topic: speaker
+        for service, name, topic, speaker in _processes(pipeline)
+        if service == REPLICA_SERVICE and name in readers
+    }
+
+
 def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
     """Yield (service, name, topic, speaker) of each process with a control topic, except the
     manager. The name of a replica's process is its stage's.
@@ -101,6 +113,7 @@ def _processes(pipeline: Pipeline) -> Iterator[tuple[str, str, str, Speaker]]:
             speaker = Speaker(
                 frozenset({(service, name, "0")}),
                 f"{service}.{name}",
+                frozenset() if output is not None else frozenset({(name, "0")}),
                 logs={name: names.boundaries(stream)},
             )
             yield service, name, names.control(service, name), speaker

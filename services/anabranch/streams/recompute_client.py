@@ -33,8 +33,9 @@ class RecomputeClient:
         self._context = context
         self._reader = reader
         self._streams = tuple(streams)
+        own = {*pipeline.stages, *pipeline.source_streams()}
         self._requests = RecomputeRequests(
-            reader, {s: pipeline.stream_writers(s) for s in streams if s in pipeline.stages}
+            reader, {s: pipeline.stream_writers(s) for s in streams if s in own}
         )
         service, _, name = reader.partition(".")
         self._topic = pipeline.topic_names.control(service, name)

@@ -72,6 +72,22 @@ def test_one_principal_for_a_participant() -> None:
     assert not [right for right in found if ".processing." in right.principal]
 
 
+def test_a_source_hears_the_stages_that_read_it_and_nobody_else() -> None:
+    found = rights(PIPELINE)
+    heard = {
+        source: {
+            topic
+            for topic in of(found, f"secure.ingestion.{source}", Operation.READ)
+            if ".control." in topic
+        }
+        for source in PIPELINE.sources
+    }
+    assert heard == {
+        "reports": {"secure.control.processing.totals.0", "secure.control.processing.totals.1"},
+        "payments": {"secure.control.processing.audits.0"},
+    }
+
+
 def test_where_a_pipeline_is_scaled_the_manager_moves_replicas_and_nodes_report() -> None:
     scaled = PIPELINE.model_copy(
         update={

@@ -114,12 +114,12 @@ def test_an_ask_that_nobody_hears_is_repeated(
     assert second.number > first.number
 
 
-def test_nobody_is_asked_for_a_source(
+def test_nobody_is_asked_for_a_stream_that_is_not_the_pipelines(
     context: ServiceContext, recompute_client: RecomputeClient
 ) -> None:
     assert (
         recompute_client.ask({"reports": (3, 9)})
-        == "no replica can recompute reports: it is a source"
+        == "no replica can recompute reports: it is another pipeline's"
     )
     assert sent_records(context) == []
     assert gauge(context, "anabranch_blocks_gone", "reports") == 1

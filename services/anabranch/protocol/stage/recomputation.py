@@ -151,7 +151,7 @@ class RecomputeRequests:
 
     def __init__(self, reader: str, writers: Mapping[str, Collection[str]]) -> None:
         """Start without requests. ``writers``: replicas of every stream that can be recomputed.
-        Sources are not among them: no process can recompute their rows.
+        Streams of other pipelines are not among them: requests do not cross pipelines.
         """
         self._reader, self._writers = (
             reader,
@@ -213,7 +213,7 @@ class RecomputeRequests:
         found = self._requests.get(stream)
         if found is None:
             return (
-                f"no replica can recompute {stream}: it is a source"
+                f"no replica can recompute {stream}: it is another pipeline's"
                 if stream not in self._writers
                 else f"no request for {stream} yet"
             )

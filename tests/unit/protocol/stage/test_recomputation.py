@@ -84,10 +84,14 @@ class TestReader:
         now_ms += ASK_TAKEN_MS - ASK_TAKEN_EVERY_MS
         assert request(requests, now_ms=now_ms).number > ask.number, "he says nothing any more"
 
-    def test_nobody_is_asked_for_a_source(self, requests: RecomputeRequests) -> None:
+    def test_nobody_is_asked_for_a_stream_of_another_pipeline(
+        self, requests: RecomputeRequests
+    ) -> None:
         assert requests.lacking("reports", 5, 9, NOW, wall_ms=NOW) is None
         assert requests.state("reports") is None
-        assert requests.describe("reports") == "no replica can recompute reports: it is a source"
+        assert requests.describe("reports") == (
+            "no replica can recompute reports: it is another pipeline's"
+        )
 
     def test_rq2_it_is_not_repeated_while_there_is_hope(self, requests: RecomputeRequests) -> None:
         request(requests)
