@@ -825,6 +825,9 @@ def _shard_is_split(options: Options, rng: random.Random) -> list[Fault]:
         found.append(Fault(silent_ms, "silent all", source, 0, rng.randint(1_500, 5_000)))
     if options.splits_by_itself and rng.random() < 0.3:  # perhaps while a half begins there
         found.append(Fault(at_ms + rng.randint(3_000, 9_000), "dead", new, 0, 0))
+    moves = random.Random(f"{options.seed}/moved while it is split")
+    if not options.splits_by_itself and moves.random() < 0.4:
+        found.append(Fault(at_ms + moves.randint(-500, 4_000), "move", old, 0, 0))
     return found
 
 

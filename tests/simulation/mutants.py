@@ -50,6 +50,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "rejected_records_are_indexed": 52,
     "places_behind_a_restart_stay_in_the_index": 1317,
     "places_of_a_lost_index_are_not_restored": 180,
+    "withdrawn_half_holds_its_input": 565,
+    "stands_by_for_a_shard_that_was_split": 717,
     "fenced_for_each_bucket": 30,
     "branches_share_a_number": 74,
     "what_is_gone_is_left_out": 42,

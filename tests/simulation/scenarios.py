@@ -117,7 +117,8 @@ longer than the other one's, mostly for less than that of the patient one; overl
 overload, and another stage reads what the overloaded one shows, and in half of the seeds is
 overloaded, too; split: a shard is split because an operator wants it, once or again, or since the
 manager finds that no move helps it, while its nodes, those of the halves and the manager are
-struck; in some seeds the function is not key by key, or a half is slower than the shard.
+struck; in some seeds the function is not key by key, or a half is slower than the shard, or an
+operator moves the shard meanwhile.
 """
 
 

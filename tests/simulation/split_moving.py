@@ -12,6 +12,7 @@ from anabranch.operating.split import SplitCommand
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.protocol.limits import BUCKET_MAX
 from simulation import halves, split_log
+from simulation.faults import SPLIT, Fault
 from simulation.moving import Moving
 from simulation.network import Link, Port, SimulatedLog
 from simulation.nodes import SimulatedNode
@@ -20,7 +21,6 @@ from simulation.side_ports import SimulatedClock
 from simulation.workload import BASE_MS
 
 if TYPE_CHECKING:
-    from simulation.faults import Fault
     from simulation.stage_replica import SimulatedReplica
 
 _AGAIN_MS: Final = 500
@@ -47,8 +47,11 @@ class SplitMoving(Moving):
     @override
     def move(self, fault: Fault) -> None:
         """Want the split as an operator, in some commands with a half on the node of the pool; in
-        some the record is lost, or its outcome unknown.
+        some the record is lost, or its outcome unknown. Or move the shard itself.
         """
+        if fault.kind != SPLIT:
+            super().move(fault)
+            return
         self._moves += 1
         network = self._network
         port = Port(

@@ -39,4 +39,20 @@ SPLIT_SERVICES: Final = (
         "a function that is not key by key is found and alarmed",
         "splits",
     ),
+    _bug(
+        "withdrawn_half_holds_its_input",
+        "protocol.control.trimming:Trimming._position",
+        "TRIM_HALF_MS if is_tried else TRIM_READER_MS",
+        "TRIM_READER_MS",
+        "TM3",
+        "trimming",
+    ),
+    _bug(
+        "stands_by_for_a_shard_that_was_split",
+        "processing.stage_replica:StageReplica._run_standby",
+        "if self.split.was_carried_out():",
+        "if self._ended:",
+        "all replicas of a shard rest once one has ended it",
+        "progress",
+    ),
 )
