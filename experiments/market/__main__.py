@@ -23,6 +23,7 @@ from experiments.market.figures import (
     percent,
     run,
 )
+from experiments.market.owners import OWNERS, story
 from experiments.pages import replaced, table
 
 PAGE: Final = Path("docs/experiments/market.md")
@@ -81,6 +82,7 @@ def main() -> None:
         "prices": lambda: prices(figures),
         "costs": lambda: costs(figures),
         "changing": lambda: changing(arguments.seeds, arguments.jobs),
+        "owners": lambda: owners,
     }
     wanted = arguments.only.split(",") if arguments.only else list(made_by)
     # A block notes its settings when it is made: what is not wanted is not measured.
@@ -321,6 +323,34 @@ def changing(seeds: int, jobs: int) -> Callable[[], str]:
         return table(head, rows)
 
     return body
+
+
+def owners() -> str:
+    """Three owners: their loads over time, and what was settled."""
+    fixed, ranged = story(0), story(17)
+    head = ["s", *(f"{name}: {kind}" for name in OWNERS for kind in ("alone", "0 %", "17 %"))]
+    rows = [
+        [
+            str(at_s),
+            *(
+                f"{load:.0f}"
+                for name in OWNERS
+                for load in (*with_fixed[name], with_range[name][1])
+            ),
+        ]
+        for (at_s, with_fixed), (_, with_range) in zip(fixed.loads, ranged.loads, strict=True)
+    ]
+    sums = [
+        [name, f"{fixed.owners[name].waiting_alone:.0f}"]
+        + [
+            f"{value:.0f}"
+            for each in (fixed.owners[name], ranged.owners[name])
+            for value in (each.waiting, each.settled, each.gain)
+        ]
+        for name in OWNERS
+    ]
+    kinds = [f"{what}: {d} %" for d in (0, 17) for what in ("waiting", "settled", "gain")]
+    return f"{table(head, rows)}\n\n{table(['owner', 'waiting: alone', *kinds], sums)}"
 
 
 if __name__ == "__main__":
