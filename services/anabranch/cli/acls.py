@@ -169,15 +169,11 @@ def acls(
         typer.echo(json.dumps([asdict(right) for right in found], indent=1))
         return
     shares = [] if link is None else link_shares(pipeline, cluster or "", link, weights or [])
-    lines = (
-        (commands(found), quota_commands(shares))
-        if as_commands
-        else (
-            table(found),
-            quota_table(shares),
-        )
-    )
-    for line in chain(*lines):
+    if as_commands:
+        lines = chain(commands(found), quota_commands(shares))
+    else:
+        lines = chain(table(found), quota_table(shares))
+    for line in lines:
         typer.echo(line)
 
 
