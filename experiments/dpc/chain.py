@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from anabranch.local.deployment import spark_settings
 from anabranch.local.topic_creation import prepare, topics_of
@@ -118,6 +118,8 @@ def create_topics(log: EventLog, pipeline: Pipeline) -> None:
 class ReplicaProcess:
     """``python -m anabranch.processing`` of one replica."""
 
+    MODULE: ClassVar[str] = "anabranch.processing"
+
     def __init__(
         self,
         pipeline: Pipeline,
@@ -137,7 +139,7 @@ class ReplicaProcess:
         command = [
             sys.executable,
             "-m",
-            "anabranch.processing",
+            self.MODULE,
             "--pipeline",
             str(pipeline.path),
             "--name",
