@@ -231,10 +231,6 @@ bench-backtracking: install ## recovery by ASK beside acknowledgements and nothi
 bench-ha: classes ## what each mode of `ha` costs and how long it takes until results come again, to experiments/HA.md
 	$(BIN)/python -m experiments.ha $(ARGS)
 
-.PHONY: bench-ha-sweep
-bench-ha-sweep: classes ## the same against rate, window and the interval between copies of a checkpoint, to experiments/HA_SWEEP.md (six hours; ARGS="--runs 1 --mode upstream_backup")
-	$(BIN)/python -m experiments.ha_sweep $(ARGS)
-
 .PHONY: bench-batch
 bench-batch: classes ## what a small batch costs Spark and the share of each setting, to benchmarks/BATCH.md (12 minutes; ARGS="--first 600 --last 660" once Java is warm)
 	$(BIN)/python -m benchmarks.batch $(ARGS)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -27,7 +26,6 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.pipeline.file import load
-from anabranch.processing.standby import STANDBY_COPY_EVERY_MS
 from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.standby import PRIMARY_SILENT_MS
@@ -35,7 +33,6 @@ from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.boundary_reader import BoundaryReader
 from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals, memory_mib, tree
-from experiments.copying_node import copying_every
 from experiments.dpc.chain import ReplicaProcess, create_topics
 from experiments.dpc.sources import Schedule, Source, window_of
 
@@ -47,17 +44,20 @@ if TYPE_CHECKING:
     from anabranch.protocol.log.records import LogEntry
 
 WIDTH_MS: Final = 250
+WINDOW_BUCKETS: Final = 8
+RATE: Final = 4_000
 STEADY_S: Final = 10.0
 WARM_S: Final = 5.0
 RESTART_S: Final = 0.5
 SETTLED_S: Final = 20.0
-_DEADLINE_S: Final = 600.0
+_DEADLINE_S: Final = 240.0
+_FIRST: Final = 2 * WINDOW_BUCKETS
 MODES: Final = {
     "active, replicas: 1": "replicas: 1",
     "active, replicas: 2": "replicas: 2",
     "passive, replicas: 2": "ha: passive\n    replicas: 2",
-    "upstream_backup": "ha: upstream_backup\n    state_horizon: {window_s}s",
-    "amnesia": "ha: amnesia\n    state_horizon: {window_s}s",
+    "upstream_backup": "ha: upstream_backup\n    state_horizon: 2s",
+    "amnesia": "ha: amnesia\n    state_horizon: 2s",
 }
 _RECORD: Final = """
 {"type": "record", "name": "reading", "fields": [
@@ -69,35 +69,10 @@ _FUNCTIONS: Final = """
 from pyspark.sql import functions as F
 
 def windowed(a):
-    groups = a.groupBy(F.window("event_time", "{window_s} seconds"), "key")
+    groups = a.groupBy(F.window("event_time", "2 seconds"), "key")
     counts = groups.agg(F.sum("value").alias("value"), F.count("value").alias("time"))
     return counts.select("key", "value", "time", F.col("window.end").alias("event_time"))
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Load of a session, and the interval between the copies of its checkpoint."""
-
-    rate: int = 4_000
-    """Records per second."""
-    window_s: int = 2
-    copy_every_s: float = STANDBY_COPY_EVERY_MS / 1_000
-    """Interval at which a standby copies the checkpoint. The primary commits state with every
-    batch; other modes copy nothing.
-    """
-    steady_s: float = STEADY_S
-    settled_s: float = SETTLED_S
-
-    @property
-    def window_buckets(self) -> int:
-        """Length of a window, in buckets."""
-        return self.window_s * 1_000 // WIDTH_MS
-
-    @property
-    def first(self) -> int:
-        """The first bucket that is fed."""
-        return 2 * self.window_buckets
 
 
 @dataclass(slots=True)
@@ -153,21 +128,13 @@ class _Watch:
                 self.given_up.append((before + 1, entry.closed))
 
 
-class _Process(ReplicaProcess):
-    """Process of a session. Its standby copies at the interval that the environment names."""
-
-    MODULE = "experiments.copying_node"
-
-
 class Session:
     """One mode on a broker that is there."""
 
-    def __init__(self, kafka: str, mode: str, folder: Path, point: Point | None = None) -> None:
+    def __init__(self, kafka: str, mode: str, folder: Path) -> None:
         self.mode, self.state = mode, folder / "state"
-        self._point = point or Point()
-        os.environ.update(copying_every(self._point.copy_every_s))
         name = f"ha{len(mode)}{int(time.time()) % 100_000}"
-        self.pipeline = write_stage(folder, name, MODES[mode], self._point.window_s)
+        self.pipeline = write_stage(folder, name, MODES[mode])
         self._kafka, self._log = kafka, KafkaEventLog(kafka)
         create_topics(self._log, self.pipeline)
         self.ids = self.pipeline.stages["s"].process_ids()
@@ -179,35 +146,27 @@ class Session:
         )
         self._stopping = threading.Event()
         self._source = Source(kafka, self.pipeline, "a")
-        self._per_bucket = self._point.rate * WIDTH_MS // 1_000
+        self._per_bucket = RATE * WIDTH_MS // 1_000
         self._threads = [
             threading.Thread(target=each, daemon=True)
             for each in (self._feed, self._follow, self._supervise)
         ]
         self._starting = threading.Lock()
-        self._starts = 0
 
     def run(self) -> Row:
         """Run the whole session."""
         try:
-            self._schedule = Schedule(WIDTH_MS, time.monotonic(), self._point.first)
+            self._schedule = Schedule(WIDTH_MS, time.monotonic(), _FIRST)
             for process in self.ids:
                 self._start(process)
             for thread in self._threads:
                 thread.start()
-            self._until(self._point.first + self._point.window_buckets)
+            self._until(_FIRST + WINDOW_BUCKETS)
             time.sleep(WARM_S)
-            cpu_s, starts = self._cpu_s(), self._starts
+            cpu_s = self._cpu_s()
             begun_s = time.monotonic()
-            time.sleep(self._point.steady_s)
-            used_s = self._cpu_s() - cpu_s
-            if self._starts != starts:
-                # What an ended process has used is not in the sum any more.
-                raise AnabranchError(
-                    f"{self.mode}: a process ended by itself while nothing was killed; the machine"
-                    " is too busy to measure: run it again on an idle one"
-                )
-            per_million = used_s / (time.monotonic() - begun_s) / self._point.rate * 1e6
+            time.sleep(STEADY_S)
+            per_million = (self._cpu_s() - cpu_s) / (time.monotonic() - begun_s) / RATE * 1e6
             pss = sum(
                 memory_mib(pid)[0]
                 for process in self.processes.values()
@@ -215,10 +174,10 @@ class Session:
             )
             self._await_copy()
             kill_s, kill_cpu_s = self._lose(disk=False)
-            time.sleep(self._point.settled_s)
+            time.sleep(SETTLED_S)
             self._await_copy()
             disk_s, _ = self._lose(disk=True)
-            time.sleep(self._point.settled_s / 2)
+            time.sleep(SETTLED_S / 2)
             self._stopping.set()
             for thread in self._threads:
                 thread.join()
@@ -239,14 +198,8 @@ class Session:
                     running.kill()
 
     def _start(self, process: str) -> None:
-        self._starts += 1
-        self.processes[process] = _Process(
-            self.pipeline,
-            f"s.{process}",
-            self._kafka,
-            self.state,
-            "700m",
-            len(self.ids),
+        self.processes[process] = ReplicaProcess(
+            self.pipeline, f"s.{process}", self._kafka, self.state, "700m", len(self.ids)
         )
 
     def _supervise(self) -> None:
@@ -269,7 +222,7 @@ class Session:
         return sum(sum(tree(process.pid).values()) for process in self.processes.values())
 
     def _feed(self) -> None:
-        done = self._point.first - 1
+        done = _FIRST - 1
         while not self._stopping.wait(0.02):
             due = self._schedule.reached(time.monotonic() * 1_000)
             if due > done:
@@ -346,16 +299,17 @@ class Session:
 
     def _judge(self) -> tuple[float, int, int, int]:
         log_state, names = self.reader.log_state, self.pipeline.topic_names
-        window, first = self._point.window_buckets, self._point.first
-        upto = log_state.upto // window * window
+        upto = log_state.upto // WINDOW_BUCKETS * WINDOW_BUCKETS
         blocks = BlockReader(self._log, lambda replica: names.blocks("s", replica), SystemClock())
         made = dict(blocks.read_buckets(log_state.stable(1, upto)))
         wrong = 0
         lost = 0
         given_up = 0
         rows = 0
-        for bucket in range(first + window, upto + 1, window):
-            counts = [(at, self._per_bucket) for at in range(bucket - window + 1, bucket + 1)]
+        for bucket in range(_FIRST + WINDOW_BUCKETS, upto + 1, WINDOW_BUCKETS):
+            counts = [
+                (at, self._per_bucket) for at in range(bucket - WINDOW_BUCKETS + 1, bucket + 1)
+            ]
             expected = window_of(bucket, counts, WIDTH_MS).sort_by("key").to_pylist()
             found = made[bucket].sort_by("key").to_pylist() if bucket in made else []
             rows += len(found)
@@ -368,18 +322,18 @@ class Session:
         return self._watch.rows / max(rows, 1) - 1, wrong, lost, given_up
 
 
-def write_stage(folder: Path, name: str, keys: str, window_s: int) -> Pipeline:
+def write_stage(folder: Path, name: str, keys: str) -> Pipeline:
     """Write a pipeline of one stage ``s``. ``keys``: further keys of the stage in the file."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.avsc").write_text(_RECORD)
-    (folder / f"functions_{name}.py").write_text(_FUNCTIONS.format(window_s=window_s))
+    (folder / f"functions_{name}.py").write_text(_FUNCTIONS)
     path = folder / f"{name}.yaml"
     path.write_text(
         f"pipeline: {name}\nbucket: {WIDTH_MS}ms\npartitions: 2\nsources:\n  a:\n    topics:"
         f" [{name}.in]\n    record: reading.avsc\n    event_time: {{field: time, unit:"
         " ms}\nstages:\n  s:\n    participant: s\n    reads: [a]\n    transform:"
-        f" functions_{name}:windowed\n    {keys.format(window_s=window_s)}\noutputs:\n  out:\n"
-        f"    stage: s\n    corrected: {{topic: {name}.out}}\n"
+        f" functions_{name}:windowed\n    {keys}\noutputs:\n  out:\n    stage: s\n    corrected:"
+        f" {{topic: {name}.out}}\n"
     )
     return load(path)
 
@@ -394,8 +348,8 @@ def report(rows: Sequence[Row]) -> str:
             " shared with broker and feed."
         ),
         (
-            f"One stage, windows of {Point().window_s} s over 20 keys, {Point().rate} records/s in"
-            f" buckets of {WIDTH_MS} ms, one partition pair, no index, nothing trimmed."
+            f"One stage, windows of 2 s over 20 keys, {RATE} records/s in buckets of {WIDTH_MS} ms,"
+            " one partition pair, no index, nothing trimmed."
         ),
         (
             f"CPU and memory: all processes of the stage, {STEADY_S:.0f} s without failure."

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch.local.deployment import spark_settings
 from anabranch.local.topic_creation import prepare, topics_of
@@ -118,8 +118,6 @@ def create_topics(log: EventLog, pipeline: Pipeline) -> None:
 class ReplicaProcess:
     """``python -m anabranch.processing`` of one replica."""
 
-    MODULE: ClassVar[str] = "anabranch.processing"
-
     def __init__(
         self,
         pipeline: Pipeline,
@@ -139,7 +137,7 @@ class ReplicaProcess:
         command = [
             sys.executable,
             "-m",
-            self.MODULE,
+            "anabranch.processing",
             "--pipeline",
             str(pipeline.path),
             "--name",
