@@ -19,6 +19,7 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent import service as agent_service
 from anabranch.agent.service import AgentService
+from anabranch.codec import federation_records
 from anabranch.contract_broker import service as broker_service
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
@@ -33,6 +34,7 @@ from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Movement
 from anabranch.protocol.federation.stage_moves import node_of
+from anabranch.protocol.federation.stream_signers import wanted_words
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
@@ -269,6 +271,8 @@ class TradingWorld:
     brokers: dict[str, broker_service.ContractBroker] = field(default_factory=dict)
     before_round: Callable[[], None] = lambda: None
     """Function that an outsider runs before each round."""
+    are_signers_named: bool = True
+    """Whether owners name the partners that may sign results of their published stages."""
 
     def __post_init__(self) -> None:
         if not (self.folder / "north.yaml").exists():
@@ -279,6 +283,8 @@ class TradingWorld:
         keys = {name: SigningKey.generate(name, "1") for name in self.participants}
         self.book = FederationWorld(self.log, self.federation, keys)
         self._reader = self.book.reader()
+        if self.are_signers_named:
+            self._name_signers()
         for buyer, seller in pairwise(self.participants):
             self.book.open(f"{buyer}-{seller}")
             self.book.make("offers", self.book.topics.offers(f"{buyer}-{seller}"))
@@ -293,6 +299,15 @@ class TradingWorld:
             name: self._node(name, seed)
             for seed, name in enumerate(map(node_of, self.participants), 10)
         }
+
+    def _name_signers(self) -> None:
+        now_ms = self.clock.now_ms()
+        self._reader.read_to_end()
+        for owner, pipeline in self.pipelines.items():
+            signers = pipeline.other_signers()
+            for word in wanted_words(owner, pipeline.name, signers, self._reader.signers, now_ms):
+                value = federation_records.encode(word, self.book.keys[owner].sign(word))
+                self.book.write(self.book.topics.keys(owner), value)
 
     def _source(self, name: str) -> Source:
         return Source(self.log, self.clock, self.pipelines[name])

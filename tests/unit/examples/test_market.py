@@ -42,16 +42,37 @@ def test_both_may_trade_under_the_contract() -> None:
         ]
 
 
-def test_a_rush_gives_what_stands_beside_it(tmp_path: Path) -> None:
-    """Agents and brokers of contracts as they are; ingestion and nodes are stand-ins."""
+def begun(folder: Path, *, are_signers_named: bool = True) -> TradingWorld:
+    """Return a world of the market's files with both agents and their contract."""
     for name in ("federation", "market"):
-        shutil.copytree(EXAMPLES.parent / name, tmp_path / name)
-    clock, rush = VirtualClock(BEGINS_MS), EXAMPLES / "rush"
-    folder = tmp_path / "market"
-    world = TradingWorld(LocalEventLog(clock), clock, folder, lambda: clock.advance(50))
+        shutil.copytree(EXAMPLES.parent / name, folder / name)
+    clock = VirtualClock(BEGINS_MS)
+    world = TradingWorld(
+        LocalEventLog(clock),
+        clock,
+        folder / "market",
+        lambda: clock.advance(50),
+        are_signers_named=are_signers_named,
+    )
     for party in ("north", "south"):
         world.book.say(party, load_contract(TERMS))
     world.start("north", "south")
+    return world
+
+
+def test_a_partner_whose_results_readers_would_ignore_buys_nothing(tmp_path: Path) -> None:
+    world = begun(tmp_path, are_signers_named=False)
+    world.rate = 400
+    world.lasts(5_000)
+    left = world.agents["north"].status.detail["left_alone"]
+    assert "what south signs as north.speeds: run anabranch keys signers" in str(left)
+    assert world.movements() == []
+    world.close()
+
+
+def test_a_rush_gives_what_stands_beside_it(tmp_path: Path) -> None:
+    """Agents and brokers of contracts as they are; ingestion and nodes are stand-ins."""
+    world, rush = begun(tmp_path), EXAMPLES / "rush"
     for load_of in rows(rush / "load.jsonl"):
         world.rate, world.souths_rate = load_of["north"], load_of["south"]
         world.lasts(load_of["for_s"] * 1_000)
