@@ -218,9 +218,13 @@ def _read_control(run: Run, prefix: str, truths: _Truths) -> None:
                 entry = control_records.decode(record.value)
                 if isinstance(entry, Heartbeat | TrimPoint) and speaker.may_say(entry):
                     said.append((at_ms, entry))
+    ids = run.log.topic_ids
     for at_ms, entry in sorted(said, key=itemgetter(0)):
         if isinstance(entry, TrimPoint):
-            truths.say(f"{prefix}trim:{entry.stream}", at_ms, {"bucket": str(entry.bucket)})
+            key = f"{prefix}trim:{entry.stream}"
+            truths.say(key, at_ms, {"bucket": str(entry.bucket)})
+            if entry.life != ids.get(run.pipeline.topic_names.boundaries(entry.stream)):
+                truths.forget(key)  # a manager that begins now counts none of an earlier life
         elif at_ms >= run.ended_ms - 2 * HEARTBEAT_LIFETIME_MS - _WRITTEN_WITHIN_MS:
             # A manager that restores the index keeps a heartbeat for its whole lifetime again.
             name = f"{entry.service}:{entry.name}:{entry.replica}"
