@@ -35,21 +35,21 @@ AUDIT: Final = AuditClauses(
     meter_ms=1_000, tolerance_ppm=50_000, sample_ppm=10_000, settle_ms=10_000
 )
 WAITING_ROW_NANO: Final = 10**12
-"""What a row that waits for one second costs its owner (``rounds.QUEUE``), in nano-units."""
+"""Cost of a row that waits for one second, to its owner (``rounds.QUEUE``), in nano-units."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """What the contracts were worth to one owner, in rows that wait for a second."""
+    """Worth of the contracts to one owner, in rows that wait for a second."""
 
     settled: float
-    """What it was paid, less what it paid."""
+    """Payments to the owner, less those by it."""
     waiting_alone: float
     waiting: float
 
     @property
     def gain(self) -> float:
-        """What it has won by the contracts."""
+        """Gain of the owner by the contracts: payments and waiting saved."""
         return self.settled + self.waiting_alone - self.waiting
 
 

@@ -16,7 +16,7 @@ from anabranch.consistency_manager.control import kept_buckets
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.waits import waits
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
-from anabranch.protocol.control.records import Heartbeat, TrimPoint
+from anabranch.protocol.control.records import ControlRecord, Heartbeat, TrimPoint
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
@@ -146,8 +146,10 @@ after that stands in the log.
 """
 
 
-def check_trimmed(run: Run) -> list[str]:
-    """Compare what readers claimed to hold with what was trimmed."""
+def control_entries(run: Run) -> list[tuple[int, ControlRecord]]:
+    """Return (time of the append, entry) of all that was said in control topics, trimmed entries
+    included, by those who may say it; by time.
+    """
     found = []
     for topic, speaker in control_topics(run.pipeline).items():
         times, at_ms = appended_ms(run, topic), 0
@@ -157,7 +159,12 @@ def check_trimmed(run: Run) -> list[str]:
                 entry = control_records.decode(record.value)
                 if speaker.may_say(entry):
                     found.append((at_ms, entry))
-    found.sort(key=itemgetter(0))
+    return sorted(found, key=itemgetter(0))
+
+
+def check_trimmed(run: Run) -> list[str]:
+    """Compare what readers claimed to hold with what was trimmed."""
+    found = control_entries(run)
     claims = [
         trimming.SyncedClaim(
             at_ms, f"{e.service} {e.name}.{e.replica}", e.epoch, e.checkpoint_bucket

@@ -9,23 +9,17 @@ that.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Final
 
-from anabranch.codec import control_records
-from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.topic_names import index_prefix
 from anabranch.protocol.control.records import Heartbeat, TrimPoint
-from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogSnapshot
-from simulation.conduct import manager_runs_since
+from simulation.conduct import control_entries, manager_runs_since
 from simulation.hurrying import INDEXED_MAX
 from simulation.log_states import log_states
-from simulation.raw_logs import appended_ms, with_trimmed
 from simulation.world import INDEX_RESTORED_MS, Run
 
 _WRITTEN_WITHIN_MS: Final = 1_500
@@ -209,23 +203,17 @@ def _read_boundaries(run: Run, stream: str, prefix: str, truths: _Truths) -> Non
 
 def _read_control(run: Run, prefix: str, truths: _Truths) -> None:
     """Read the heartbeats and trim points of those who may write them."""
-    said: list[tuple[int, Heartbeat | TrimPoint]] = []
-    for topic, speaker in control_topics(run.pipeline).items():
-        times, at_ms = appended_ms(run, topic), 0
-        for _, offset, record in with_trimmed(run, topic):
-            at_ms = times.get(offset, at_ms)
-            with contextlib.suppress(RemoteProtocolError):
-                entry = control_records.decode(record.value)
-                if isinstance(entry, Heartbeat | TrimPoint) and speaker.may_say(entry):
-                    said.append((at_ms, entry))
     ids = run.log.topic_ids
-    for at_ms, entry in sorted(said, key=itemgetter(0)):
+    for at_ms, entry in control_entries(run):
         if isinstance(entry, TrimPoint):
             key = f"{prefix}trim:{entry.stream}"
             truths.say(key, at_ms, {"bucket": str(entry.bucket)})
             if entry.life != ids.get(run.pipeline.topic_names.boundaries(entry.stream)):
                 truths.forget(key)  # a manager that begins now counts none of an earlier life
-        elif at_ms >= run.ended_ms - 2 * HEARTBEAT_LIFETIME_MS - _WRITTEN_WITHIN_MS:
+        elif (
+            isinstance(entry, Heartbeat)
+            and at_ms >= run.ended_ms - 2 * HEARTBEAT_LIFETIME_MS - _WRITTEN_WITHIN_MS
+        ):
             # A manager that restores the index keeps a heartbeat for its whole lifetime again.
             name = f"{entry.service}:{entry.name}:{entry.replica}"
             beats = truths.beats.setdefault(f"{prefix}process:{name}", [])

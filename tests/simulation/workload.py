@@ -26,7 +26,7 @@ AHEAD_MS = 3_600_000
 KEYS = (0, 3, 7)
 """Keys of the records. No one of two, three or four partitions of a topic has them all."""
 _MANY_KEYS: Final = range(500)
-"""So many that a share of the keys has about that share of the rows."""
+"""Keys of records of which a share has about that share of the rows."""
 FAR_BUCKETS = 8
 TIMED_BUCKETS = 8
 """After so many without a row nothing is left of the largest count that a key has here."""
