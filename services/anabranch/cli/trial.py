@@ -31,7 +31,8 @@ def trial(
         bool,
         typer.Option(
             "--update",
-            help="Write the stages' rows as the expected rows; check them before you keep them.",
+            help="Write the stages' rows into the files of expected rows that there are, also empty"
+            " ones; check them before you keep them.",
         ),
     ] = False,
 ) -> None:

@@ -77,7 +77,7 @@ def cases_in(pipeline: Pipeline, folder: Path, names: list[str]) -> list[Case]:
     """
     how = (
         "put records into tests/CASE/SOURCE.jsonl, and the rows that a stage makes of them into"
-        " tests/CASE/STAGE.expected.jsonl"
+        " tests/CASE/STAGE.expected.jsonl (or make that file empty, and fill it with --update)"
     )
     folders = [folder / name for name in names] or sorted(
         path for path in (folder.iterdir() if folder.is_dir() else ()) if path.is_dir()
