@@ -44,7 +44,7 @@ def check(
         name = f"{stage}: buckets {gap.first}..{gap.last}, given up at {gap.at_ms} ms"
         if not any(after_ms < at_ms <= gap.at_ms for at_ms in lost_ms):
             wrong.append(f"{name}: no state was lost before (GP1)")
-        complete = min(_closed(each, gap.at_ms) for each in inputs)
+        complete = min(closed_at(each, gap.at_ms) for each in inputs)
         if gap.last > complete + horizon:
             wrong.append(
                 f"{name}: the inputs were complete up to {complete}, and the horizon is {horizon}"
@@ -63,6 +63,7 @@ def check_alarms(stage: str, found: Sequence[Gap], alarmed: Collection[int]) -> 
     ]
 
 
-def _closed(closed: Sequence[tuple[int, int]], at_ms: int) -> int:
+def closed_at(closed: Sequence[tuple[int, int]], at_ms: int) -> int:
+    """Return the last bucket that was closed at ``at_ms``. ``closed``: (time, bucket), ascending."""
     index = bisect_right(closed, (at_ms, 2**63))
     return closed[index - 1][1] if index else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from simulation import cleaning, leaders_clocks, new_column, scenarios
 from simulation.hostile import AGAIN
@@ -121,6 +121,10 @@ _OF_CHANCE = ("", "chain", "two outputs", "too large", "delta")
 """Scenarios with the usual faults."""
 _CLEANED_IN = ("moved", "passive", "outvoted", "upgraded", "output resharded", "added late")
 """Scenarios in which it may, too."""
+BEFORE_RESULTS: Final = 1
+"""``value`` of "all blocks deleted" that strikes only while the stage has recorded a late start and
+no result.
+"""
 STORE_AWAY = "store away"
 """The store of checkpoints does not answer."""
 EVERYTHING = "everything"
@@ -971,7 +975,9 @@ def _blocks_are_requested(
 
 
 def _stage_is_added(options: Options, replicas: Sequence[str], rng: random.Random) -> list[Fault]:
-    """When the inputs have closed some buckets, and what may befall a process soon afterwards."""
+    """When the inputs have closed some buckets, and what may befall a process soon afterwards. In
+    half of the seeds all are away soon, and find further blocks deleted if none had a result.
+    """
     at_ms = rng.randint(1_500, options.buckets * options.bucket_ms * 3 // 4)
     found = [Fault(0, "away", each, 0, at_ms) for each in replicas]
     found += [Fault(at_ms - 1, "all blocks deleted", each, 0, 0) for each in options.sources]
@@ -979,6 +985,15 @@ def _stage_is_added(options: Options, replicas: Sequence[str], rng: random.Rando
         kind = rng.choice(("crash", "record crash", "zombie", "double", "pause", "power", "cut"))
         struck_ms, value = at_ms + rng.randint(0, 1_500), rng.randrange(24)
         found.append(Fault(struck_ms, kind, rng.choice(replicas), value, rng.randint(100, 2_000)))
+    rng = random.Random(f"{options.seed}/deleted again")
+    if rng.random() < 0.5:
+        away_ms = at_ms + rng.randint(50, 600)
+        back_ms = away_ms + rng.randint(300, 1_500)
+        found += [Fault(away_ms, "away", each, 0, back_ms - away_ms) for each in replicas]
+        found += [
+            Fault(back_ms - 1, "all blocks deleted", each, BEFORE_RESULTS, 0)
+            for each in options.sources
+        ]
     return found
 
 

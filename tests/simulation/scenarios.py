@@ -95,7 +95,7 @@ who reads a stage is away while its branch ends, and mostly until the record tha
 trimmed; slow corrections: the replicas of a stage with long batches correct one after the other,
 and the end of the failure is told when the first has done so; added late: blocks of the inputs are
 deleted before the processes of a stage begin for the first time, and one of them is struck when it
-has; pushed back: a source may keep few blocks, and who reads it is away for so long that it has to
+has; or all are away before the first result, and further blocks are deleted meanwhile; pushed back: a source may keep few blocks, and who reads it is away for so long that it has to
 leave its input unread; resharded: the sources get another number of shards, once or twice, and
 every process gets the file that says so at a time of its own, while something else is wrong, too;
 output resharded: the same of the output; input gone: while the ingestion of a source is away,

@@ -113,18 +113,20 @@ def _gaps(run: Run, stage: StageOptions, replica: str, lost_ms: Collection[int])
 def _check_late(
     run: Run, stage: StageOptions, complete: Mapping[str, list[tuple[int, int]]]
 ) -> list[str]:
-    """Each replica gave up, once, what lies before the blocks that are left, and a horizon."""
-    deleted_ms = [fault.at_ms for fault in run.faults if fault.kind == "all blocks deleted"]
+    """Each replica gave up, once for each deletion before the first result, what lies before the
+    blocks that are left, and a horizon.
+    """
+    first_ms = min(fault.at_ms for fault in run.faults if fault.kind == "all blocks deleted")
+    again_ms = {event.at_ms for event in run.history.events if event.what == "deleted again"}
+    deleted_ms = [first_ms, *sorted(again_ms)]
     closed = [
-        max((bucket for at_ms, bucket in complete[stream] if at_ms <= max(deleted_ms)), default=0)
-        for stream in stage.reads
+        (when_ms, max(gaps.closed_at(complete[stream], when_ms) for stream in stage.reads))
+        for when_ms in deleted_ms
     ]
     wrong = []
     for replica in run.pipeline.stream_writers(stage.name):
-        found = _gaps(run, stage, replica, deleted_ms[:1])
-        wrong += gaps.check(
-            stage.name, found, deleted_ms[:1], [[(0, max(closed))]], stage.horizon_buckets
-        )
+        found = _gaps(run, stage, replica, deleted_ms)
+        wrong += gaps.check(stage.name, found, deleted_ms, [closed], stage.horizon_buckets)
     return wrong
 
 

@@ -158,6 +158,14 @@ class Tampering:
                 log_state.apply(offset, boundary_records.decode(record.value, record.headers))
         return log_state
 
+    def has_only_begun_late(self, stream: str) -> bool:
+        """Return whether a process of the stage has recorded a late start, and none a result."""
+        log_state = self._log_state(stream)
+        origins = [log_state.origin(writer) for writer in log_state.writers]
+        return any(each.late_upto for each in origins) and not any(
+            each.has_results for each in origins
+        )
+
     def lose_all_blocks(self, stream: str) -> None:
         """Blocks of closed buckets are gone, whoever wrote them."""
         log_state = self._log_state(stream)

@@ -870,7 +870,8 @@ class World:
     def _delete(self, fault: Fault) -> None:
         """Delete records of an input partition but the last ``duration_ms``; or blocks of one
         writer that others have, too; or all, of what is delivered only where something was: else
-        delivery begins later (DE9); or whole topics; or what the broker's cleaner may delete.
+        delivery begins later (DE9); or all before the first result of a stage that began late; or
+        whole topics; or what the broker's cleaner may delete.
         """
         if fault.kind == "made anew":
             self._make_anew(fault.value)
@@ -893,6 +894,12 @@ class World:
         if fault.kind != "all blocks deleted":
             is_spoilt = fault.kind == "blocks spoilt"
             self._tampering.lose_blocks(fault.target, fault.value, spoils=is_spoilt)
+            return
+        if fault.value == fault_plans.BEFORE_RESULTS:
+            if self._tampering.has_only_begun_late(self.options.last_stage):
+                self.history.reached("deleted before the first result")
+                self.history.add(self.scheduler.now_ms, "world", "deleted again", fault.target)
+                self._tampering.lose_all_blocks(fault.target)
             return
         at = TopicPartition(
             self.pipeline.topic_names.progress(self.options.outputs[0].processes[0]), 0

@@ -534,6 +534,15 @@ STAGES: Final = (
         by=("gaps",),
     ),
     Mutant(
+        "late_start_awaits_deleted_blocks",
+        "protocol.stage.recovery:beginning",
+        "left_out = max(left_out, gone())",
+        "left_out = left_out or gone()",
+        "LA2",
+        scenario="added late",
+        by=("progress",),
+    ),
+    Mutant(
         "late_start_forgotten",
         "protocol.stage.recovery:continued",
         "else origin.late_upto",

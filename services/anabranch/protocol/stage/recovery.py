@@ -27,9 +27,12 @@ them yet: closed *empty*, in records that name every input as missing.
 A stage may be added to a pipeline whose blocks were deleted in part: trimming deletes blocks that
 all existing readers have passed (rule 18), and they cannot be recomputed if the inputs of the
 previous stage are gone as well. So a stage without any results begins *late*, after the last bucket
-with deleted blocks, and its first record says so. From then on that is the beginning of the stage
-for all its processes, whatever its results. If the horizon is not known, the first results are
-computed from the remaining input.
+with deleted blocks, and its first record says so. Until a result follows, further blocks may be
+deleted: trimming does not know the stage yet, or the replica was away for longer than trimming
+waits. No reader has a result by then, and perhaps no peer a checkpoint to wait for. So a process
+that begins then, with a checkpoint or without, begins after those blocks, and says so again. From
+the first result on the last late start is the beginning of the stage for all its processes. If the
+horizon is not known, the first results are computed from the remaining input.
 
 ``active``, ``passive``: a process without a checkpoint begins at the beginning of the stage, or
 waits for blocks or a checkpoint.
@@ -68,8 +71,8 @@ Invariants:
         is ever left out between results, unless an operator lets the stage begin anew with another
         function (``protocol.stage.restating``), or nobody has read the results: those of a half
         that were made for an earlier attempt to split its shard (BL21).
-    LA2 once one replica has recorded a late start, all that begin without a checkpoint begin there,
-        or later.
+    LA2 once one replica has recorded a late start, all that begin without a checkpoint begin there;
+        or later, if no replica has a result yet and further blocks are deleted.
     LA3 a process that continues from a checkpoint of a stage that began late gives up the same
         output.
     SH1 a query that begins at ``after`` computes every bucket above ``after`` + horizon completely.
@@ -238,7 +241,7 @@ def beginning(
     closed = log_state.closed(replica)
     left_out = max(origin.late_upto for origin in origins)
     if not any(origin.has_results for origin in origins):
-        left_out = left_out or gone()
+        left_out = max(left_out, gone())
     elif restated_after is not None:
         # RS4: what its version has closed is compared, and must begin at one place.
         counts = log_state.version[0] >= log_state.version_of(replica)

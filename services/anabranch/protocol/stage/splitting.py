@@ -205,9 +205,10 @@ def half_runs(attempt: Attempt) -> bool:
 def half_begins_after(shard: LogState, half: LogState, horizon: int) -> int:
     """Return the bucket after which ``half`` of ``shard`` begins, if its input from there on is not
     deleted: one state horizon, in buckets, before what the shard has closed, and after what the
-    half has closed for earlier attempts (HV8).
+    half has closed for earlier attempts (HV8). 0 once a late start for this attempt is recorded:
+    all its processes begin there (LA2 of ``protocol.stage.recovery``).
     """
-    return max(0, shard.closed_upto - horizon, half.upto)
+    return 0 if void_upto(half, 0) else max(0, shard.closed_upto - horizon, half.upto)
 
 
 def versions_of(logs: Iterable[LogState]) -> set[int]:

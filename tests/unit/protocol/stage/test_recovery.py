@@ -282,16 +282,18 @@ def test_la1_a_branch_is_no_result() -> None:
     log_state = log_state_of(FIRST, tentative)
     assert log_state.tentative_upto("0") == 8
     assert not log_state.origin("0").has_results
-    assert begun(log_state, gone=9) == (7, 7)
+    assert begun(log_state, gone=9) == (9, 9)
 
 
 @pytest.mark.parametrize("from_snapshot", [False, True])
-@pytest.mark.parametrize("gone", [0, 9])
-def test_la2_all_begin_where_the_first_has_stated(gone: int, from_snapshot: bool) -> None:
+@pytest.mark.parametrize(("gone", "after"), [(0, 7), (6, 7), (9, 9)])
+def test_la2_all_begin_where_the_first_has_stated_or_after_what_is_gone_since(
+    gone: int, after: int, from_snapshot: bool
+) -> None:
     assert says_late_start(FIRST)
-    assert begun(log_state_of(FIRST, from_snapshot=from_snapshot), gone=gone) == (7, 7)
+    assert begun(log_state_of(FIRST, from_snapshot=from_snapshot), gone=gone) == (after, after)
     behind = log_state_of(FIRST, replace(FIRST, closed=5), from_snapshot=from_snapshot)
-    assert begun(behind, gone=gone) == (7, 7), "one that is behind"
+    assert begun(behind, gone=gone) == (after, after), "one that is behind"
 
 
 def test_la3_whoever_goes_on_gives_up_what_is_given_up() -> None:

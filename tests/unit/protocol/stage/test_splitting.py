@@ -165,6 +165,7 @@ def test_hv8_a_half_begins_one_horizon_before_the_shard() -> None:
     assert half_begins_after(log(3), log(0), 5) == 0
     assert half_begins_after(ended(12), log(0), 5) == 7
     assert half_begins_after(log(12), log(9), 5) == 9, "what it made for an earlier attempt is void"
+    assert half_begins_after(log(20), late(7, 9), 5) == 0, "its late start is recorded"
 
 
 def test_hv5_what_a_half_closes_before_it_can_be_complete_is_void() -> None:
