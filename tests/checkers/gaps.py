@@ -64,6 +64,6 @@ def check_alarms(stage: str, found: Sequence[Gap], alarmed: Collection[int]) -> 
 
 
 def closed_at(closed: Sequence[tuple[int, int]], at_ms: int) -> int:
-    """Return the last bucket that was closed at ``at_ms``. ``closed``: (time, bucket), ascending."""
+    """Return the last bucket closed at ``at_ms``. ``closed``: (time, bucket), ascending."""
     index = bisect_right(closed, (at_ms, 2**63))
     return closed[index - 1][1] if index else 0
