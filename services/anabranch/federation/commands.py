@@ -23,6 +23,7 @@ from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavai
 from anabranch.protocol.federation.contract_book import Change, ContractChange, ContractState
 from anabranch.protocol.federation.contract_log import AnyText
 from anabranch.protocol.federation.contracts import Contract
+from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.oracle import tasks_of
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.published_keys import PublishedKey
@@ -283,6 +284,7 @@ class FederationCommands:
         self._check_key_published(reader, now_ms)
         if isinstance(statement, (Contract, StreamContract)):
             self._check_tasks_free(reader, statement)
+            self._check_slots_kept(reader, statement)
         reason = reader.add(contract_id, statement, self._key.sign(statement), now_ms)
         if reason:
             raise ConfigurationError(f"{contract_id}: {_ADVICE.get(reason, reason)}")
@@ -304,6 +306,22 @@ class FederationCommands:
                     f"{text.contract_id}: {', '.join(both)} may move under {name} already; a stage"
                     " is named by contracts for load or by a movement contract, not by both"
                 )
+
+    def _check_slots_kept(self, reader: FederationReader, text: AnyText) -> None:
+        """Fail if a further version of a contract for load has other slots or periods than the
+        first one: the ledger keeps those, whatever a further version says (``Ledger.renewed``).
+        """
+        found = reader.find(text.contract_id)
+        ledger = None if found is None else found.ledger
+        if not isinstance(text, Contract) or not isinstance(ledger, Ledger):
+            return
+        kept = ledger.clauses
+        if (text.audit.meter_ms, text.audit.settle_ms) != (kept.meter_ms, kept.settle_ms):
+            raise ConfigurationError(
+                f"{text.contract_id}: a contract keeps the slots and periods that it began with:"
+                f" write `audit: {{meter: {kept.meter_ms}ms, settle: {kept.settle_ms}ms}}`, or give"
+                " the text an id of its own and end this contract (anabranch contracts notice)"
+            )
 
     def _check_key_published(self, reader: FederationReader, now_ms: int) -> None:
         """Fail unless readers can verify signatures of the key."""

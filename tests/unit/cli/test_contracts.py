@@ -210,6 +210,17 @@ def test_a_rejected_statement_is_not_written(office: Office) -> None:
         office.do("north", *propose, signs=True)
 
 
+def test_a_version_with_other_slots_than_the_first_one_is_not_proposed(office: Office) -> None:
+    office.agreed()
+    text = "version: 2\n" + office.terms.read_text()
+    office.terms.write_text(text.replace("meter: 1s", "meter: 10s"))
+    assert "meter: 10s" in office.terms.read_text()
+    with pytest.raises(ConfigurationError, match=r"audit: \{meter: 1000ms, settle: 60000ms\}"):
+        office.do("north", "contracts", "propose", str(office.terms), signs=True)
+    office.terms.write_text(text.replace("fixed: 1000", "fixed: 1100"))
+    office.do("north", "contracts", "propose", str(office.terms), signs=True)
+
+
 def test_a_topic_whose_times_its_maker_could_choose_is_not_signed_in(office: Office) -> None:
     """Made by a buyer who would date records back."""
     office.with_keys("north", "south")

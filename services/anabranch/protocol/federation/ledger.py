@@ -34,11 +34,11 @@ Invariants:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from anabranch.protocol.federation.audit import Commitment, Commitments, Finding
-from anabranch.protocol.federation.contracts import Contract, Side
+from anabranch.protocol.federation.contracts import AuditClauses, Contract, Side
 from anabranch.protocol.federation.metering import (
     NANO_PER_MICRO,
     Reading,
@@ -277,10 +277,18 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
 
     def renewed(self, contract: Contract, at_ms: int) -> None:
         """Take a further version that both have signed. Metering intervals and periods stay as they
-        began.
+        began: movements get the further version with those of the first one, so that all who ask
+        for a movement's clauses count the same slots.
         """
         del at_ms
-        self.movements.renewed(contract)
+        first = self._contract.audit
+        audit = replace(contract.audit, meter_ms=first.meter_ms, settle_ms=first.settle_ms)
+        self.movements.renewed(replace(contract, audit=audit))
+
+    @property
+    def clauses(self) -> AuditClauses:
+        """Clauses of the first version, whose slots and periods count for all versions."""
+        return self._contract.audit
 
     def noticed(self, at_ms: int, by: str, ends_ms: int) -> None:
         """Note that the contract is ending from this time on."""

@@ -181,6 +181,22 @@ def test_a_movement_keeps_the_price_and_tolerance_of_its_version() -> None:
     assert made.disputes == [(NAME, 0)]
 
 
+def test_slots_and_periods_stay_as_they_began_for_all_who_ask() -> None:
+    """With the slots of the second version a seller that measures each slot in time, which takes
+    12 seconds, would count as silent after 5.
+    """
+    began = replace(CONTRACT.audit, meter_ms=10_000)
+    made = ledger(audit=began)
+    shorter = replace(CONTRACT.audit, meter_ms=100, settle_ms=30_000)
+    made.renewed(contract(version=2, audit=shorter), 0)
+    later = replace(answer(2, AcceptedTask("north.b", 10, 900)), version=2)
+    assert made.add(started(later, "north.b"), 0) == ""
+    movement = made.movements["north-south:2/north.b"]
+    assert made.movements.contract(2).audit == began == made.clauses
+    assert made.add(metered(0, name=movement.movement_id), 12_000) == ""
+    assert not made.is_silent(movement, 22_000)
+
+
 @pytest.mark.parametrize(
     ("why", "by", "payer"), [(Why.RECALLED, "north", "north"), (Why.RETURNED, "south", "south")]
 )
