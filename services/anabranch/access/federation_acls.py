@@ -49,11 +49,19 @@ def _contract_rights(
     principal: str, names: FederationTopics, contracts: Sequence[str]
 ) -> Iterator[Right]:
     """Yield the rights on the contracts that each kind of process needs that takes part in them."""
-    yield Right(principal, Resource.TOPIC, names.keys(""), Operation.READ, "keys", prefixed=True)
+    yield from _key_rights(principal, names)
     for contract in contracts:
         for operation in (Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.contract(contract), operation, "contract")
     yield reader_group(principal)
+
+
+def _key_rights(principal: str, names: FederationTopics) -> Iterator[Right]:
+    """Yield the rights on all logs of keys: to read them, and the setting by which the broker dates
+    them.
+    """
+    for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
+        yield Right(principal, Resource.TOPIC, names.keys(""), operation, "keys", prefixed=True)
 
 
 def _metering_rights(principal: str, pipeline: Pipeline) -> Iterator[Right]:
@@ -80,7 +88,7 @@ def _dashboard_rights(
     principal: str, names: FederationTopics, contracts: Sequence[str]
 ) -> Iterator[Right]:
     """Yield the rights by which ``anabranch ui`` shows keys, contracts and offers."""
-    yield Right(principal, Resource.TOPIC, names.keys(""), Operation.READ, "keys", prefixed=True)
+    yield from _key_rights(principal, names)
     for contract in contracts:
         for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS):
             yield Right(principal, Resource.TOPIC, names.contract(contract), operation, "contract")
@@ -115,6 +123,7 @@ def _lookup_rights(principal: str, names: FederationTopics, pipeline: Pipeline) 
     for cluster in pipeline.clusters:
         for kind, before, operation in (
             ("keys", names.keys(""), Operation.READ),
+            ("keys", names.keys(""), Operation.DESCRIBE_CONFIGS),
             ("catalog", names.catalog(""), Operation.READ),
             ("catalog", names.catalog(""), Operation.DESCRIBE_CONFIGS),
         ):

@@ -531,4 +531,5 @@ def _key_topics(pipeline: Pipeline) -> Iterator[_Topic]:
     bound = [b.name for b in pipeline.bindings.values() if b.participant]
     for stream in (*bound, *pipeline.publish_ms):
         name = FederationTopics(pipeline.federation.name).keys("")
-        yield _Topic("keys", name, stream, is_bound=True, cluster=pipeline.cluster_of(stream))
+        cluster = pipeline.cluster_of(stream)
+        yield _Topic("keys", name, stream, is_bound=True, cluster=cluster, is_dated=True)

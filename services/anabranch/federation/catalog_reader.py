@@ -11,7 +11,7 @@ from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Chunk, EventLog
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.lookup import Lookup, RecordFormat
-from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs
+from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs, is_dated
 
 UNDATED: Final = "a topic without message.timestamp.type=LogAppendTime"
 """Reason why no entry counts in a catalog whose topic takes timestamps from the writer: it could
@@ -38,8 +38,7 @@ def read_catalogs(
         found: dict[str, list[str]] = {"keys": [], "catalog": []}
         for topic in admin.named(f"{topics.federation}."):
             kind, participant = topics.owner_of(topic)
-            dated = {"message.timestamp.type": "LogAppendTime"}
-            if kind == "catalog" and not dated.items() <= admin.settings(topic).items():
+            if kind == "catalog" and not is_dated(admin, topic):
                 lookup.reject(participant, UNDATED)
             elif kind in found:
                 found[kind].append(topic)

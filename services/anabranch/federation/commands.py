@@ -100,6 +100,7 @@ class FederationCommands:
         )
         topic = self._topics.keys(statement.participant)
         with closing(read_book(self._log, self._federation)) as reader:
+            _check_dated(reader, topic)
             reason = reader.keys.add(statement.participant, statement, self._clock.now_ms())
         if reason:
             raise ConfigurationError(f"key {statement.key_id} of {statement.participant}: {reason}")
@@ -274,13 +275,7 @@ class FederationCommands:
         Adds the statement to the contract's log in ``reader``, which must not be used afterwards.
         """
         topic, now_ms = self._topics.contract(contract_id), self._clock.now_ms()
-        if topic in reader.undatable:
-            raise ConfigurationError(
-                f"topic {topic} lacks message.timestamp.type=LogAppendTime: its writers could date"
-                " records at will, so readers ignore all of it. Have it set before you agree on"
-                " anything: kafka-configs.sh --alter --entity-type topics --entity-name"
-                f" {topic} --add-config message.timestamp.type=LogAppendTime"
-            )
+        _check_dated(reader, topic)
         self._check_key_published(reader, now_ms)
         if isinstance(statement, (Contract, StreamContract)):
             self._check_tasks_free(reader, statement)
@@ -325,6 +320,7 @@ class FederationCommands:
 
     def _check_key_published(self, reader: FederationReader, now_ms: int) -> None:
         """Fail unless readers can verify signatures of the key."""
+        _check_dated(reader, self._topics.keys(self._key.participant))
         if reader.keys.find(self._key.participant, self._key.key_id, now_ms) is None:
             raise ConfigurationError(
                 f"key {self._key.key_id} of {self._key.participant} is not published, or revoked:"
@@ -358,3 +354,14 @@ class FederationCommands:
             ) from error
         finally:
             writer.close()
+
+
+def _check_dated(reader: FederationReader, topic: str) -> None:
+    """Fail if readers ignore ``topic`` since the broker does not set its timestamps."""
+    if topic in reader.undatable:
+        raise ConfigurationError(
+            f"topic {topic} lacks message.timestamp.type=LogAppendTime: its writers could date"
+            " records at will, so readers ignore all of it. Have it set before you agree on"
+            " anything: kafka-configs.sh --alter --entity-type topics --entity-name"
+            f" {topic} --add-config message.timestamp.type=LogAppendTime"
+        )

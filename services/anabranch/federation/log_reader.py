@@ -3,9 +3,9 @@ principal may read.
 
 Theory of operation. Each contract is a topic, and the broker lists to a principal only topics that
 it has a right on. A record is judged by the keys valid at its time, so all keys published by now
-are read before one is judged. The broker must set the timestamps of a contract's topic; otherwise
-records could be dated at will, and the contract is left out. Of which kind a contract is follows
-from its texts (``protocol.federation.contract_log``).
+are read before one is judged. The broker must set the timestamps of a contract's topic, and of a
+log of keys; otherwise records could be dated at will, and the log is left out. Of which kind a
+contract is follows from its texts (``protocol.federation.contract_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
 same contracts and sums.
@@ -30,7 +30,7 @@ from anabranch.protocol.federation.contract_log import (
 )
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.stream_contracts import StreamContract
-from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs
+from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs, is_dated
 
 AnyLog = LoadLog | StreamLog
 """Log of a contract of any kind."""
@@ -54,8 +54,8 @@ class FederationReader:
         self.keys = self._key_reader.keys
         self.signers = self._key_reader.signers
         self._logs: dict[str, ContractLog[Any, Any]] = {}
-        self.undatable: set[str] = set()
-        """Topics of contracts that are left out: the broker does not set their timestamps."""
+        self._undated: set[str] = set()
+        """Topics of contracts of which the broker does not set the timestamps."""
         self._ignored: Counter[str] = Counter()
         self._topics, self._auditor = topics, auditor
         self.verify = self._key_reader.verify
@@ -79,6 +79,13 @@ class FederationReader:
     def streams(self) -> dict[str, StreamLog]:
         """Contracts for streams, by name."""
         return {name: log for name, log in self._logs.items() if _is_for_streams(log)}
+
+    @property
+    def undatable(self) -> set[str]:
+        """Return the topics of contracts and of keys that are left out: the broker does not set
+        their timestamps.
+        """
+        return self._undated | self._key_reader.undated
 
     @property
     def ignored(self) -> Counter[str]:
@@ -157,10 +164,10 @@ class FederationReader:
         self._admin.close()
 
     def _is_dated(self, topic: str) -> bool:
-        if self._admin.settings(topic).get("message.timestamp.type") == "LogAppendTime":
-            self.undatable.discard(topic)
+        if is_dated(self._admin, topic):
+            self._undated.discard(topic)
             return True
-        self.undatable.add(topic)
+        self._undated.add(topic)
         return False
 
     def _take(self, name: str, value: bytes | None, time_ms: int) -> None:

@@ -1,6 +1,10 @@
 """Reader of a federation's key logs: which keys of participants are valid, and which participants
 may sign whose streams.
 
+Every signature is judged by the times of these logs. The broker must set them: a participant that
+could date its own statements would revoke a key from before what it has signed, and owe nothing of
+it. So a log whose topic has another setting is left out, with all that it says.
+
 A crash loses nothing: a new reader reads the logs again, from their beginnings.
 """
 
@@ -8,12 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Final
 
 from anabranch.codec import federation_records
 from anabranch.codec.signed_records import verifier
 from anabranch.pipeline.topic_names import FederationTopics
-from anabranch.ports import Chunk, EventLog, LogReader, TopicPartition
+from anabranch.ports import Chunk, EventLog, LogAdmin, LogReader, TopicPartition
 from anabranch.protocol.errors import DataMissing, RemoteProtocolError
 from anabranch.protocol.federation.published_keys import PublishedKey, PublishedKeys
 from anabranch.protocol.federation.stream_signers import StreamSigners
@@ -23,6 +28,15 @@ _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 100
 UNREADABLE: Final = "not a record of this log"
 """Reason why a record changes nothing that does not decode or belongs to another log."""
+
+
+def is_dated(admin: LogAdmin, topic: str) -> bool:
+    """Return whether the broker sets the timestamps of ``topic``: its writers cannot choose them.
+
+    Raises:
+        Unavailable: no answer, the topic does not exist, or its settings may not be read.
+    """
+    return admin.settings(topic).get("message.timestamp.type") == "LogAppendTime"
 
 
 class TopicLogs:
@@ -93,7 +107,9 @@ class KeyReader:
         self.signers = StreamSigners(self.verify)
         self.ignored: Counter[str] = Counter()
         """Number of records that changed nothing, by reason."""
-        self._topics, self._logs = topics, TopicLogs(log)
+        self.undated: set[str] = set()
+        """Topics of key logs that are left out: the broker does not set their timestamps."""
+        self._log, self._topics, self._logs = log, topics, TopicLogs(log)
 
     @property
     def topics(self) -> set[str]:
@@ -102,14 +118,20 @@ class KeyReader:
 
     def follow(self, topics: Iterable[str]) -> bool:
         """Follow ``topics`` too, from their beginnings, and return whether one of them is new.
+        Those that are not dated are left out (``undated``), and looked at again by the next call.
 
         Raises:
-            Unavailable: no answer, or there is no such topic.
+            Unavailable: no answer, there is no such topic, or its settings may not be read.
             DataMissing: the first records of a log are deleted.
         """
         new = [topic for topic in topics if topic not in self._logs.topics]
-        self._logs.add(new)
-        return bool(new)
+        if not new:
+            return False
+        with closing(self._log.admin()) as admin:
+            dated = [topic for topic in new if is_dated(admin, topic)]
+        self.undated = (self.undated - {*dated}) | ({*new} - {*dated})
+        self._logs.add(dated)
+        return bool(dated)
 
     def read_to_end(self) -> None:
         """Read and apply all logs up to their present ends.

@@ -13,7 +13,7 @@ from anabranch.ports import EventLog
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.stream_signers import OwnedStream
-from anabranch.streams.key_reader import KeyReader
+from anabranch.streams.key_reader import KeyReader, is_dated
 
 
 class NamedKeys:
@@ -56,7 +56,9 @@ class PublishedSigners:
         Raises:
             Unavailable: the broker does not answer, or the owner's key log does not exist or may
                 not be read.
+            ConfigurationError: the broker does not set the times of the owner's key log.
         """
+        check_dated(log, topics.keys(stream.owner))
         self._topics, self._stream = topics, stream
         self._admin = log.admin()
         self._reader = KeyReader(log, topics)
@@ -100,15 +102,16 @@ class PublishedSigners:
 
 
 def check_dated(log: EventLog, topic: str) -> None:
-    """Check that the broker sets the timestamps of a boundary log. Otherwise a stolen key could
-    sign records dated back to before its revocation.
+    """Check that the broker sets the timestamps of a boundary log, or of a log of keys. Otherwise
+    a stolen key could sign records dated back to before its revocation, and an owner could revoke a
+    key from before what it has signed.
 
     Raises:
         ConfigurationError: the writers set the timestamps.
         Unavailable: no answer, the topic does not exist, or its settings may not be read.
     """
     with closing(log.admin()) as admin:
-        if admin.settings(topic).get("message.timestamp.type") != "LogAppendTime":
+        if not is_dated(admin, topic):
             raise ConfigurationError(
                 f"topic {topic} lacks message.timestamp.type=LogAppendTime: its writers could date"
                 " records at will, so published keys cannot be checked against them. Its owner must"

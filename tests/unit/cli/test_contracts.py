@@ -233,6 +233,14 @@ def test_a_topic_whose_times_its_maker_could_choose_is_not_signed_in(office: Off
     assert "is ignored" in office.do("south", "ledger")
 
 
+def test_keys_whose_times_their_owner_could_choose_are_not_published(office: Office) -> None:
+    config = {"message.timestamp.type": "CreateTime"}
+    office.log.admin().create([topic_settings("keys", "tolls.keys.north", config=config)])
+    office.do("north", "keys", "new", str(office.key("north")), "--id", "1")
+    with pytest.raises(ConfigurationError, match=r"tolls\.keys\.north lacks .*LogAppendTime"):
+        office.do("north", "keys", "publish", signs=True)
+
+
 def test_the_market_and_the_ledger_show_what_moved_and_who_owes_what(office: Office) -> None:
     office.agreed()
     assert "no load runs at another participant" in office.do("north", "market")

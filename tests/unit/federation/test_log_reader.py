@@ -191,6 +191,21 @@ def test_a_contract_whose_times_a_party_could_choose_is_left_out(world: Federati
     assert reader.undatable == {topic}
 
 
+def test_keys_of_a_participant_that_could_date_them_do_not_count(world: FederationWorld) -> None:
+    """East would revoke its key from before the signature for which it is to pay."""
+    topic, key = world.topics.keys("east"), SigningKey.generate("east", "1")
+    world.make("keys", topic, message_timestamp_type="CreateTime")
+    world.publish(key)
+    text = replace(CONTRACT, buyer="east")
+    world.keys["east"] = key
+    world.say("east", text)
+    reader = read(world)
+    assert reader.undatable == {topic}
+    assert reader.keys.participants() == ["auditor", "north", "south"]
+    assert reader.contracts["north-south"].booked is None
+    assert reader.ignored == {"not signed by whom it must be": 1}
+
+
 def test_topics_of_others_are_not_read(world: FederationWorld) -> None:
     for other in ("tolls.contract.a.b", "tolls.manager", "tolls2.contract.c", "tolls.keys.Upper"):
         world.make("contract", other)

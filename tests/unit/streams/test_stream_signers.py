@@ -147,6 +147,13 @@ def test_a_log_whose_writers_set_the_times_is_rejected(world: SignedStream) -> N
         open_stream(log, world.billing(participant="north"), "tolls")
 
 
+def test_an_owner_that_could_date_its_keys_is_not_believed(world: SignedStream) -> None:
+    config = {"message.timestamp.type": "CreateTime"}
+    world.log.admin().create([topic_settings("keys", "tolls.keys.east", config=config)])
+    with pytest.raises(ConfigurationError, match=r"tolls\.keys\.east lacks .*LogAppendTime"):
+        world.read(participant="east")
+
+
 def test_a_runner_sees_whether_it_may_sign(world: SignedStream) -> None:
     with closing(PublishedSigners(world.log, world.topics, OWNED)) as signers:
         now = world.clock.now_ms
