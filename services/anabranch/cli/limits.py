@@ -66,6 +66,9 @@ def limits(
     if as_json:
         typer.echo(json.dumps([asdict(limit) for limit in found], indent=1))
         return
+    if not found:
+        typer.echo("no limit has all of these words; `anabranch limits` lists all")
+        return
     shown = table(
         ("limit", "value", "what it bounds, and why"),
         [(each.name, f"{each.value:,}".replace(",", " "), each.text) for each in found],

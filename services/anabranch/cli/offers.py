@@ -43,7 +43,10 @@ def offers(
     named = pipeline_file(file)
     federation = load(named).federation
     if federation is None or not federation.offers:
-        raise ConfigurationError(f"{named} offers nothing: it has no federation.offers")
+        raise ConfigurationError(
+            f"{named} offers nothing: it has no federation.offers; write there what this"
+            " participant runs for others (docs/federation.md)"
+        )
     if to is not None:
         typer.echo(terms_for(federation, to), nl=False)
         return

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from anabranch.codec import record_schema
 from anabranch.codec.record_schema import RecordSchema
-from anabranch.pipeline.document import MISSING, Document, Place
+from anabranch.pipeline.document import MISSING, Document, Place, guess
 from anabranch.pipeline.kept_bindings import Cluster, LookUp
 from anabranch.pipeline.model import Binding
 from anabranch.pipeline.named_records import read_record
@@ -142,7 +142,9 @@ def _catalog_binding(
             file.mistake((*at, key), "is looked up with the columns; leave it out, or add record")
     if "participant" not in raw:
         file.mistake(
-            (*at, "record"), "is missing; or name the participant in whose catalog it is looked up"
+            (*at, "record"),
+            "is missing; write record: FILE.avsc, or name the participant in whose catalog it is"
+            " looked up",
         )
         return None
     participant = file.name(raw["participant"], (*at, "participant"), "participant")
@@ -156,7 +158,9 @@ def _catalog_binding(
         return None
     if not isinstance(catalog.federation, str) or not is_name(catalog.federation):
         file.mistake(
-            (*at, "participant"), "its catalog is that of a federation, and this file names none"
+            (*at, "participant"),
+            "its catalog is that of a federation, and this file names none; add federation: {name:"
+            " NAME, participant: YOURS}, or name pipeline and record of the binding",
         )
         return None
     if not all(map(_KEY.match, keys)):
@@ -214,7 +218,7 @@ def published(
     for stage, entry in file.mapping(value, ("publish",), None).items():
         at: Place = ("publish", stage)
         if stage not in stages:
-            file.mistake(at, f"there is no stage {stage}; a stage's stream can be published")
+            file.mistake(at, f"there is no stage {stage}; {guess(stage, list(stages))}")
         raw = file.mapping({} if entry is None else entry, at, ("keep", "record"))
         keep_ms = file.duration(raw.get("keep", "1h"), (*at, "keep"), 1)
         found[stage] = keep_ms or 0

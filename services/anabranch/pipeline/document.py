@@ -115,9 +115,11 @@ class Document:
         if isinstance(value, str) and value.strip():
             return str(value)
         if value is MISSING:
-            problem = "is missing"
+            problem = f"is missing; add it, {at[-1]}: VALUE"
         elif value is None or isinstance(value, str):
-            problem = "is empty"
+            problem = "is empty; write its value"
+        elif isinstance(value, int | float):
+            problem = f"a text is wanted, not {shown(value)}; put it in quotes"
         else:
             problem = f"a text is wanted, not {shown(value)}"
         self.mistake(at, problem)
@@ -187,21 +189,18 @@ class Document:
         if isinstance(value, str):
             text = self.text(value, at)
             return [] if text is None else [(text, at)]
-        if not isinstance(value, list) or not value:
-            self.mistake(
-                at,
-                (
-                    f"is missing; name at least one {what}"
-                    if value is MISSING
-                    else f"a list of {what}s is wanted, not {shown(value)}"
-                ),
-            )
+        if value is MISSING or value == []:
+            problem = "is missing" if value is MISSING else "is empty"
+            self.mistake(at, f"{problem}; name at least one {what}")
+            return []
+        if not isinstance(value, list):
+            self.mistake(at, f"a list of {what}s is wanted, not {shown(value)}")
             return []
         result: list[tuple[str, Place]] = []
         for index, item in enumerate(value):
             text = self.text(item, (*at, index))
             if text is not None and any(text == other for other, _ in result):
-                self.mistake((*at, index), f"{what} {text} is there twice")
+                self.mistake((*at, index), f"{what} {text} is there twice; leave one out")
             elif text is not None:
                 result.append((text, (*at, index)))
         return result

@@ -59,9 +59,9 @@ def parse_ms(value: object, low_ms: int = 0, high_ms: int | None = None) -> int:
     scaled: int = 10**scale
     milliseconds, rest = divmod(int(whole + (fraction or "")) * _UNITS_MS[unit], scaled)
     if rest:
-        raise ValueError(f"{value!r} is not a whole number of milliseconds")
+        raise ValueError(f"{value!r} is not a whole number of milliseconds; write one")
     if milliseconds > DURATION_MS_MAX:
-        raise ValueError(f"{value!r} is more than a year")
+        raise ValueError(f"{value!r} is more than a year; write 366d or less")
     if milliseconds < low_ms or (high_ms is not None and milliseconds > high_ms):
         raise ValueError(f"{value!r} is out of range; use {_bounds(low_ms, high_ms)}")
     return milliseconds

@@ -100,7 +100,11 @@ def _partners(
         at: Place = ("federation", "partners", partner)
         file.name(partner, at, "participant")
         if partner in owners:
-            file.mistake(at, f"{partner} has stages in this pipeline; a partner has none")
+            file.mistake(
+                at,
+                f"{partner} has stages in this pipeline, so it is no partner in it; leave it out"
+                " here",
+            )
         named = [
             (shard, place)
             for stage, place in file.texts(entry, at, "stage")
@@ -113,7 +117,7 @@ def _partners(
                 file.mistake(
                     place,
                     f"{stage} is a stage of {stages[stage].participant}, and {participant} trades"
-                    " only its own",
+                    " only its own; leave it out here",
                 )
             elif len(stages[stage].process_ids()) > 1:
                 file.mistake(
@@ -136,7 +140,11 @@ def _hosts(file: Document, value: object, folder: Path) -> dict[str, Path]:
         file.name(pipeline, at, "pipeline")
         named = file.text(entry, at)
         if named is not None and not (folder / named).is_file():
-            file.mistake(at, f"there is no file {named} in the folder of this file")
+            file.mistake(
+                at,
+                f"there is no file {named} in the folder of this file; put your copy of the"
+                " pipeline's file there",
+            )
         found[pipeline] = folder / (named or "")
     return found
 

@@ -114,7 +114,8 @@ def hosted_pipelines(named: Federation) -> dict[str, Pipeline]:
     for name, pipeline in found.items():
         if pipeline.name != name:
             raise ConfigurationError(
-                f"federation.hosts.{name}: {pipeline.path} is the file of pipeline {pipeline.name}"
+                f"federation.hosts.{name}: {pipeline.path} is the file of pipeline {pipeline.name};"
+                f" name the file of {name}"
             )
     return found
 
@@ -141,7 +142,10 @@ def federation_name(path: Path) -> str:
 def _read_host(path: Path) -> Host:
     federation = load(path).federation
     if federation is None or not federation.offers:
-        raise ConfigurationError(f"{path} offers nothing: it has no federation.offers")
+        raise ConfigurationError(
+            f"{path} offers nothing: it has no federation.offers; name the pipeline file of a"
+            " participant that runs stages for others"
+        )
     return Host(federation, path)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from anabranch.pipeline.durations import format_ms
 from anabranch.pipeline.yaml_text import read_limited
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
@@ -123,7 +124,8 @@ def from_kept(pipeline_file: Path) -> LookUp:
         if found.bucket_ms != wanted.bucket_ms:
             return (
                 f"buckets of {wanted.stream} are {found.bucket_ms} ms wide, and"
-                f" {wanted.bucket_ms} ms here; both pipelines need the same"
+                f" {wanted.bucket_ms} ms here; both pipelines need the same: write bucket:"
+                f" {format_ms(found.bucket_ms)}"
             )
         return found
 

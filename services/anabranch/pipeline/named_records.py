@@ -8,7 +8,7 @@ from typing import Final
 
 from anabranch.codec import catalog, record_schema
 from anabranch.codec.record_schema import RecordSchema
-from anabranch.pipeline.document import Document, Place
+from anabranch.pipeline.document import Document, Place, guess
 from anabranch.protocol.errors import ConfigurationError
 
 _RECORD: Final = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,62})(/v(?P<version>[1-9][0-9]{0,5}))?\Z")
@@ -24,12 +24,17 @@ def read_record(file: Document, value: object, at: Place) -> RecordSchema | None
     folder = file.path.resolve().parent
     try:
         if text.endswith(".avsc"):
+            if not (folder / text).exists():
+                beside = sorted(path.name for path in folder.glob("*.avsc"))
+                file.mistake(at, f"there is no file {folder / text}; {guess(text, beside)}")
+                return None
             return record_schema.load_file(folder / text)
         match = _RECORD.match(text)
         if match is None:
             file.mistake(
                 at,
-                f"{text!r} is neither a record (name, or name/v2) nor the path of an .avsc file",
+                f"{text!r} is neither a record (NAME, or NAME/v2) nor the path of an .avsc file;"
+                " write one of them",
             )
             return None
         places = [parent / "schemas" / "records" for parent in (folder, *folder.parents[:3])] + [
@@ -48,10 +53,10 @@ def read_record(file: Document, value: object, at: Place) -> RecordSchema | None
                 if entry.is_dir()
             }
         )
-        guess = difflib.get_close_matches(match["name"], known, 1)
+        close = difflib.get_close_matches(match["name"], known, 1)
         hint = (
-            f"did you mean {guess[0]!r}?"
-            if guess
+            f"did you mean {close[0]!r}?"
+            if close
             else "put it into schemas/records/NAME/v1.avsc next to the pipeline file"
         )
         file.mistake(at, f"there is no record {match['name']}; {hint}")

@@ -233,9 +233,10 @@ def _split(reference: str) -> tuple[str, str]:
     if match is None:
         words = [word for word in re.split(r"[./\\:]+", reference) if word.isidentifier()]
         *modules, name = words or ["my_function"]
-        example = f"{'.'.join(modules) or 'stages'}:{name}"
+        module = ".".join(modules) or "stages"
         raise ConfigurationError(
-            f"{reference!r} is not of the form module:function; write for example {example}"
+            f"{reference!r} is not of the form module:function; write for example {module}:{name},"
+            f" for the function {name} in {module.replace('.', '/')}.py"
         )
     return match["module"], match["function"]
 

@@ -301,7 +301,11 @@ def test_what_is_asked_for_is_what_the_file_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("participant: north, ", "", "theirs.record: is missing; or name the participant"),
+        (
+            "participant: north, ",
+            "",
+            "theirs.record: is missing; write record: FILE.avsc, or name the participant",
+        ),
         ("participant: north", "participant: No", "bindings.theirs.participant"),
         ("stream: speeds", "stream: A", "bindings.theirs.stream"),
         ("stream: speeds", "stream: speeds, pipeline: A", "bindings.theirs.pipeline"),
@@ -334,5 +338,5 @@ def test_published_columns_are_those_that_the_file_states(tmp_path: Path) -> Non
     north = loaded(tmp_path, stated)
     assert [field.name for field in north.listed_records()["speeds"].fields] == ["segment"]
     assert loaded(tmp_path, NORTH).listed_records() == {}
-    with pytest.raises(ConfigurationError, match=r"publish.speeds.record: .*cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"publish.speeds.record: .*there is no file"):
         loaded(tmp_path, stated.replace("{record: speed.avsc}", "{record: none.avsc}"))

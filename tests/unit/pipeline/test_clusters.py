@@ -98,7 +98,7 @@ def test_what_else_is_wrong_with_the_section(tmp_path: Path) -> None:
     ) == ["clusters.north: a mapping is wanted with keys kafka, not 'north:9092'"]
     assert mistakes(
         tmp_path, BILLING.replace('{kafka: "${NORTH:-north-1:9092,north-2:9092}"}', "{}")
-    ) == ["clusters.north.kafka: is missing"]
+    ) == ["clusters.north.kafka: is missing; add it, kafka: VALUE"]
     two = BILLING.replace(
         "bindings:", "  nor-th: {kafka: 'north-2:9092'}\n  nor_th: {kafka: 'c:1'}\nbindings:"
     ).replace("south, stream: speeds,", "south, stream: speeds, cluster: nor-th,")

@@ -120,7 +120,7 @@ def test_a_partners_node_is_started_by_its_whole_name_alone(tmp_path: Path) -> N
         ("agent: {capacity: 9, scale: 3, rest: soon}", "agent.rest"),
         ("agent: {capacity: 9, scale: 3, greed: 1}", "greed"),
         ("agent: {capacity: 9, scale: 3, margin_permille: -1}", "agent.margin_permille"),
-        ("agent: {capacity: 9, scale: 3, take_up: []}", "a list of participants"),
+        ("agent: {capacity: 9, scale: 3, take_up: []}", "is empty; name at least one participant"),
         ("agent: {capacity: 9, scale: 3, take_up: South}", "South"),
         ("agent: {capacity: 9, scale: 3, take_up: [west, north]}", "north does not pay itself"),
         ("agent: {capacity: 9, cost: 3}", "agent.cost: a mapping is wanted"),

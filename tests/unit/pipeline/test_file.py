@@ -291,7 +291,7 @@ def test_variables_of_the_environment_are_filled_in(
         (
             "topics: [reports]",
             "topics: []",
-            "7: sources.reports.topics: a list of topics is wanted",
+            "7: sources.reports.topics: is empty; name at least one topic",
         ),
         (
             "topics: [reports]",
@@ -327,7 +327,7 @@ def test_variables_of_the_environment_are_filled_in(
             "8: sources.reports.record: a text is wanted, not 7",
         ),
         ("record: position_report", "record: position_report/v9", "there is no version 9"),
-        ("record: position_report", "record: nowhere.avsc", "cannot be read"),
+        ("record: position_report", "record: nowhere.avsc", "nowhere.avsc; there are none"),
         (
             "format: json",
             "format: jsn",

@@ -190,7 +190,7 @@ def test_a_partner_may_run_one_or_all(tmp_path: Path) -> None:
             "6: stages.first.shards: its rows are halved again and again, so a stage has 1, 2, 4",
         ),
         ("shards: 2", "stages.first.shard_by: is missing; name the key columns"),
-        ("shards: 2, shard_by: []", "stages.first.shard_by: a list of columns is wanted"),
+        ("shards: 2, shard_by: []", "stages.first.shard_by: is empty; name at least one column"),
         ("shards: 2, shard_by: {cars: []}", "every shard would compute all results"),
         ("shards: 2, shard_by: {jams: n}", "jams"),
         (
