@@ -13,25 +13,26 @@ if it does.
 Each node reports once a second: its cores and, for each of its replicas, the share of the time in
 which a batch ran, the rows that it read, and how many complete buckets it is behind. As in SEEP a
 threshold must be exceeded in consecutive reports before anything is done. A replica is overloaded
-if it falls behind over the whole window, or if its batches fill more than ``above`` of the time in
-each report of the window while it does not catch up. The load of a node is the sum of the busy
-shares of its replicas per core. Of all moves of one replica away from the node of an overloaded
-one, that one is chosen after which the more loaded of both nodes has the least load. If no move
-makes that less by ``RELIEF_MIN_PERMILLE``, nothing is moved: a replica that has its node for itself
-is not helped by another node of the same size. What helps then is to divide its work: its shard is
-*split* if the pipeline file names halves of it (``protocol.control.halving``). Each half is
-expected to take half of what the shard takes, and goes to the node that has the least load per core
-once the shard has ended; of equal ones to that which has the least until then, while the shard does
-its work beside them. So a half stays beside the shard only where the pool has no better node. What
-no split helps either is named in ``notes``.
+if it falls behind in both halves of the window, or if its batches fill more than ``above`` of the
+time in each report of the window while it does not catch up. (A lag that comes at once is the
+backlog of a failure that has ended, and a lag of a second is the pace of batches.) The load of a
+node is the sum of the busy shares of its replicas per core. Of all moves of one replica away from
+the node of an overloaded one, that one is chosen after which the more loaded of both nodes has the
+least load. If no move makes that less by ``RELIEF_MIN_PERMILLE``, nothing is moved: a replica that
+has its node for itself is not helped by another node of the same size. What helps then is to divide
+its work: its shard is *split* if the pipeline file names halves of it
+(``protocol.control.halving``). Each half is expected to take half of what the shard takes, and goes
+to the node that has the least load per core once the shard has ended; of equal ones to that which
+has the least until then, while the shard does its work beside them. So a half stays beside the
+shard only where the pool has no better node. What no split helps either is named in ``notes``.
 
 A node is lost when nothing was received from it for ``NODE_LOST_MS``, counted and judged as
 ``Silence`` does: while the broker is away, or this process was paused, nobody is lost. A node that
 was never heard since this process listens is given ``NODE_START_MS``, as it may be starting.
 
-A replica goes back to the node that the pipeline file names when it would leave that node with less
-than half of ``above`` even together with the replica; so what moved away for load does not go back
-into the same load. The time for which this must hold, like the time between two moves of one
+A replica goes back to the node that the pipeline file names when its own share, and the load of
+that node together with it, are less than half of ``above``; so what moved away for load does not go
+back into the same load. The time for which this must hold, like the time between two moves of one
 replica for its load, doubles with each move that a scaler has made of it.
 
 The log of moves is the whole memory. A process that decides has no other state than what it has
@@ -49,15 +50,16 @@ Invariants:
     SG1 a replica is moved for its load only after the window ``for`` of consecutive reports all of
         which say that a replica of its node is overloaded; reports further apart than
         ``REPORT_GAP_MS``, and one between them without the replica, begin a new window.
-    SG2 while a move of any replica is under way - the node of its place does not report that it
-        runs there - nothing is moved for load; nor within ``rest`` after that, or after the start
-        of this process.
+    SG2 while a move of any replica is under way - the node of its place has not reported yet that
+        it runs there - nothing is moved for load; nor within ``rest`` after that, or after the
+        start of this process.
     SG3 one slide, split or return is decided at a time. What is moved from a lost node is moved in
         one action, and waits for nothing.
     SG4 two moves of one replica for its load are at least ``rest`` apart, doubled with each move
         that a scaler has made of it, up to ``DOUBLINGS_MAX`` times.
     SG5 a replica goes back only where the pipeline file places it, and only if a scaler has moved
-        it last: what an operator has moved is not moved back.
+        it last: what an operator has moved is not moved back. A move that was withdrawn or taken
+        back does not count: the replica stays where the move before it had brought it.
         One that has not begun on its new node within ``BEGIN_MS_MAX``, and runs nowhere, goes back
         as soon as that node is heard.
     SG6 every move goes to a node that was heard within ``REPORT_GAP_MS``, may run the replica
@@ -88,12 +90,7 @@ from anabranch.protocol.control.failure_detector import Silence
 from anabranch.protocol.control.halving import Room, Shards
 from anabranch.protocol.control.placement import Places
 from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad, SplitStep, Step
-from anabranch.protocol.control.scaling_history import (
-    CAUGHT_UP_MS,
-    SPLIT_CAUSE,
-    ScalingHistory,
-    leading,
-)
+from anabranch.protocol.control.scaling_history import SPLIT_CAUSE, ScalingHistory, leading
 from anabranch.protocol.limits import LONG_SILENT_MS
 
 REPORT_EVERY_MS: Final = 1_000
@@ -119,9 +116,16 @@ RELIEF_MIN_PERMILLE: Final = 50
 batches of some seconds.
 """
 
-LAG_CHANGE_MS: Final = 1_000
+LAG_CHANGE_MS: Final = 1_500
 """Least change of a replica's lag over the window, in ms of event time, that counts as falling
-behind or catching up: less is the spacing of its batches.
+behind or catching up: less is the spacing of its batches (APART_MOST_MS of
+``protocol.stage.scheduling``), and what delays them. The bucket that is being processed comes on
+top.
+"""
+
+LAG_HALF_PARTS: Final = 4
+"""Least part of the growth of a lag over the window, as a divisor, that each half of the window has
+if a replica falls behind: at a load that grows evenly from nothing the first half has a quarter.
 """
 
 DOUBLINGS_MAX: Final = 6
@@ -312,7 +316,12 @@ class Scaler:
         self._tracks: dict[str, _Track] = {}
         self._decided: dict[str, int] = {}
         """Number of moves of each replica that scalers have made."""
-        self._last_cause: dict[str, str] = {}
+        self._causes: dict[str, tuple[str, str]] = {}
+        """Causes of the last two moves of each replica, without those that came to nothing: of the
+        one before, and of the last (SG5).
+        """
+        self._begun: set[str] = set()
+        """Replicas that the node of their place has reported to run since their last move (SG2)."""
         self._moved_ms: dict[str, int] = {}
         self._avoided_until_ms: dict[str, int] = {}
         self._nowhere_since_ms: dict[str, int] = {}
@@ -371,13 +380,17 @@ class Scaler:
             if isinstance(each, Halving) or (each.label, each.target) != (label, move.node)
         }
         self._moved_ms[label] = now_ms
+        self._begun.discard(label)
+        before, last = self._causes.get(label, ("", ""))
+        if move.withdrawn or move.cause == Cause.TARGET_LOST:
+            # The last move came to nothing: whose place it is decides the one before.
+            self._causes[label] = before, before
+        else:
+            self._causes[label] = last, move.cause
         if move.withdrawn:
-            # The cause stays: what a scaler moved before is still its own to move back.
             if is_new:
                 self._avoided_until_ms[label] = now_ms + AVOIDED_MS
-            return
-        self._last_cause[label] = move.cause
-        if move.cause:
+        elif move.cause:
             self._decided[label] = self._decided.get(label, 0) + 1
 
     def stepped(self, step: SplitStep, now_ms: int, *, is_new: bool) -> None:
@@ -434,7 +447,7 @@ class Scaler:
         self.notes = {}
         actions = self._urgent(duties, now_ms) or self._not_begun(duties, now_ms)
         if not actions:
-            if self._is_under_way(duties):
+            if self._are_under_way(duties):
                 self._rested_from_ms = now_ms
                 return ()
             judged = [
@@ -481,12 +494,18 @@ class Scaler:
         (first_ms, first), (last_ms, last) = track.seen[0], track.seen[-1]
         if last_ms - first_ms < rules.for_ms or now_ms - last_ms > REPORT_GAP_MS:
             return False
-        grown_ms = (last.behind - first.behind) * rules.bucket_ms
-        falls_behind = grown_ms >= LAG_CHANGE_MS and last.behind == max(
-            load.behind for _, load in track.seen
-        )
+        grown = last.behind - first.behind
         is_full = all(load.busy_permille >= rules.above_permille for _, load in track.seen)
-        return falls_behind or (is_full and grown_ms > -LAG_CHANGE_MS)
+        middle = next(load for at_ms, load in track.seen if 2 * at_ms >= first_ms + last_ms)
+        least = min(middle.behind - first.behind, last.behind - middle.behind)
+        falls_behind = self._lag_ms(grown) >= LAG_CHANGE_MS and LAG_HALF_PARTS * least >= grown
+        return falls_behind or (is_full and grown * rules.bucket_ms > -LAG_CHANGE_MS)
+
+    def _lag_ms(self, buckets: int) -> int:
+        """Return the lag of a replica that is ``buckets`` behind, in ms, without the bucket that it
+        is processing: how wide that is says nothing of its load.
+        """
+        return (buckets - 1) * self._rules.bucket_ms
 
     def shown(self, now_ms: int) -> dict[str, object]:
         """Return what this process sees and has decided, for people and programs."""
@@ -533,6 +552,7 @@ class Scaler:
         track = self._tracks.get(load.label)
         if track is None or track.node != node or now_ms - track.seen[-1][0] > REPORT_GAP_MS:
             track = self._tracks[load.label] = _Track(node, deque())
+        self._begun.add(load.label)
         track.seen.append((now_ms, load))
         # One entry that is as old as the window stays: it shows how long the others hold.
         while len(track.seen) > 1 and now_ms - track.seen[1][0] >= self._rules.for_ms:
@@ -600,16 +620,27 @@ class Scaler:
             and now_ms - known.heard_ms <= REPORT_GAP_MS
         )
 
-    def _is_under_way(self, duties: Mapping[str, Duty]) -> bool:
-        """Return whether a move of any replica, or the begin of a half, has not come to its end
-        (SG2).
+    def _are_under_way(self, duties: Mapping[str, Duty]) -> bool:
+        """Return whether moves of replicas, or the begins of halves, have not come to their ends
+        (SG2), and name them.
         """
-        return any(
-            duty is not Duty.JUDGE
-            and (self._places.was_moved(label) or self._shards.is_compared(_stage(label)))
-            and self._places.node_of(label) in self._nodes
+        waits = [
+            label
             for label, duty in duties.items()
-        )
+            if duty is not Duty.JUDGE
+            and self._places.node_of(label) in self._nodes
+            and (
+                (self._places.was_moved(label) and label not in self._begun)
+                or self._shards.is_compared(_stage(label))
+            )
+        ]
+        for label in waits:
+            self.notes.setdefault(
+                label,
+                f"nothing is moved for load: {label} has not begun on"
+                f" {self._places.node_of(label)} yet",
+            )
+        return bool(waits)
 
     def _urgent(self, duties: Mapping[str, Duty], now_ms: int) -> tuple[Action, ...]:
         """Return the moves away from the first node that is lost (SG3)."""
@@ -637,7 +668,7 @@ class Scaler:
             if (
                 duty is not Duty.WAIT
                 or place == home
-                or not self._last_cause.get(label)
+                or not self._is_scalers(label)
                 or self._running_on(label, "", now_ms)
             ):
                 self._nowhere_since_ms.pop(label, None)
@@ -873,15 +904,21 @@ class Scaler:
         would leave that node with little load (SG5).
         """
         place, home = self._places.node_of(label), self._home[label]
-        if place == home or not self._last_cause.get(label):
+        if place == home or not self._is_scalers(label):
             return False
         last = self._tracks[label].seen[-1][1]
+        then = self._per_core(home, self.load_permille(home) + last.busy_permille)
         return (
             not (label in self._rules.passive and last.leads)
             and bool(self._targets(label, [home], now_ms))
-            and last.behind * self._rules.bucket_ms <= CAUGHT_UP_MS
-            and 2 * (self.load_permille(home) + last.busy_permille) <= self._rules.above_permille
+            and self._lag_ms(last.behind) <= LAG_CHANGE_MS
+            and 2 * max(then, last.busy_permille) <= self._rules.above_permille
         )
+
+    def _is_scalers(self, label: str) -> bool:
+        """Return whether a scaler has given a replica its place (SG5)."""
+        _, cause = self._causes.get(label, ("", ""))
+        return bool(cause)
 
     def _busy(self, label: str) -> int:
         """Return the busy share of a replica in the last report of its node, in permille; 0 if it

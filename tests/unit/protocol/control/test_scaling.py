@@ -17,6 +17,7 @@ from anabranch.protocol.control.scaling import (
     BEGIN_MS_MAX,
     CONFIRM_MS,
     DUTIES,
+    LAG_CHANGE_MS,
     NODE_LOST_MS,
     NODE_START_MS,
     REPORT_GAP_MS,
@@ -29,6 +30,7 @@ from anabranch.protocol.control.scaling import (
     Scaler,
     ScalingRules,
 )
+from anabranch.protocol.stage.scheduling import APART_MOST_MS
 
 STAGES = [
     PlacedStage("slow", "north", ("0", "1")),
@@ -207,6 +209,40 @@ class TestOverload:
                 return
         raise AssertionError("nothing was decided")
 
+    @pytest.mark.parametrize(
+        ("bucket_ms", "behind"),
+        [
+            # Batches are a second apart, and each reads what has come in between.
+            (250, [1, 5, 4, 3, 2, 6]),
+            # A bucket is in work when it is complete, until its batch ends.
+            (60_000, [0, 0, 0, 0, 0, 1]),
+            (60_000, [1, 0]),
+        ],
+    )
+    def test_the_pace_of_batches_is_no_falling_behind(
+        self, bucket_ms: int, behind: list[int]
+    ) -> None:
+        world = World(replace(RULES, bucket_ms=bucket_ms))
+        world.busy["slow.0"] = 300
+        for each in itertools.islice(itertools.cycle(behind), 200):
+            world.behind["slow.0"] = each
+            assert world.run(1) == []
+            assert not world.scaler.is_overloaded("slow.0", world.now_ms)
+
+    @pytest.mark.parametrize("reports", range(1, 7))
+    def test_a_backlog_that_comes_at_once_is_no_falling_behind(self, reports: int) -> None:
+        """SG1: after a failure of a source its stages find a minute of input complete."""
+        world = World()
+        world.run(12)
+        world.behind["slow.0"] = 600
+        assert world.run(reports) == []
+        for behind in range(600, 0, -20):
+            world.behind["slow.0"] = behind
+            assert world.run(1) == []
+
+    def test_what_counts_as_falling_behind_is_more_than_the_pace(self) -> None:
+        assert LAG_CHANGE_MS > APART_MOST_MS
+
     def test_one_that_catches_up_is_not(self) -> None:
         world = World()
         world.busy["slow.0"] = 1_000
@@ -281,6 +317,36 @@ class TestOneAtATime:
         world.until(30)
         assert world.run(200) == []
 
+    def test_one_that_has_begun_and_fails_later_holds_nothing_up(self) -> None:
+        """SG2: that is no move any more. Its function may fail for days."""
+        world = World()
+        assert world.apply(operator("light.0", NEXT))
+        world.run(2)
+        world.restoring = {"light.0"}
+        del world.runs["light.0"]
+        world.busy |= {"slow.0": 950, "other.0": 300}
+        assert world.until(60).label == "slow.0"
+
+    def test_what_is_waited_for_is_named(self) -> None:
+        world = World()
+        world.restoring = {"light.0"}
+        assert world.apply(operator("light.0", NEXT))
+        world.run(20)
+        assert "has not begun on north.8" in world.scaler.notes["light.0"]
+        world.restoring = set()
+        world.run(20)
+        assert world.scaler.notes == {}
+
+    def test_one_that_is_lost_for_good_holds_nothing_up(self) -> None:
+        """SG2: no node can take it, and the others go on."""
+        world = World(replace(RULES, pool=(POOL,)))
+        world.busy |= {"light.0": 950, "other.0": 300}
+        world.run(3)
+        world.dead = {SECOND}
+        assert world.apply(operator("slow.0", POOL))
+        assert world.until(60).label == "other.0"
+        assert "no node of the pool can take slow.1" in world.scaler.notes["slow.1"]
+
     def test_an_operators_move_is_waited_for_too(self) -> None:
         world = World()
         world.busy["slow.0"] = 950
@@ -351,7 +417,27 @@ class TestBack:
         assert (action.label, action.target, action.cause) == ("slow.0", HOME, Cause.BACK)
         assert "load is low" in action.because
 
-    @pytest.mark.parametrize("busy", [300, 950])
+    def test_its_own_node_may_have_several_cores(self) -> None:
+        """The load of a node is that of each core."""
+        world = self.away()
+        world.cores = {**world.cores, HOME: 4}
+        world.busy |= {"slow.0": 300, "light.0": 300, "other.0": 300}
+        assert world.until(60).cause is Cause.BACK
+
+    @pytest.mark.parametrize(("bucket_ms", "behind"), [(250, [1, 6]), (60_000, [0, 1])])
+    def test_the_pace_of_batches_does_not_keep_it_away(
+        self, bucket_ms: int, behind: list[int]
+    ) -> None:
+        world = World(replace(RULES, bucket_ms=bucket_ms))
+        world.busy["slow.0"] = 950
+        world.until(30)
+        world.busy["slow.0"] = 100
+        for each in itertools.islice(itertools.cycle(behind), 60):
+            world.behind["slow.0"] = each
+            world.run(1)
+        assert world.done[-1].cause is Cause.BACK
+
+    @pytest.mark.parametrize("busy", [400, 950])
     def test_it_stays_where_it_would_be_more_than_half_of_the_threshold(self, busy: int) -> None:
         world = self.away()
         world.busy["slow.0"] = busy
@@ -372,6 +458,27 @@ class TestBack:
         assert world.apply(operator("slow.0", NEXT))
         world.busy["slow.0"] = 100
         assert world.run(600) == []
+
+    def test_what_an_operator_moved_stays_after_a_move_that_came_to_nothing(self) -> None:
+        """SG5: a withdrawn move, and one to a node that died."""
+        for dies in (False, True):
+            world = World()
+            assert world.apply(operator("slow.0", POOL))
+            assert world.apply(operator("light.0", POOL))
+            world.run(2)
+            world.busy |= {"slow.0": 950, "light.0": 300}
+            world.restoring = {"slow.0"}
+            action = world.until(60)
+            assert (action.label, action.target) == ("slow.0", NEXT)
+            if dies:
+                world.dead = {NEXT}
+                assert world.until(20).cause is Cause.TARGET_LOST
+            else:
+                assert world.apply(operator("slow.0", POOL, withdrawn="no store"))
+            assert world.places.node_of("slow.0") == POOL
+            world.restoring, world.done = set(), []
+            world.busy |= {"slow.0": 50, "light.0": 50}
+            assert [each for each in world.run(600) if each.label == "slow.0"] == []
 
     def test_it_does_not_go_back_beside_a_sibling(self) -> None:
         world = self.away()
