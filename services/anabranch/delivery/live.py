@@ -150,6 +150,8 @@ class LiveTopic:
             waits.policy(self._pipeline, output.stage),
             waits.output_wait_ms(self._pipeline, output.name),
         )
+        self._is_lost = False
+        """Whether the topic can never continue: the log does not describe its next bucket."""
         self._retry_at_ms = 0
         self._unknown_before = False
         self._read_back_until_ms = 0
@@ -168,8 +170,8 @@ class LiveTopic:
 
     @property
     def passed(self) -> int:
-        """Last stable bucket that the live topic no longer needs."""
-        return self._passed or 0
+        """Last stable bucket that the live topic no longer needs: all, if it cannot continue."""
+        return self._following.log_state.upto if self._is_lost else self._passed or 0
 
     @property
     def wait_ms(self) -> int | None:
@@ -288,7 +290,7 @@ class LiveTopic:
         try:
             self._fail_over()
         except (OutcomeUnknown, Unavailable) as error:
-            self._delay(error, _RETRY_MS)
+            self._delay(error, _REJECTED_RETRY_MS if self._is_lost else _RETRY_MS)
         except _ViewTooLargeError as error:
             self._delay(error, _VIEW_TOO_LARGE_RETRY_MS)
 
@@ -328,6 +330,7 @@ class LiveTopic:
                 refuse_shared(log, self._origin, topic, found)
             progress = self._begin(self._writer, progress)
         if progress.stable < (forgotten := self._following.log_state.forgotten):
+            self._is_lost, self.waits_for_blocks = True, False
             raise Unavailable(
                 f"buckets {progress.stable + 1}..{forgotten} of {self._output.stage} are trimmed,"
                 " and its boundary log no longer describes them: the live topic cannot continue."

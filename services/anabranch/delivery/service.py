@@ -152,6 +152,8 @@ class DeliveryService:
         self._split: tuple[int, list[Ordered]] | None = None
         self._passed_before = 0
         """Last bucket passed before the present failover began."""
+        self._lost = ""
+        """Why the corrected half can never continue; empty: it can."""
         self._life = ""
         self._heartbeats = HeartbeatSender(
             context.log, names.control("delivery", process), context.clock
@@ -354,17 +356,21 @@ class DeliveryService:
 
     def _report_trimmed(self, delivery: CorrectedDelivery) -> None:
         """Report and wait: the next buckets were trimmed, and the boundary log no longer describes
-        them. They cannot be requested, and delivery never skips rows.
+        them. They cannot be requested, and delivery never skips rows. Nothing that comes now is
+        ever read here, so neither this process nor the stream's topics keep it.
         """
-        text = (
-            f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of"
-            f" {self._output.stage}, which are trimmed since all other readers have passed them:"
-            " this output was not running for longer than a day, and only a new run from the"
-            " beginning of the input can complete it"
-        )
-        if self.status.waiting_for != text:
-            self._context.logger.error("buckets_trimmed", output=self._name, waiting_for=text)
-        self.status.state, self.status.waiting_for = "waiting", text
+        if not self._lost:
+            self._lost = (
+                f"buckets {delivery.cursor.bucket}..{self._following().log_state.forgotten} of"
+                f" {self._output.stage}, which are trimmed since all other readers have passed"
+                " them: this output was not running for longer than a day. It holds nothing back"
+                " any more, and cannot continue. Take it out of the pipeline file: an output under"
+                " another name, to new topics, begins with what is retained; a pipeline under"
+                " another name reads the input from the beginning"
+            )
+            self._context.logger.error("buckets_trimmed", output=self._name, waiting_for=self._lost)
+        self.status.state, self.status.waiting_for = "waiting", self._lost
+        self._following().log_state.forget(self._passed)
         self._following().poll(_REQUEST_MS)
 
     def _send_heartbeat(self) -> None:
@@ -417,6 +423,8 @@ class DeliveryService:
     def _passed(self) -> int:
         """Last bucket that neither half, nor a process that replaces this one, reads again."""
         passed = self._passed_before if self._delivery is None else self._delivery.passed
+        if self._lost:
+            passed = self._following().log_state.upto
         return passed if self._live is None else min(passed, self._live.passed)
 
     def _following(self) -> BoundaryReader:

@@ -275,6 +275,9 @@ def test_what_is_trimmed_and_not_described_any_more_is_reported(world: World) ->
     assert "are trimmed, and its boundary log no longer describes them" in text
     assert "Deliver to new topics, under a new output name" in text
     assert service.status.state == "waiting"
+    world.replica.close_buckets(12, {12: rows(12, 4)})
+    settle(service)
+    assert service._passed == 12, "neither half holds anything back"
 
 
 def test_a_live_topic_that_is_added_later_begins_where_the_corrected_one_is(world: World) -> None:

@@ -18,6 +18,7 @@ from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -29,6 +30,7 @@ from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log.records import GivenUp
 from harness import outputs
+from harness.control_topics import all_control_records
 from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
 from harness.sources import everything
 from harness.trimmed_log import trim_below_snapshot
@@ -455,6 +457,25 @@ def test_a_bucket_that_is_trimmed_and_not_described_any_more_is_never_left_out(
         "buckets 1..3 of totals, which are trimmed since all other readers have passed them: "
     )
     assert len(delivered(world.log, world.pipeline)) == 6
+    reported = service.status.waiting_for
+    world.feed(20, {11: 30, 18: 8})
+    for _ in range(5):
+        world.clock.advance(1_000)
+        service.step()
+    assert service.status.waiting_for == reported
+    assert service._following().log_state.forgotten == 20, "it keeps nothing in memory"
+    assert checkpoints(world)[-1] == 20, "it holds nothing back"
+    assert len(delivered(world.log, world.pipeline)) == 6
+
+
+def checkpoints(world: World) -> list[int]:
+    """Return the last bucket that delivery does not need, as each of its heartbeats says."""
+    entries = all_control_records(world.log, world.pipeline)
+    return [
+        each.checkpoint_bucket
+        for each in entries
+        if isinstance(each, Heartbeat) and each.service == "delivery"
+    ]
 
 
 def test_a_new_output_begins_after_what_is_not_described_any_more(world: World) -> None:
