@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row
@@ -43,16 +42,6 @@ class CurrentRow(BatchSafeProcessor):
             event_time=row.event_time,
         )
         return state, [named]
-
-    def timer(
-        self,
-        key: tuple[Any, ...],  # noqa: ARG002
-        at: datetime,  # noqa: ARG002
-        state: tuple[Any, ...] | None,
-        timers: Timers,  # noqa: ARG002
-    ) -> tuple[tuple[Any, ...] | None, Iterable[Row]]:
-        """None is ever set."""
-        return state, []
 
 
 def named_orders(orders: DataFrame, customers: DataFrame) -> DataFrame:

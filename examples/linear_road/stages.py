@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,21 +73,7 @@ _ANSWER: Final = Row("type", "vid", "time", "result_time", "qid", "amount", "eve
 _AMOUNT: Final = np.dtype([("key", "i8"), ("amount", "i8")])
 
 
-class Untimed(BatchSafeProcessor):
-    """Processor without timers: where nothing comes there is nothing to say."""
-
-    def timer(
-        self,
-        key: tuple[Any, ...],  # noqa: ARG002 - no timer is ever set
-        at: datetime,  # noqa: ARG002
-        state: tuple[Any, ...] | None,
-        timers: Timers,  # noqa: ARG002
-    ) -> Found:
-        """Keep the state."""
-        return state, []
-
-
-class Roads(Untimed):
+class Roads(BatchSafeProcessor):
     """Notifications and charges of one road, a row for each second with reports, which has an array
     for each column of REPORT.
 
@@ -271,7 +256,7 @@ def roads(traffic: DataFrame) -> DataFrame:
     return transform(seconds, ["xway", "dir"], Roads(), schema)
 
 
-class Accounts(Untimed):
+class Accounts(BatchSafeProcessor):
     """Balances and expenditures of a group of cars, a row for each second in which one of them is
     charged or asks, which has an array for each column of ENTRY.
 

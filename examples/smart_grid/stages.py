@@ -15,7 +15,6 @@ histograms of 120 steps: a plug that measures the same load for minutes has one 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -181,21 +180,7 @@ def _window(length_s: int) -> Column:
     return F.window("event_time", f"{length_s} seconds").alias("window")
 
 
-class _Untimed(BatchSafeProcessor):
-    """Processor without timers: only rows change its results."""
-
-    def timer(
-        self,
-        key: tuple[Any, ...],  # noqa: ARG002 - no timer is ever set
-        at: datetime,  # noqa: ARG002
-        state: tuple[Any, ...] | None,
-        timers: Timers,  # noqa: ARG002
-    ) -> Found:
-        """Keep the state."""
-        return state, []
-
-
-class Predictions(_Untimed):
+class Predictions(BatchSafeProcessor):
     """Prediction of one slice of the day of one house.
 
     State: sums by plug of this slice on earlier days, and those of the slice two before it, today.
@@ -308,7 +293,7 @@ def medians(groups: Any, values: Any, counts: Any) -> tuple[Any, Any]:
     return found, values[low] + values[high]
 
 
-class Outliers(_Untimed):
+class Outliers(BatchSafeProcessor):
     """Shares of a window of one length.
 
     State: the histograms of the window's steps, and the shares that were last reported.

@@ -61,9 +61,6 @@ class Total(BatchSafeProcessor):
         total = (state or (0,))[0] + row.value
         return (total,), [Row(key=key[0], total=total, event_time=row.event_time)]
 
-    def timer(self, key, at, state, timers):
-        return state, []
-
 def counted(first):
     g = first.groupBy(F.window("event_time", "200 milliseconds"), "key").agg(
         F.sum("value").alias("total")

@@ -149,12 +149,6 @@ class Counts(BatchSafeProcessor):
         del key, row, timers
         return ((state or (0,))[0] + self.step,), []
 
-    def timer(
-        self, key: tuple[object, ...], at: object, state: tuple[int, ...] | None, timers: Timers
-    ) -> tuple[tuple[int, ...] | None, list[Row]]:
-        del key, at, timers
-        return state, []
-
 
 class OtherCounts(Counts):
     state_schema = "n INT"

@@ -114,11 +114,8 @@ class Value:
         self.schema = schema
         self.value: Any = None
 
-    def exists(self) -> bool:
-        return self.value is not None
-
-    def get(self) -> tuple[Any, ...]:
-        return tuple(self.schema.fromInternal(self.value))
+    def get(self) -> tuple[Any, ...] | None:
+        return None if self.value is None else tuple(self.schema.fromInternal(self.value))
 
     def update(self, value: tuple[Any, ...]) -> None:
         self.value = self.schema.toInternal(value)
@@ -132,13 +129,13 @@ class Handle:
 
     def __init__(self) -> None:
         self.timers: set[int] = set()
-        self.values: dict[str, Value] = {}
+        self.held: dict[str, Value] = {}
 
     def getValueState(self, name: str, schema: StructType | str) -> Value:  # noqa: N802 - Spark's name
         if isinstance(schema, str):
             assert schema == "at_ms BIGINT"
             schema = StructType([StructField("at_ms", LongType())])
-        return self.values.setdefault(name, Value(schema))
+        return self.held.setdefault(name, Value(schema))
 
     def registerTimer(self, at_ms: int) -> None:  # noqa: N802 - Spark's name
         self.timers.add(at_ms)
@@ -229,6 +226,45 @@ class Recorder(stateful.BatchSafeProcessor):
         if state[-1] % 2:
             timers.set(at + timedelta(milliseconds=70))
         return (*state[:-1], state[-1] + 1), []
+
+
+class Forgets(stateful.BatchSafeProcessor):
+    """Sets a timer that it has no method for."""
+
+    state_schema = "n BIGINT"
+    after = timedelta(seconds=1)
+
+    def row(self, key: Any, row: Row, state: Any, timers: stateful.Timers) -> tuple[Any, list[Row]]:
+        if row.n:
+            timers.set(row.event_time + self.after)
+        return ((state or (0,))[0] + 1,), []
+
+
+def prepared(processor: stateful.BatchSafeProcessor) -> tuple[Handle, stateful.BatchSafeProcessor]:
+    number = StructField("n", LongType())
+    columns = StructType([number, StructField("event_time", TimestampType())])
+    processor.columns = stateful.Columns(columns, ("n",), StructType([number]))
+    handle = Handle()
+    processor.init(handle)
+    return handle, processor
+
+
+def test_spark_keeps_no_timers_for_a_class_without_timer() -> None:
+    handle, processor = prepared(Forgets())
+    for _ in range(2):
+        rows = iter([Row("n", "event_time")(0, START)])
+        assert list(processor.handleInputRows((0,), rows, Due(0))) == []
+    assert not processor.is_timed()
+    assert Recorder().is_timed()
+    assert {name: value.get() for name, value in handle.held.items()} == {"state": (2,)}
+
+
+@pytest.mark.parametrize("rows", [1, 2], ids=["due later", "due between two rows"])
+def test_a_timer_that_has_no_method_is_refused(rows: int) -> None:
+    _, processor = prepared(Forgets())
+    given = [Row("n", "event_time")(1, START + timedelta(minutes=i)) for i in range(rows)]
+    with pytest.raises(LocalProtocolError, match="Forgets sets a timer, but has no method timer"):
+        list(processor.handleInputRows((1,), iter(given), Due(0)))
 
 
 def calls(batches: Sequence[tuple[int, list[dict[str, Any]]]]) -> list[str]:

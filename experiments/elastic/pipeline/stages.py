@@ -12,7 +12,6 @@ from anabranch.stateful import BatchSafeProcessor, Timers, transform
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
 
     from pyspark.sql import DataFrame
 
@@ -41,16 +40,6 @@ class Kept(BatchSafeProcessor):
             )
             results.append(replaced)
         return (row.version, row.note), results
-
-    def timer(
-        self,
-        key: tuple[Any, ...],  # noqa: ARG002
-        at: datetime,  # noqa: ARG002
-        state: tuple[Any, ...] | None,
-        timers: Timers,  # noqa: ARG002
-    ) -> Found:
-        """Do nothing: no timer is ever set."""
-        return state, ()
 
 
 def kept(writes: DataFrame) -> DataFrame:
