@@ -561,7 +561,7 @@ class LoadDemand:
     is_late: bool
     """Whether its branch leaves out rows so that its own results are in time."""
     backlog: int = 0
-    """Number of rows that it has to correct; 0 if it has no branch that left out rows."""
+    """Number of rows that it has to correct, and can; 0 if it has no branch that left out rows."""
 
 
 FORECAST_AFTER_MS: Final = 10_000

@@ -501,12 +501,14 @@ class Replica:
         of a stage that sheds nothing.
         """
         needs_us = None if self.load is None else self.load.demand_us(now_ms)
-        if self.load is None or needs_us is None:
+        if self.load is None or self._load_watch is None or needs_us is None:
             return None
-        backlog = 0
-        if self._branch is not None and self._branch.sheds and self._load_watch is not None:
-            backlog = max(1, self._load_watch.backlog)
-        return LoadDemand(needs_us, backlog > 0 and self.load.is_late_itself, backlog)
+        if self._branch is None or not self._branch.sheds:
+            return LoadDemand(needs_us, is_late=False)
+        # One that waits at a hole would keep its turn from the others until its input is back.
+        is_correcting = self._phase is Phase.CORRECTING
+        backlog = max(int(is_correcting), self._load_watch.backlog)
+        return LoadDemand(needs_us, self.load.is_late_itself, backlog)
 
     def limit(self, kept: int | None) -> None:
         """Let the branch keep ``kept`` per mille of its rows at most (OV6); None: there are no

@@ -17,7 +17,8 @@ another.
 
 Afterwards stages correct one after the other, as many at once as there are cores. Side by side each
 would take longer, and meanwhile all their branches would keep less. The stage with the smallest
-backlog comes first, so that as many as possible are done soon.
+backlog comes first, so that as many as possible are done soon. One whose input is missing has
+nothing to correct, and is not waited for.
 
 A limit falls at once and rises slowly, like the share that a stage keeps by itself. A limit that
 was estimated too high does no harm: the stage that is still late leaves out more by itself.
@@ -30,7 +31,7 @@ Invariants:
     NL3 limits end once everything has needed less than FILLED of the cores for HOLD_MS.
     NL4 a limit rises by at most KEPT_RISE per decision, and only by RISE_LEAST or more.
     NL5 without limits at most one stage for each core corrects, the one with the smallest backlog
-        first, and goes on until it is done or late.
+        first, and goes on until it is done, late, or at a hole.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class StageDemand:
     is_late: bool
     """Whether its own delay makes its branch leave out rows."""
     backlog: int = 0
-    """Number of rows that it has to correct; 0 if it has no branch that left out rows."""
+    """Number of rows that it has to correct, and can; 0 if it has no branch that left out rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -372,6 +372,29 @@ def test_a_correction_after_an_overload_that_comes_to_a_hole_waits_there() -> No
     assert bench.bench.replica.branch is None
 
 
+def test_a_stage_that_stands_at_a_hole_has_nothing_to_correct() -> None:
+    """A part of its input is missing, and its node had to limit stages meanwhile. Another one may
+    correct before that part is back.
+    """
+    bench = run(step(2, until_s=25), 30)
+    replica = bench.bench.replica
+    bench.held_at = 30_000 // WIDTH_MS
+    bench.run(150_000)
+    replica.limit(KEPT_ALL)
+    bench.run(160_000)
+    replica.limit(None)
+    bench.run(170_000)
+    demand = replica.demand(bench.now_ms)
+    assert replica.branch is not None
+    assert demand is not None
+    assert (demand.is_late, demand.backlog) == (False, 0)
+    bench.held_at = None
+    bench.run(171_000)
+    demand = replica.demand(bench.now_ms)
+    assert demand is not None
+    assert demand.backlog > 1, "it takes its turn"
+
+
 def test_ov1_a_process_that_was_paused_looks_before_it_judges() -> None:
     bench = run(step(6, from_s=5, until_s=100, after=0.3), 6)
     assert bench.forks == []
