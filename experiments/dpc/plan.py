@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from anabranch.protocol.stage.availability import delay_bound_ms
 
-Policy = Literal["process", "delay"]
+Policy = Literal["process", "delay", "suspend"]
 Function = Literal["merged", "windowed"]
 
 _POLICIES: Final[tuple[Policy, ...]] = ("process", "delay")

@@ -185,6 +185,7 @@ class _Replica:
             for s in self.reads
         }
         self._disk = _Disk()
+        self.availability = world.availability(stage, self.reads)
         boundary = BoundaryWriter(
             log,
             names.boundaries(stage),
@@ -198,7 +199,7 @@ class _Replica:
             self._disk,
             StageRules(
                 PlanTraits(is_stateful=self.is_stateful, is_batch_safe=True),
-                Availability(self.reads, waits(pipeline, stage), policy(pipeline, stage)),
+                self.availability,
                 BatchRules(WIDTH_MS),
             ),
             HostProcess(clock, may_wait=False),
@@ -400,6 +401,10 @@ class VirtualSession:
             waits(self.pipeline, stage).first_ms for stage in self.pipeline.order()
         ]
 
+    def availability(self, stage: str, reads: Sequence[str]) -> Availability:
+        """Return the rules by which a replica of ``stage`` continues without some input."""
+        return Availability(reads, waits(self.pipeline, stage), policy(self.pipeline, stage))
+
     def run(self) -> SessionResult:
         """Run it."""
         result = self.result
@@ -483,16 +488,17 @@ class VirtualSession:
     def _pass(self, ms: int) -> None:
         end = self.clock.monotonic_ms() + ms
         while self.clock.monotonic_ms() < end:
-            self._tick()
+            self.tick()
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
         end = self.clock.monotonic_ms() + DONE_MS
         while not condition():
             if self.clock.monotonic_ms() > end:
                 raise AnabranchError(f"not within {DONE_MS // 1000} s: {what}")
-            self._tick()
+            self.tick()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Let ``TICK_MS`` pass."""
         groups = (
             [self.replicas] if self.costs.is_shared else [[replica] for replica in self.replicas]
         )
