@@ -21,7 +21,7 @@ from anabranch.codec import control_records
 from anabranch.ports import TopicPartition
 from anabranch.process.crash_points import crash_point
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.errors import OutcomeUnknown, Unavailable
+from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.holdings import Holding, Place, Term
 from anabranch.protocol.federation.ledger import Ledger
 from anabranch.protocol.federation.movements import Command, Movement, MovementState, Why
@@ -147,10 +147,12 @@ class TradedStages:
             )
 
     def poll(self) -> None:
-        """Read the available records, without waiting.
+        """Read the available records, without waiting. A pipeline of another owner whose logs
+        cannot be read holds up no other one.
 
         Raises:
-            Unavailable: a topic does not exist yet, or the broker does not answer.
+            Unavailable: a topic does not exist yet, or the broker does not answer; or buckets of
+                another owner's pipeline have another width than its file says here.
         """
         self._placement.poll()
         places = self._placement.places
@@ -158,8 +160,18 @@ class TradedStages:
             node = places.node_of(f"{stage}.0")
             if node and not places.is_partners(node):
                 self._homes[stage] = node  # an operator may move it between own nodes
-        for logs in self._logs.values():
-            logs.poll()
+        unread = list[str]()
+        for task, logs in self._logs.items():
+            try:
+                logs.poll()
+            except Unavailable as error:
+                unread.append(f"{task}: {error}")
+            except ConfigurationError as error:
+                if stage_of(task)[0] == self._pipeline.name:
+                    raise  # the mistake is in the own file
+                unread.append(f"{task}: {error}")
+        if unread:
+            raise Unavailable("; ".join(unread))
 
     def settle(self, agent: Agent, contracts: Mapping[str, LoadLog], now_ms: int) -> list[Command]:
         """Move each stage to where it must run. Return the statements that the ledgers need."""

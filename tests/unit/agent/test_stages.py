@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec import control_records
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.federation.audit import Fault, Finding, commitment, sample
@@ -89,6 +90,24 @@ def hostile_south_says(world: TradingWorld, units: int) -> None:
             )
 
     world.before_round = round_
+
+
+@pytest.mark.parametrize("is_other_width", [False, True])
+def test_a_hosted_pipeline_that_cannot_be_read_holds_up_no_other(
+    world: TradingWorld, is_other_width: bool
+) -> None:
+    """It has not run yet, or with buckets of another width than the file here says."""
+    world.agree()
+    world.start("north", "south")
+    agent = world.agents["south"]
+    stages, north = agent._stages, world.pipelines["north"]
+    assert stages is not None
+    other = north.model_copy(update={"bucket_ms": 300} if is_other_width else {"name": "west"})
+    logs = StageLogs(world.log, world.clock, other, "speeds", with_heartbeats=False)
+    stages._logs = {"west.speeds": logs, **stages._logs}
+    world.lasts(3_000)
+    assert str(agent.status.waiting_for).startswith("west.speeds: ")
+    assert stages.workloads()["north.speeds"].runs_on != ""
 
 
 def test_a_seller_that_is_heard_and_makes_nothing_loses_the_stage_and_pays(
