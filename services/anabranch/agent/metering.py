@@ -84,5 +84,7 @@ class Meter:
             # A seller that processed nothing states nothing, which counts as silence; its buyer
             # states zero.
             says = logs.workload.has_made(slot, meter_ms, nodes) or not is_seller
-            if units is not None and says and ran_ms:
-                self._ledgers.write(Metered(contract_id, name, self._participant, slot, units))
+            if units is None or not says or not ran_ms:
+                continue
+            if not self._ledgers.write(Metered(contract_id, name, self._participant, slot, units)):
+                return  # its outcome is unknown: it is written again, before the next one

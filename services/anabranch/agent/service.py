@@ -42,6 +42,7 @@ from anabranch.protocol.federation.movements import (
     MovementEntry,
     MovementState,
     Placed,
+    Prepare,
     Started,
     Withdrawn,
 )
@@ -316,11 +317,14 @@ class AgentService:
         if isinstance(statement, Offer):
             self._perform(self.agent.offered(statement, now_ms))
         elif isinstance(statement, Answer):
-            # The ledger needs the signature of an answer that this agent accepts later.
-            self._answers[statement.contract_id, statement.number] = signature
-            while len(self._answers) > _ANSWERS_KEPT:
-                self._answers.popitem(last=False)
-            self._perform(self.agent.answered(statement, now_ms))
+            commands = self.agent.answered(statement, now_ms)
+            # The ledger needs the signature of an answer that this agent relies on. Of others none
+            # is kept: a seller could send so many that those of other sellers are forgotten.
+            if any(isinstance(command, Prepare) for command in commands):
+                self._answers[statement.contract_id, statement.number] = signature
+                while len(self._answers) > _ANSWERS_KEPT:
+                    self._answers.popitem(last=False)
+            self._perform(commands)
         else:
             self._perform(self.agent.return_requested(statement, now_ms))
 

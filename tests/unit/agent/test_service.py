@@ -11,7 +11,7 @@ import pytest
 
 from anabranch.adapters.key_files import VARIABLE
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
+from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.agent.service import build
 from anabranch.codec import control_records, federation_records
 from anabranch.pipeline.model import Federation
@@ -19,9 +19,11 @@ from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import LoadUnit
 from anabranch.protocol.federation.holdings import Place
+from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Ended, MovementState, Why, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
 from harness import outputs
+from harness.sources import everything
 from harness.trading_world import CALM, METER_MS, RUSH, TradingWorld
 
 
@@ -156,6 +158,22 @@ def test_a_buyers_agent_that_restarts_after_its_seller_died_ends_the_movement(
     assert world.runs_on() == "north.0"
 
 
+def test_a_figure_whose_outcome_is_unknown_is_written_again(world: TradingWorld) -> None:
+    sold(world)
+    world.lasts(3 * METER_MS)
+    assert isinstance(world.log, LocalEventLog)
+    topic = world.book.topics.contract("north-south")
+    for _ in range(8):
+        world.log.fail_next(Operation.FLUSH, topic=topic, applied=0)
+        world.lasts(METER_MS)
+    world.lasts(12 * METER_MS)
+    (chunk,) = everything(world.log, topic)
+    entries = [federation_records.decode(value).statement for value in chunk.values]
+    for party in ("north", "south"):
+        slots = [each.slot for each in entries if isinstance(each, Metered) and each.by == party]
+        assert slots == list(range(slots[0], slots[0] + len(slots))), "in order, all of them"
+
+
 def test_a_seller_that_never_gets_ready_is_not_waited_for(world: TradingWorld) -> None:
     world.nodes["south.0"].is_alive = False
     world.agree()
@@ -222,6 +240,25 @@ def test_forged_replayed_and_unreadable_offers_move_nothing(world: TradingWorld)
         world.round()
     assert world.place("south") is None
     assert world.runs_on() == "north.0"
+
+
+def test_answers_that_nobody_asked_for_do_not_displace_those_that_count(
+    world: TradingWorld,
+) -> None:
+    """Of another seller, which would rather have the task itself."""
+    world.agree()
+    world.start("north", "south")
+    world.round()
+    agent, topic = world.agents["north"], world.book.topics.offers("north-south")
+    for number in range(1, 6):
+        answer = Answer("north-south", 1, "south", number, ())
+        signature = world.book.keys["south"].sign(answer)
+        world.book.write(topic, federation_records.encode(answer, signature))
+    world.lasts(1_000)
+    assert not agent._answers
+    world.rate = RUSH
+    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    assert len(agent._answers) == 1
 
 
 @pytest.mark.parametrize(
