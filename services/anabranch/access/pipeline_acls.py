@@ -136,7 +136,7 @@ class _Instance:
     """Control topics that it reads; None: all, if its service reads any."""
 
     def may_write(self, topic: _Topic) -> bool:
-        """Return whether ``topic`` is its own to write. Of control topics only its own one is, so
+        """Return whether ``topic`` is its own to write. It writes no control topic but its own, so
         that no other process can speak for it.
         """
         if topic.is_bound or (topic.kind == "placement" and not self.answers):

@@ -84,8 +84,8 @@ def readable_files(files: Mapping[str, Path | None]) -> None:
 
 
 def kept_secret(path: Path, variable: str) -> None:
-    """Check that only its owner can access a secret's file. Of another user's file, such as a
-    mounted secret, check only that not everyone may write it.
+    """Check that only its owner can access a secret's file. If the file is another user's, such as
+    a mounted secret, check only that not everyone may write it.
 
     Raises:
         ConfigurationError: others can; the text says how to correct that.

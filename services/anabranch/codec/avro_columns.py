@@ -128,7 +128,7 @@ class Written:
 
     Attributes:
         kind: The writer's type, without null.
-        field: What to read it as, before widening; None: it is skipped.
+        field: Type in which it is read, before widening; None: it is skipped.
         null: Index of null in its union; None: it is no union.
         may_be_null: Whether the reader has a place for null.
     """
@@ -354,8 +354,8 @@ def _is_utf8(item: bytes) -> bool:
 def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> list[bytes]:
     """Return one encoded record per row, each with ``prefix`` before it.
 
-    ``columns`` are (values without chunks, kind, nullable); of a nullable one null is the first
-    branch. Of the kind ``encoded`` are values that are bytes of Avro already.
+    ``columns`` are (values without chunks, kind, nullable). Null is the first branch of a nullable
+    column. Values of the kind ``encoded`` are bytes of Avro already.
     """
     count = len(columns[0][0])
     pieces: list[_Piece] = [

@@ -447,8 +447,8 @@ def canonical_order(table: pa.Table) -> pa.Array:
 
     Nested columns (lists, maps, structs) are sorted by their text without floats, and in the end
     with them; of two zeros the negative one comes first. So rows that tie are equal in every bit
-    that Python shows. Of rows that differ in columns, those of ``by_columns``'s first table come
-    first within one event time.
+    that Python shows. Where the tables of ``by_columns`` have different columns, rows of the first
+    one come first within one event time.
     """
     names = [EVENT_TIME]
     nested = list[str]()

@@ -41,10 +41,10 @@ class Decoder:
     """Decodes the values of a source's topics.
 
     Args:
-        record: What each value is.
-        format: How it is written, one of ``FORMATS``.
-        extra_fields: What becomes of fields that the record has not, if the format can have them.
-        schema_of: Asks the schema registry; None: there is none.
+        record: Record that each value is.
+        format: Format of the values, one of ``FORMATS``.
+        extra_fields: Treatment of fields that the record does not have, if the format allows them.
+        schema_of: Function that asks the schema registry; None: there is none.
         bytes_max: Size of the largest value.
 
     Raises:
@@ -119,11 +119,11 @@ class Encoder:
     in its own format.
 
     Args:
-        columns: What becomes the value; ``event_time`` only if it is among them.
-        format: Of the value, one of ``FORMATS``.
-        key: What becomes the key. Its record is named after ``name``.
-        name: Of the record, for formats in which it has one.
-        register: Asks the schema registry, once; None: there is none.
+        columns: Columns of the value; ``event_time`` only if it is among them.
+        format: Format of the values, one of ``FORMATS``.
+        key: Columns and format of the key. Its record is named after ``name``.
+        name: Name of the record, for formats in which it has one.
+        register: Function that registers a schema, called once; None: there is no registry.
 
     Raises:
         ConfigurationError: at creation, if a key column is none of ``columns``, a column's type

@@ -31,8 +31,8 @@ which this allows a nesting of dozens.
 """
 SCHEMA_IDS_MAX: Final = 1_000
 """Number of ids of a registry that are asked for at once, and of those that are remembered, usable
-and others apart: more than the versions of any record. Whoever may write the topic can make up no
-end of them; they must block neither memory nor the ids that producers use.
+and others apart: more than the versions of any record. A writer of the topic can make up any number
+of them; they must block neither memory nor the ids that producers use.
 """
 
 V = TypeVar("V")
@@ -103,11 +103,11 @@ def framed(
 class LearnedSchemas(Generic[V]):
     """Schemas of a registry by the framings that name them, each asked for once and compiled once.
 
-    That there is none, or one that cannot be read as the record, is no error: records that were
-    written with it are rejected. One that the registry does not have is asked for again with every
-    batch; whoever gives ``schema_of`` decides how often the registry is. Of those that are of no
-    use only the last ``SCHEMA_IDS_MAX`` are remembered; the ones that the registry does not have
-    are forgotten first. Usable ones are never forgotten.
+    A schema that does not exist, or cannot be read as the record, is no error: records that were
+    written with it are rejected. A schema that the registry does not have is asked for again with
+    every batch; ``schema_of`` decides how often it asks the registry. Only the last
+    ``SCHEMA_IDS_MAX`` unusable ones are remembered; those that the registry does not have are
+    forgotten first. Usable ones are never forgotten.
     """
 
     def __init__(self, schema_of: SchemaOf, use: Use[V]) -> None:

@@ -27,8 +27,8 @@ def position_of(offset: Offset) -> QueryPosition:
     """Return the position that an offset stands for.
 
     Raises:
-        ConfigurationError: an earlier version of anabranch wrote it. Of what had been read then not
-            all was closed.
+        ConfigurationError: an earlier version of anabranch wrote it, when not all that had been
+            read was closed.
     """
     if "closed" in offset:
         message = (

@@ -1,7 +1,7 @@
-"""How a topic that exists differs from what it must be, and what to do about it.
+"""Comparison of an existing topic with what it must be, and the advice that follows.
 
-A topic may give more than it must: keep records longer, take larger ones, ask for more copies.
-What is reported is what gives less.
+A topic may give more than it must: keep records longer, take larger ones, ask for more copies. Only
+settings that give less are reported.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class IndexImage:
             self._dirty[key] = None
 
     def adopted(self, stream: str, log_snapshot: LogSnapshot, log_state: LogState) -> None:
-        """Apply a log snapshot from which the log of ``stream`` is read. Of earlier records only
-        the tip of each chain is known, without its offset.
+        """Apply a log snapshot from which the log of ``stream`` is read. Only the tip of each chain
+        is known of earlier records, without its offset.
         """
         self._upto(stream, log_state)
         for r in log_snapshot.replicas:

@@ -4,8 +4,8 @@ principal may read.
 Theory of operation. Each contract is a topic, and the broker lists to a principal only topics that
 it has a right on. A record is judged by the keys valid at its time, so all keys published by now
 are read before one is judged. The broker must set the timestamps of a contract's topic, and of a
-log of keys; otherwise records could be dated at will, and the log is left out. Of which kind a
-contract is follows from its texts (``protocol.federation.contract_log``).
+log of keys; otherwise records could be dated at will, and the log is left out. The texts of a
+contract say which kind it is (``protocol.federation.contract_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
 same contracts and sums.

@@ -84,7 +84,7 @@ class Batch:
 
     def schema_ids(self) -> list[bytes | None] | None:
         """Return the header that names the schema of each of ``values``, or None if no record has
-        it. Of several the last counts, as for other headers.
+        it. If a record has several, the last counts, as for other headers.
         """
         found: list[bytes | None] = []
         for chunk in self.chunks:

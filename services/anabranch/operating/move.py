@@ -117,8 +117,8 @@ class MoveCommand:
     def is_done(self, wait_ms: int) -> bool:
         """Wait up to ``wait_ms`` for the replica to run on its new node; return whether it does.
 
-        A removed replica has no node to wait for. Nor is a replica of a passive stage waited for:
-        it runs only while it is primary.
+        A removed replica has no node to wait for, and a replica of a passive stage is not waited
+        for: it runs only while it is primary.
 
         Raises:
             AnabranchError: the node that runs the replica has withdrawn the move.

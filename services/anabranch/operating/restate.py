@@ -36,12 +36,9 @@ class Restating:
         Args:
             log: The pipeline's broker.
             pipeline: The pipeline with the changed function.
-            stage: Name of the stage. Of a stage with shards, each shard has a name of its own.
+            stage: Name of the stage; of a shard, where the stage has shards.
             from_ms: Time from which input is to be taken, in ms; None: as far back as results need.
-            clock: Source of the time in the record.
-
-        Raises:
-            ConfigurationError: the pipeline has no such stage.
+            clock: Clock of the record and of the wait.
         """
         if stage not in pipeline.stages:
             raise ConfigurationError(

@@ -240,7 +240,7 @@ def may_shed(pipeline: Pipeline, stage: str) -> bool:
 
 def describe_shedding(pipeline: Pipeline) -> list[str]:
     """Return one sentence for each stage that leaves out rows while it is overloaded, for people.
-    Of the shards of a stage the first one stands for all.
+    The first shard of a stage stands for all of them.
     """
     found = []
     for name in pipeline.order():

@@ -39,8 +39,8 @@ class StageInputs:
         """Use the logs that ``followers`` read.
 
         ``lock``: held while the log states of ``followers`` change. ``pause``: waits a little, or
-        raises to end the start. ``elsewhere``: clusters of inputs on other clusters. Nothing is
-        known, and nothing reported as missing, of a cluster that does not answer.
+        raises to end the start. ``elsewhere``: clusters of inputs on other clusters. While one of
+        them does not answer, its inputs are neither known nor reported as missing.
         """
         self._log, self._elsewhere = log, elsewhere
         self._names = names

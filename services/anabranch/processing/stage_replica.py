@@ -377,7 +377,9 @@ class StageReplica:
         return primary.runner if primary and has_begun and not self.split.is_over else None
 
     def demand(self) -> LoadDemand | None:
-        """Return what this replica tells its node of its load; None: nothing yet."""
+        """Return the load that this replica reports to its node; None before its primary has begun,
+        and after its end.
+        """
         runner = self._runner
         return None if runner is None or self._ended else runner.demand()
 

@@ -338,9 +338,9 @@ class StoredReplica:
         """Note what the replica has stored in lives of its stage's log before the present one. The
         next ``save`` removes it.
 
-        What is stored later, by a process of a later life, is never removed: this process may
-        outlive its log. If the store does not answer, nothing is noted and a later process removes
-        it.
+        Checkpoints that are stored later, by a process of a later life, are never removed: this
+        process may outlive its log. If the store does not answer, nothing is noted and a later
+        process removes it.
         """
         if not self._life:
             return

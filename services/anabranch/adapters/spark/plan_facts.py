@@ -240,7 +240,7 @@ class _Expressions:
     have_plans: dict[str, bool] = field(default_factory=dict)
     """Whether an expression's class holds a plan, by the class's name."""
     zeros: _Zeros | None = None
-    """None until it is asked for."""
+    """Sign of zeros in the plan; None until an aggregate needs it."""
     zeros_shown: list[str] = field(default_factory=list)
     ties: list[str] = field(default_factory=list)
     overflows: list[str] = field(default_factory=list)
@@ -293,7 +293,9 @@ class _Expressions:
             self.shown.append(str(expression.sql())[:80])
 
     def _read_ties(self, text: str, children: list[Any]) -> None:
-        """Record whether of equal values among ``children`` one is shown, or their order is."""
+        """Record whether the aggregate ``text`` shows one of several equal values of ``children``
+        that differ: texts with a collation, or zeros of either sign.
+        """
         types = [str(child.dataType().sql()) for child in children]
         if any(map(_COLLATED.search, types)):
             self.ties.append(text)
@@ -407,9 +409,9 @@ _MATCHED: Final = frozenset({"Inner", "Cross", "LeftSemi"})
 
 
 def _held_ms(join: Any, jvm: Any) -> int:
-    """Return how long Spark keeps rows of ``join`` for matches, in ms of event time: by as much the
-    watermark of what follows is behind (``StreamingSymmetricHashJoinExec``). 0 for a join without
-    a bound, behind which the watermark stays as it is.
+    """Return how long Spark keeps rows of ``join`` for matches, in ms of event time. The watermark
+    of the operators that follow is behind by as much (``StreamingSymmetricHashJoinExec``). 0 for a
+    join without a bound, behind which the watermark stays as it is.
     """
     found = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join)
     if found.isEmpty():

@@ -103,7 +103,7 @@ value, so Arrow need not check again.
 
 _QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers to which PySpark writes each error about a query as JSON with Java's stack trace and the
-whole plan. Whoever builds the query gets the same error and reports it.
+whole plan. The code that builds the query gets the same error and reports it.
 """
 
 _COMPILERS: Final[dict[Compilers, str]] = {
@@ -219,8 +219,8 @@ def start_session(
 def _python_path_of_children(paths: Sequence[str]) -> Iterator[None]:
     """Let programs that are started within this context search ``paths`` for Python modules.
 
-    Java keeps its environment and hands it to all workers. What this process starts later must not
-    find the modules of this pipeline before its own.
+    Java keeps its environment and hands it to all workers. Programs that this process starts later
+    must not find the modules of this pipeline before their own.
     """
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)

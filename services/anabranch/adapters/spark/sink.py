@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from anabranch.ports import Clock
 
 DRIVER_ROWS_MAX: Final = 20_000
-"""Maximum number of expected results of a batch that the driver writes; the tasks write more, since
-the driver would be the bottleneck.
+"""Maximum number of results, as expected of a batch, that the driver writes. Of larger batches the
+tasks write the results, since the driver would be the bottleneck.
 """
 
 _RESULTS_TOO_LARGE: Final = "spark.driver.maxResultSize"

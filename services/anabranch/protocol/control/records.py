@@ -68,8 +68,8 @@ INPUT_MISSING: Final = "input_missing"
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sign of life of a service process, with its state. What it says of itself decides about load
-    and the choice of an upstream replica only, never about a row.
+    """Sign of life of a service process, with its state. Its contents decide only about load and
+    the choice of an upstream replica, never about a row.
     """
 
     service: str
@@ -304,8 +304,8 @@ class ReplicaLoad:
 
     @property
     def is_here(self) -> bool:
-        """Whether the replica runs on the node that reports it. Of a passive stage any process that
-        is ready will do: which of them is the primary is their own affair.
+        """Whether the replica runs on the node that reports it. For a passive stage any process
+        that is ready counts: the processes decide among themselves which is the primary.
         """
         return self.leads or self.stands_by
 
@@ -353,8 +353,8 @@ class SplitStep:
     step: Step
     written_ms: int
     attempt: int = -1
-    """Number of the attempt that the record answers. Of a split that a scaler wants: the newest
-    attempt that it knows. -1: none.
+    """Number of the attempt that the record answers; in a record by which a scaler wants a split,
+    the newest attempt that it knows. -1: none.
     """
     reason: str = ""
     """Reason for people: why the attempt is withdrawn; why a scaler wants the split, with its

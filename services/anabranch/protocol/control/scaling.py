@@ -35,16 +35,16 @@ that node together with it, are less than half of ``above``; so what moved away 
 back into the same load. The time for which this must hold, like the time between two moves of one
 replica for its load, doubles with each move that a scaler has made of it.
 
-The log of moves is the whole memory. A process that decides has no other state than what it has
-heard since it began: after a restart it counts all times anew, which delays, but changes nothing
-else. Two processes may decide at once, for example a manager and its replacement. Each record
-names the node that has the place (PC7), so of two decisions about one replica the first in the log
+The log of moves is the whole memory. A process that decides has no other state than the reports
+since it began. After a restart it counts all times anew, which delays decisions and changes nothing
+else. Two processes may decide at once, for example a manager and its replacement. Each record names
+the node that has the place (PC7), so of two decisions about one replica the first in the log
 counts, and the other has no effect, whenever it arrives.
 
 What is done about a replica is the table ``DUTIES``, from the state of the node that has its place
-and from where it runs. A half that does not run has no duty. Of a shard that was split no replica
-is judged or awaited; but one whose node is lost is recovered, since a process of the shard has to
-end its stream.
+and from where it runs. A half that does not run has no duty. Replicas of a shard that was split are
+neither judged nor awaited; but one whose node is lost is recovered, since a process of the shard
+has to end its stream.
 
 Invariants:
     SG1 a replica is moved for its load only after the window ``for`` of consecutive reports all of
@@ -242,7 +242,7 @@ class Action:
 
     @property
     def in_words(self) -> str:
-        """Decision for people, as an order."""
+        """Text of the decision for people, as an order."""
         return f"move {self.label} from {self.source} to {self.target} ({self.cause})"
 
     def record(self, written_ms: int) -> Move | SplitStep:
@@ -269,7 +269,7 @@ class Halving(Action):
 
     @property
     def in_words(self) -> str:
-        """Decision for people, as an order."""
+        """Text of the decision for people, as an order."""
         return f"split {self.label} on {self.source} into {self.target}"
 
     def record(self, written_ms: int) -> SplitStep:

@@ -45,7 +45,7 @@ Invariants:
         checkpoint yet, has read nothing.
     TM6 of a stream that other pipelines, an auditor or people read, the newest buckets are kept, as
         many as its owner says, whatever those readers do: only the owner decides what its log
-        holds. Of a stream without any reader in its pipeline all others are trimmed.
+        holds. If no reader of the stream is in its pipeline, all older buckets are trimmed.
     TM7 every possible reader of a stream counts: each replica of the stages that do, each process
         that stands by for one, and each delivery.
     TM8 a delivery that was not heard for ``OUTPUT_AWAY_MS`` of observed time is named until it is

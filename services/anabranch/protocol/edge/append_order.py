@@ -1,20 +1,20 @@
 """Order in which the blocks, dead letters and boundary record of a source's batch are appended to
 their topics.
 
-Theory of operation. The boundary record of a batch says up to where the source is read, and names
-the blocks of what is part of the stream. What it does not name is read again by the next process,
-and judged by the boundary that the log has then. The batch was judged by the boundary of the record
-before, which may still be under way. So before a dead letter says that a record is late, that
-boundary is in the log, and before the batch's own record says that all of it is read, so are its
-blocks and dead letters. Blocks come first: the client sends them while the record before is waited
-for.
+Theory of operation. The boundary record of a batch says up to where the source has been read, and
+names the blocks that are part of the stream. After a crash the next process reads again whatever no
+record names, and judges it by the boundary that the log has by then. The batch itself was judged by
+the boundary of the previous record, which may still be in flight. So two orders matter. The
+previous record is in the log before a dead letter calls a record late. The batch's blocks and dead
+letters are in the log before the batch's own record says that all of it has been read. Blocks come
+first, so that the client sends them while the process waits for the previous record.
 
 Invariants:
-    AO1 a boundary record is sent when the blocks that it names are in the log, and when the record
-        before it was seen accepted.
-    AO2 of what is read, nothing is in neither the stream nor the dead letters, whenever the process
+    AO1 a boundary record is sent only when the blocks that it names are in the log, and the
+        previous record was seen accepted.
+    AO2 each record that was read is in the stream or in the dead letters, whenever the process
         ends.
-    AO3 nor is anything in both: what was late stays late for the next process.
+    AO3 no record is in both: what was late stays late for the next process.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ def output_begins_after(gone: Callable[[], int], *, has_delivered: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Positions ``start..stop - 1`` of a bucket."""
+    """Range of rows of a bucket: those at the positions ``start`` to ``stop - 1``."""
 
     bucket: int
     start: int

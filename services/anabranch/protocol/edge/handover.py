@@ -4,10 +4,10 @@ begin.
 Theory of operation. The streams of a number are a *generation* (``protocol.edge.shards``). No log
 serves two generations, so nothing of a log's own rules changes. A change is one step in the log of
 each old stream: the *end*, an ordinary boundary record that closes all buckets. A new process
-writes it, in an epoch that it begins there (rule 1), so the old writer counts no more. What was
-read of a partition up to the position in the end is in the old stream, open buckets included: they
-are closed as they are. What comes after it is the new shard's, which reads on there. So no record
-is read twice and none left out, and nothing has to be deleted, dropped or read again.
+writes it, in an epoch that it begins there (rule 1), so the old writer counts no more. Records of a
+partition before the position in the end are in the old stream, those of open buckets included: the
+buckets are closed as they are. The new shard reads on from that position. So no record is read
+twice and none left out, and nothing has to be deleted, dropped or read again.
 
 A reader takes bucket n of all streams of all generations that its file names, or of none (PN1). An
 ended stream closes every bucket, so it holds back nothing. A new stream closes nothing before its
@@ -15,20 +15,21 @@ first record, so it holds back everything until it knows where it begins. It beg
 the least bucket that the old ones had closed. A reader can have taken no more than that, so no row
 is added to a bucket that somebody has taken.
 
-The first end in the log of the old generation's first stream decides how many heirs there are, for
-the ends of all. Nobody begins a stream before all of the old generation have ended with its own
-number of heirs. So two files that differ never both go on.
+The first end in the log of the old generation's first stream decides the number of heirs, for the
+ends of all its streams. A process begins a new stream only when all of the old generation have
+ended with the number of heirs that its file names. So of two files that differ at most one goes on.
 
-Whoever begins an epoch in the log of an old stream fences whoever did so a moment before. So the
-shards of the new generation do not all try at once: the others leave it to the first, and come in
-where it does not end the stream.
+A process that begins an epoch in the log of an old stream fences the one that did so a moment
+before. So the shards of the new generation do not all try at once: the others leave it to the
+first, and act only where it does not end the stream.
 
 A generation may be replaced before all of its shards have begun. Then the heir ends such a stream
 with the positions at which it would have begun.
 
-Whoever does not know the heirs of a stream that has ended stops: all buckets are closed there, but
-rows are elsewhere. Once all readers have taken what the old streams have (``rest_upto``), the file
-need not name them any more; a reader that has not, and does not know them, stops as well.
+A process that does not know the heirs of a stream that has ended stops: all buckets are closed
+there, but rows are elsewhere. Once all readers have taken what the old streams have
+(``rest_upto``), the file need not name them any more; a reader that has not, and does not know
+them, stops as well.
 
 Invariants:
     HO1 each position of a partition is in the end of one old stream at most, and its heir goes on
@@ -37,7 +38,7 @@ Invariants:
     HO3 a new stream has no row of a bucket that all old ones had closed.
     HO4 a partition that an old shard should have read, and has no position of, is read from its
         beginning; but by the file's ``start`` where that shard never recorded a position.
-    HO5 all ends of a generation have the same number of heirs, or nobody goes on.
+    HO5 all ends of a generation have the same number of heirs, or no new stream begins.
     HO6 with the streams before it a generation has all rows of the buckets after ``rest_upto``.
     HO7 any shard ends an old stream where the first one does not; and either it has ended in time,
         or the shard that waits for it begins anew.

@@ -317,10 +317,10 @@ def blocks_left(
 
 
 class SourceMachine:
-    """The state of one source's writer. Not thread-safe.
+    """State of one source's writer. Not thread-safe.
 
     Args:
-        rules: Of the source.
+        rules: Rules of the source.
         partitions: Its input partitions, with the offset to begin at where ``progress`` names
             none.
         progress: From where it goes on.
@@ -452,9 +452,9 @@ class SourceMachine:
         ``blocks_kept``: so many of its blocks are not deleted since readers are behind
             (``blocks_left``). None is read where they are too many (IN10).
 
-        All, unless too much is open: then those that hold the boundary back, until half of
-        PENDING_PARTS_HOLD is closed (IN8). What the others have to say can only be closed after
-        them. With more open only the lowest of them is read, and at last none (IN16).
+        These are all partitions, unless too much is open: then those that hold the boundary back,
+        until half of PENDING_PARTS_HOLD is closed (IN8). Records of the others can only be closed
+        after them. With more open only the lowest of them is read, and at last none (IN16).
         """
         self.is_stopped = open_parts >= (
             PENDING_PARTS_NARROW if self.is_stopped else PENDING_PARTS_STOP

@@ -7,9 +7,9 @@ Each is wholly in the topic or not at all, and holds a ``LiveProgress``; so its 
 fences the older writer, reads the newest progress that is committed, and goes on from there: no ids
 are compared.
 
-The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. What a
-transaction holds follows from where in a failure the topic stands and from what there is
-(``TABLE``); the parts of a transaction come in this order:
+The first tentative bucket that is shown begins a *failure*; ``rec_done`` ends it. The contents of a
+transaction follow from the phase of the failure and from what waits to be delivered (``TABLE``).
+The parts of a transaction come in this order:
 
     undo            once per failure, with its first correction; names the last stable record: every
                     tentative record before it is void
@@ -28,13 +28,14 @@ corrected bucket twice, and that what an undo voids must come again with it.
 After a failure the replicas of a stage correct one after the other. While the first is done, and
 the others have still to correct, their branches run on. So the end of a failure is the end of the
 last branch, as the boundary log says it (``branching``): what these branches show until then
-belongs to the failure, and no other one begins. The log says the same to whoever begins to read it.
+belongs to the failure, and no other one begins. Every reader of the log, also one that begins
+later, finds the same end.
 
-A branch may run on for as long as its replica lives, where its own corrections never end. Nobody
-needs these: stable buckets come in time without them. So once all that was shown is corrected, the
-end of a failure waits for branches no longer than ``REC_DONE_WAIT_MS``.
+A branch may run on for as long as its replica lives, where its own corrections never end. Its
+results are not needed: stable buckets come in time without them. So once all that was shown is
+corrected, the end of a failure waits for branches no longer than ``REC_DONE_WAIT_MS``.
 
-Of whom tentative buckets are shown, and when, ``protocol.edge.live_choice`` decides.
+``protocol.edge.live_choice`` decides which replica's tentative buckets are shown, and when.
 
 Invariants:
     LD1 stable buckets are delivered in order, whole, once; none is ever retracted.
@@ -54,8 +55,8 @@ Invariants:
     LD6 outside a failure nothing tentative is shown while a stable bucket waits.
     LD7 ``sequence`` grows by one with every transaction: a reader of several partitions can tell
         which boundaries belong together.
-    LD8 a failure begins only on what the boundary log held when it was read to its end: whoever
-        wakes from a pause reads first, then judges.
+    LD8 a failure begins only on what the boundary log held when it was read to its end: a process
+        that wakes from a pause reads first, then judges.
 """
 
 from __future__ import annotations

@@ -8,16 +8,16 @@ for ever: it waits, says which offsets of which partition are missing, and goes 
 has given them up. That decision is a record of the source's boundary log, whose positions are those
 behind the missing offsets (``given_up_missing``). It names the buckets that may lack them.
 
-What is missing can be told from the recorded position alone, since that stands behind everything
-that the source was shown *or would never be shown*: while a partition has nothing to read, the
-position moves past transaction markers and records of aborted transactions, and is recorded. Those
-that retention deletes before that is recorded count as missing: afterwards nobody can tell them
-from records.
+The missing offsets follow from the recorded position alone. It is behind all records that the
+source got *or would never get*: while a partition has nothing to read, the position moves past
+transaction markers and records of aborted transactions, and is recorded. Those that retention
+deletes before the position is recorded count as missing, since they cannot be told from records any
+more.
 
 A topic that is deleted and created again has another identity. Its offsets begin anew, so the
-recorded ones mean nothing in it. What the former topic still had behind the position is gone, and
-nobody can tell how much that was: even if everything had been read at some moment, a producer may
-have written since. So this, too, is for an operator to decide.
+recorded ones mean nothing in it. Records that the former topic still had behind the position are
+gone, and their number is unknown: even if everything had been read at some moment, a producer may
+have written since. So an operator has to decide about this, too.
 
 Invariants:
     MI1 a position is used only in the topic in which it was recorded, where it is known which that

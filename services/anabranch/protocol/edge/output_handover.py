@@ -3,30 +3,30 @@ ones begin.
 
 Theory of operation. The shards of a number are a *generation* (``protocol.edge.shards``): processes
 with transactional ids and progress topics of their own. A change is one step in the progress topic
-of each old shard: the *end*, the run and the positions of its last progress record once more, and
-how many heirs there are. The first shard of the new number writes it, in a transaction of the old
-shard's id: that fences the old process, and settles what it had open. An old process that comes
-back fences in turn, and then the heir begins anew with it; or it reads the end, and stops before it
-writes anything. So what an end says is final. A shard that never recorded anything gets an end
-without positions.
+of each old shard: the *end*. It repeats the run and the positions of the shard's last progress
+record, and states the number of heirs. The first shard of the new number writes it, in a
+transaction of the old shard's id: that fences the old process, and settles what it had open. An old
+process that comes back either fences in turn, and then the heir writes its end anew; or it reads
+the end, and stops before it writes anything. So an end is final. A shard that never recorded
+anything gets an end without positions.
 
 Ends are written in the order of numbers, and of shards in each, each one after all before it were
 seen to name the heirs that the file says. So of two files that differ one goes on at most. The
-other new shards wait for the ends. What they and their replacements do follows from the ends alone:
+other new shards wait for the ends. All that they and their replacements do follows from the ends:
 
-Of each partition the last shard that recorded anything of it says up to where its ids are written
-(DE2), and from which position on to look for others (DE4). Both may stand in different partitions
-of the new shard at different places, so it begins at the least one, and has a bound for each
-partition (DE13). It goes through what it inherits as through a torn transaction: ids that it
-finds, or that are before the bound, are not written again. It looks for them in the partitions of
-the topic of rejected results of the old shards, too.
+For each partition, the last shard that recorded anything of it states up to where its ids are
+written (DE2), and from which position on others may be found (DE4). These places may differ among
+the partitions of the new shard, so it begins at the least one, and has a bound for each partition
+(DE13). It goes through what it inherits as through a torn transaction: ids that it finds, or that
+are before the bound, are not written again. It looks for them in the partitions of the topic of
+rejected results of the old shards, too.
 
 As long as some of what it inherits is ahead, its own progress says so (``inherited``). If it ends
-meanwhile, its heirs need that, too, and read the ends before it. After that nobody
-does.
+meanwhile, its heirs need the earlier ends, too, and read them. After that they are not needed.
 
 The live topic has one transactional id for all numbers. Its writer looks for an end of its shard
-after it has fenced, and a new one fences after the end is to be seen. So one of the two notices.
+after it has fenced, and a new writer fences after the end is visible. So one of the two notices the
+other.
 
 Invariants:
     OH1 an end has the run and the positions of the shard's last progress record.

@@ -4,14 +4,15 @@ it costs.
 Theory of operation. The agent is a machine without input or output. Its shell passes it
 measurements, messages of others, entries of the ledgers and the time; it answers with commands for
 the shell. Each participant has one, with its own private cost function, and there is nobody above
-them. Its halves are ``shedding`` and ``taking``; what a task goes through is the table of
-``holdings``; what a price may be is in ``pricing``.
+them. Its halves are ``shedding`` and ``taking``; ``holdings`` has the table of the states of a
+task, and ``pricing`` the bounds of prices.
 
-Who runs a task is decided by the ledger alone (``movements``), so each message may be lost and each
-wait ends. An answer that is lost: the offer lapses, the seller's promise is withdrawn. A start that
-nobody reports: withdrawn after the deadline. A recall that does not get ready: dropped, and tried
-again. A task that nobody takes back: after the drain time its seller ends the movement. What was
-sold on and is gone: its movement is ended again and again, until its ledger says so.
+The ledger alone decides which participant runs a task (``movements``), so any message may be lost,
+and every wait ends. If an answer is lost, the offer lapses, and the seller's promise is withdrawn.
+If no start is reported, the movement is withdrawn after the deadline. A recall that does not get
+ready is dropped, and tried again. If a task is not taken back, its seller ends the movement after
+the drain time. If a task that was sold on is gone, its movement is ended again and again, until its
+ledger says so.
 
 Invariants:
     FA1  one offer is out at a time, and a task is in at most one.
@@ -165,8 +166,8 @@ class Agent:
         return [self._ended(holding.went, Why.RECALLED, now_ms)]
 
     def failed(self, movement: str, why: Why, now_ms: int) -> list[Command]:
-        """Whoever runs the task of an own movement has failed: the shell runs it here again
-        when the ledger says so.
+        """Handle the failure of the node that runs the task of an own movement: the shell runs the
+        task here again when the ledger says so.
         """
         holding = self.holdings.by_movement(movement)
         if (

@@ -3,9 +3,9 @@ contracts for streams.
 
 Theory of operation. The log says of each bucket when it became stable, by the log's own time, which
 nobody can choose, and how many rows it has. A bucket came in time if that was no later than the
-contract's delay after its end. Nothing else counts: no word of either side, no clock of theirs,
-nothing that is in the way of the data. So whoever reads the same log counts the same, now or later,
-for as long as the log is kept.
+contract's delay after its end. Nothing else counts: no claim of either side, no clock of theirs,
+nothing on the way of the data. So all who read the same log count the same, now or later, for as
+long as the log is kept.
 
 A period is a whole number of buckets, counted from 1970: period p has those that end after its
 beginning and no later than its end. It is over when nothing can come in time any more. Where a
@@ -14,8 +14,8 @@ reading began after the beginning of the log, a period of which it missed someth
 Invariants:
     FD1  who reads the same log counts the same, wherever the reading began; or counts nothing.
     FD2  a bucket counts once: when it became stable.
-    FD3  a bucket that is closed long before it ends does not come in time: nobody knows its rows
-        then, so it is none but a claim.
+    FD3  a bucket that is closed long before it ends does not come in time: its rows cannot be known
+        then, so it is a mere claim.
     FD4  what is held is bounded by the periods that are not metered, however far apart bucket
         numbers are.
 """
@@ -66,7 +66,7 @@ class Arrivals:
         self.forget(self._period(bucket) + 1)
 
     def forget(self, period: int) -> None:
-        """Forget the periods before ``period``: they are metered, or need not be."""
+        """Forget the periods before ``period``: they have been metered, or need not be."""
         if period > self._first:
             self._first = period
             self._periods = {each: found for each, found in self._periods.items() if each >= period}

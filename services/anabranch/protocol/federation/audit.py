@@ -1,12 +1,13 @@
 """Whether a seller ran what it was paid for: samples of its results, computed again.
 
 Theory of operation. The digest of a bucket is the same at every replica, so one that computes a
-bucket again finds out whether the seller's is right. Which buckets are computed again follows from
-a number that the auditor keeps to itself until it writes its findings: before, nobody knows which
-to get right, and after, everybody can check that they were not picked. Of the number the auditor
-writes a hash beforehand, so it cannot look for one that suits it either: the buckets that count are
-those that end after the hash was written. How wide a bucket is the auditor says; if it is wrong, no
-bucket ends in the time that counts. Loads are compared by ``metering``.
+bucket again finds out whether the seller's is right. The buckets of the sample follow from a number
+that the auditor keeps secret until it writes its findings. Before that no seller knows which
+buckets it has to get right; after that everybody can check that the auditor did not pick them. The
+auditor writes a hash of the number first, and only buckets that end after the hash was written
+count. So the auditor cannot search for a number that suits it either. The auditor states the width
+of a bucket; with a wrong one, no bucket ends in the time that counts. Loads are compared by
+``metering``.
 
 Invariants:
     FU1  whether a bucket is in the sample follows from the auditor's number, the movement and the

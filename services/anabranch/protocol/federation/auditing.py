@@ -4,19 +4,19 @@ again, when it reveals the number.
 Theory of operation. The time of a movement is covered by *terms*, each with a number of its own. A
 number is drawn and kept, then its hash is written into the ledger. From then on the buckets of its
 sample count, until the hash of the next number stands there. A term lasts ``TERM_MS``, or until
-something is found: then the next hash is written first, so no seller sees a moment that nobody
-looks at, and after it the number, with what was found. Without findings it is revealed as well, so
-that everybody can check that the auditor looked where it had to.
+something is found. Then the hash of the next number is written first, so that no moment is left
+unaudited, and after it the number, with the findings. A number without findings is revealed as
+well, so that everybody can check that the auditor looked where it had to.
 
 The number is secret until the auditor reveals it, so only the auditor keeps it, and does so before
 its hash is written: a number that is lost has no findings, and costs what its term would have
 found.
 
-Not every bucket of a sample says something of the seller. Those that another node has made do not,
-nor does what may be partial by right: within a horizon after the stage began late, or after its
-version began to count. Nor do results of another version of the stage than the auditor has. The
-audit counts what it leaves out. Of one version all functions give the same, whatever fingerprint a
-seller claims.
+Some buckets of a sample say nothing about the seller and are left out: those that another node has
+made; those that may rightly be partial, within a horizon after the stage began late, or after its
+version began to count; and those of another version of the stage than the auditor has. The audit
+counts the buckets that it leaves out. All functions of one version give the same results, whatever
+fingerprint a seller claims.
 
 The states of a term:
     drawn      --its hash stands in the ledger-->                    open

@@ -6,9 +6,9 @@ found, and settlements. Nothing in it is corrected: what is due follows from the
 so anybody who reads the log gets the same sums, also from its beginning after a crash. Time is the
 log's own, which nobody can choose: an entry's own time is for people.
 
-A period is settled by an entry that says the sum; it counts only if it is the sum. One more period
-must have passed since, so that both had the time to write what they measured, and no measurement is
-taken for a period that is settled. Nobody's consent is needed: who is silent is settled with.
+A period is settled by an entry that states the sum; it counts only if the sum is right. One more
+period must have passed since, so that both had time to write what they measured. A measurement of a
+settled period does not count. No consent is needed: a side that is silent is settled with.
 
 Penalties follow from how a movement ended:
     before the minimum hold is over                            whoever ended it owes one violation
@@ -19,8 +19,8 @@ Penalties follow from how a movement ended:
     for longer than it may make nothing (``silence``)          the seller owes one violation
     for whatever reason, and an audit found something          the seller owes one violation
     because the contract ends, and it does                     nobody owes anything
-An end with a reason that does not hold is judged as one without. What an audit finds after the end
-costs the seller its violation then, unless it owes one for that movement already.
+An end with a reason that does not hold is judged as one without. If an audit finds something after
+the end, the seller owes its violation then, unless it owes one for that movement already.
 
 Invariants:
     FL1  the sum of all balances is zero after every entry.
@@ -155,8 +155,8 @@ class PeriodLedger(ABC, Generic[ReadingT]):
     """Name of what the two sides measure, for messages."""
 
     def __init__(self, payer: str, payee: str, auditor: str) -> None:
-        """``payer`` owes ``payee`` what is due for a period. ``auditor`` may settle, as they
-        may.
+        """Start an empty ledger. ``payer`` owes ``payee`` the amount due for each period; both, and
+        ``auditor``, may settle.
         """
         self.postings: list[Posting] = []
         self.breaches: list[str] = []
@@ -179,7 +179,7 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
     @abstractmethod
     def renewed(self, contract: Any, at_ms: int) -> None:
-        """Take a further version that both have signed."""
+        """Note a further version of the contract that both have signed."""
 
     @abstractmethod
     def noticed(self, at_ms: int, by: str, ends_ms: int) -> None:
@@ -189,7 +189,7 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         """Note that a party has suspended the contract."""
 
     def resumed(self, at_ms: int) -> None:
-        """Note that no party has it suspended any more."""
+        """Note that no party suspends the contract any more."""
 
     @abstractmethod
     def due(self, period: int) -> int:
@@ -231,7 +231,9 @@ class PeriodLedger(ABC, Generic[ReadingT]):
         return found
 
     def _settle(self, entry: Settled, appended_ms: int) -> str:
-        """FL2, FF2."""
+        """Settle the period that ``entry`` names, if time and sum are right (FL2, FF2). Return why
+        it does not count, or an empty text.
+        """
         if entry.by not in {self._payer, self._payee, self._auditor}:
             return "not by a party of the contract"
         if entry.period <= self._settled:
@@ -256,8 +258,8 @@ class PeriodLedger(ABC, Generic[ReadingT]):
 
 
 class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
-    """The log state of one contract's ledger. After a crash: replay. Of a period it has by movement
-    and slot what was measured.
+    """Log state of the ledger of one contract for load; after a crash a replay restores it. The
+    measurements of a period are kept by movement and slot.
     """
 
     ENTRIES = (Started, Withdrawn, Placed, Ended, Metered, AuditCommitted, Audited, Settled)
@@ -276,7 +278,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         self._noticed_ms: int | None = None
 
     def renewed(self, contract: Contract, at_ms: int) -> None:
-        """Take a further version that both have signed. Metering intervals and periods stay as they
+        """Note a further version that both have signed. Metering intervals and periods stay as they
         began: movements get the further version with those of the first one, so that all who ask
         for a movement's clauses count the same slots.
         """

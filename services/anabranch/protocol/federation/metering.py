@@ -1,16 +1,16 @@
 """How much load ran, for how long, and what it cost.
 
 Theory of operation. Time is cut into slots of the contract's metering interval, counted from 1970;
-a settlement period is a whole number of slots. Of each slot in which a movement ran, seller and
-buyer each write what they measured. What is due for a slot is price x units x time, and time is in
-milliseconds, so the result is in thousandths of a micro-unit, exactly.
+a settlement period is a whole number of slots. Seller and buyer each write what they measured in
+each slot in which a movement ran. The amount due for a slot is price x units x time; with the time
+in milliseconds it is exact, in thousandths of a micro-unit.
 
-Which units count, of one slot:
+The units that count for a slot:
     both measured, within the tolerance   the seller's
     both measured, further apart          the smaller, and it is a dispute
     only the buyer measured               the buyer's
     only the seller measured              the seller's, but no more than what was agreed and the
-                                          tolerance: who does not measure pays all the same
+                                          tolerance: a buyer that does not measure pays all the same
     nobody measured                       none
 
 Invariants:

@@ -228,7 +228,7 @@ class MovementLog:
         return self._movements[name]
 
     def renewed(self, contract: Contract) -> None:
-        """Take a further version that both have signed. Movements keep the one under which they
+        """Note a further version that both have signed. Movements keep the one under which they
         began.
         """
         self._versions[contract.version] = contract

@@ -1,13 +1,14 @@
-"""Which stage that its owner offers may another participant instantiate, and with what?
+"""Offers: which stages another participant may instantiate at their owner, and with which inputs
+and parameters.
 
-Theory of operation. An *offer* is a named stage that its owner runs for others, with code of the
-owner's alone (Medusa's remote definition). What others have to know stands in its *terms*: the
-columns that it reads and gives, its parameters, how many rows a second it takes, the price class.
-The owner hands the terms out; the *definer* keeps them, and names in a pipeline file of its own the
-offer, the streams that it is to read, and values for its parameters. Both sides judge the same file
-by the same rules: the definer by the terms that it keeps, the owner by those and by its own, which
-count. So an offer that was changed is rejected until the definer has its new terms, instead of
-giving rows that nobody expects.
+Theory of operation. An *offer* is a named stage that its owner runs for others, with code that only
+the owner has (Medusa's remote definition). Its *terms* state what others have to know: the columns
+that it reads and gives, its parameters, how many rows a second it takes, the price class. The owner
+hands the terms out; the *definer* keeps them, and names in a pipeline file of its own the offer,
+the streams that it is to read, and values for its parameters. Both sides judge the same file by the
+same rules: the definer by the terms that it keeps, the owner by those and by its own, which count.
+So an offer that was changed is rejected until the definer has its new terms, instead of giving rows
+that nobody expects.
 
 Invariants:
     OS1 A value is taken that is of its parameter's type and within its bounds, and no other. A

@@ -1,9 +1,10 @@
 """State of a participant's agent: its policy, its cost, its contracts, its tasks.
 
-Theory of operation. Two sums of load are kept apart. What is *sure* is here and stays unless this
-agent sells it; bids are made on it, so that no bid counts load which may go by itself. What there
-may be at *most* has everything that was promised or may come home; asks are made on it, so that
-nothing is promised twice. Both lie on the safe side, and between them is what is on its way.
+Theory of operation. Two sums of load are kept apart. The *sure* load is here and stays unless this
+agent sells it. Bids are based on it, so that no bid counts load that may leave by itself. The
+*most* that there may be includes all load that was promised or may come home. Asks are based on it,
+so that nothing is promised twice. Both sums are on the safe side; the load on its way is the
+difference.
 
 Invariants:
     FY1  a bid counts no load that may leave by itself, an ask counts all that may come.

@@ -1,10 +1,10 @@
-"""The time by which an agent waits: the wall clock's, which does not go back here.
+"""Clock for an agent's waits: the wall clock, made to never go back.
 
 Theory of operation. An agent's waits end at moments of the wall clock, since contracts have dates.
-A clock that was fast and is set right goes back, perhaps by hours, and a wait would last so much
-longer. So the time goes on from where it was, at half the speed of the monotonic clock, until the
-wall clock has caught up. A wait lasts twice as long at most. What is dated for others is dated by
-the wall clock itself.
+A clock that was fast goes back when it is corrected, perhaps by hours, and a wait would last longer
+by as much. So this clock continues from where it was, at half the speed of the monotonic clock,
+until the wall clock has caught up. A wait then lasts at most twice as long. Records for others have
+the time of the wall clock itself.
 
 Invariants:
     WT1  the time does not go back, and is never behind the wall clock.

@@ -1,8 +1,9 @@
 """Log state of the ledger of a contract for streams: the amounts that its parties owe.
 
-Theory of operation. Both sides write what came of the stream in each period (``arrivals``), as they
-read it in the stream's boundary log. What is due follows from these entries, and not from the
-stream itself: its log is trimmed, a ledger is kept for ever. Which figures count, of one period:
+Theory of operation. Each side writes, for every period, how much of the stream came (``arrivals``),
+as it read that in the stream's boundary log. The amount due follows from these entries and not from
+the stream itself, whose log is trimmed while a ledger is kept for ever. The figures that count for
+a period:
     both measured the same             these
     both measured, not the same        the smaller of each, and it is a dispute
     one side measured                  its figures, up to what the contract allows
@@ -10,26 +11,26 @@ stream itself: its log is trimmed, a ledger is kept for ever. Which figures coun
 There is no tolerance, since honest sides read the same.
 
 A period counts if it lies in the contract's time, begins after both have signed, and ends before a
-notice has run out; and by the version that both had signed when it began. A suspension frees the
-periods that lie in it from the first moment to the last. A party that suspends and resumes in each
-period gets nothing by it, since only what came is paid.
+notice has run out. The version that counts for it is the one that both had signed when it began. A
+suspension frees the periods that lie wholly within it. A party that suspends and resumes in each
+period gains nothing, since only what came is paid.
 
-The terms of a period are those of the plan that was active when it began, by the log's times: so
-what is due follows from the log, and from nothing else. Under a plan whose stream a stage at the
-sender makes, only what the sender's node has made counts, except in a period in which the plan was
-being left: by a switch that both had agreed to, a cancellation, a suspension or a notice. Who has
-stopped then as it was agreed is paid for the rest of the period, in which it sends the stream that
-the query reads.
+The terms of a period are those of the plan that was active when it began, by the log's times. So
+the amount due follows from the log alone. Under a plan in which a stage at the sender makes the
+stream, only what the sender's node has made counts. The exception is a period in which the plan was
+being left: by a switch that both had agreed to, a cancellation, a suspension or a notice. A sender
+that stopped the stage then, as agreed, is paid for the rest of the period, in which it sends the
+stream that the query reads.
 
-A period is settled by an entry with the right sum, as in the ledger of load: once, and after both
-had a period's time to measure it, or ten seconds.
+A period is settled once, by an entry with the right sum, as in the ledger of load. The entry counts
+only after both sides had time to measure the period: as long as a period, and at least ten seconds.
 
 Invariants:
     FF1  the sum of all balances is zero after every entry.
-    FF2  a period is settled once, with what the table says; nothing is due out of the contract's
-        time.
-    FF3  each side measures a period once, after nothing can come in time any more, and before it is
-        settled.
+    FF2  a period is settled once, with the figures of the table; outside the contract's time
+        nothing is due.
+    FF3  each side measures a period once: after nothing can come in time any more, and before the
+        period is settled.
     FF4  an entry that does not count changes nothing, and what was posted stays.
     FF5  by a claim alone a sender gets no more than the contract's rate and highest price.
     MP1  a period is charged under exactly one plan, or not at all.
@@ -67,7 +68,9 @@ dropped.
 
 @dataclass(frozen=True, slots=True)
 class StreamMetered:
-    """A side read in the stream's log what came in time in a period."""
+    """Entry of one side: the rows and buckets of a period that came in time, as it read them in the
+    stream's log.
+    """
 
     SIGNED_AS: ClassVar[str] = "stream metered"
 
@@ -126,7 +129,7 @@ class StreamLedger(PeriodLedger[_Reading]):
         return self._versions[-1][1]
 
     def renewed(self, contract: StreamContract, at_ms: int) -> None:
-        """Take a further version that both have signed."""
+        """Note a further version of the contract that both have signed."""
         self._versions.append((at_ms, contract))
         del self._versions[:-VERSIONS_MAX]
         self.switch.contract = contract
@@ -139,7 +142,7 @@ class StreamLedger(PeriodLedger[_Reading]):
         self.switch.plain(at_ms, "suspended", by)
 
     def resumed(self, at_ms: int) -> None:
-        """Note that no side has it suspended any more."""
+        """Note that no side suspends the contract any more."""
         since_ms, _ = self._suspended[-1]
         self._suspended[-1] = since_ms, at_ms
 
@@ -195,7 +198,7 @@ class StreamLedger(PeriodLedger[_Reading]):
         return found
 
     def next_period(self, side: Side) -> int:
-        """Return the first that this side may still have to measure."""
+        """Return the first period that this side may still have to measure."""
         text, settle_ms = self._versions[0][1], self.contract.settle_ms
         agreed_ms = max(self._versions[0][0], text.valid_from_ms)
         return max(-(-agreed_ms // settle_ms), self._measured.get(side, -1) + 1, self._settled + 1)
@@ -216,7 +219,7 @@ class StreamLedger(PeriodLedger[_Reading]):
     # ---------------------------------------------------------------- entries
 
     def add(self, entry: StreamEntry, appended_ms: int) -> str:
-        """Count an entry (FF4)."""
+        """Count an entry (FF4). Return why it does not count, or an empty text."""
         if isinstance(entry, PlanWord):
             may_switch = self.is_in_force(appended_ms)
             return self.switch.add(entry, appended_ms, may_switch=may_switch)

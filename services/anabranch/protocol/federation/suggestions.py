@@ -7,8 +7,8 @@ already, so one signature makes it a contract, and then it gives the old sender 
 notice has run out the receiver pays both. So the agent compares what the new contract saves after
 that with what is paid twice before.
 
-What the agent states follows from the logs of the contracts alone. A statement that was lost is
-made again, and an agent that dies between signature and notice gives the notice after its restart.
+The agent's statements follow from the logs of the contracts alone. A statement that was lost is
+repeated, and an agent that dies between signature and notice gives the notice after its restart.
 
 Invariants:
     TU1 an agent takes up terms of a sender that its owner has named, and no others.

@@ -409,8 +409,8 @@ class OwnRecords:
             )
 
     def _check_attempt(self, log_state: LogState) -> None:
-        """Raise Unavailable if the log is that of a half whose shard is split by a later attempt
-        (BL21): nobody has replaced this process, and it begins again.
+        """Check that the shard of this half is not split by a later attempt than its own (BL21).
+        Raise Unavailable if it is: no other process has replaced this one, and it begins again.
         """
         if log_state.attempt > self._started.attempt:
             raise Unavailable(

@@ -219,8 +219,8 @@ def strictest(outputs: Iterable[Ahead], *, hop_ms: int = HOP_MS) -> Ahead | None
     """Return the output that leaves a stage the least time to wait (AV10); None if there is
     none.
 
-    ``outputs``: those behind the stage. Of each it is enough to pass the strictest that each reader
-    of the stage has.
+    ``outputs``: the outputs behind the stage. It is enough to pass the strictest output behind each
+    reader of the stage.
     """
     return min(outputs, key=lambda each: each.max_delay_ms - each.height * hop_ms, default=None)
 

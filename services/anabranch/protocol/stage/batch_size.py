@@ -23,7 +23,9 @@ from typing import Final
 from anabranch.protocol.stage.planner import PlanTraits
 
 COMPARED_ROWS_MIN: Final = 2_000
-"""Rows with which batches begin. Of one key they are two million pairs: some seconds."""
+"""Number of rows with which batches begin. If all have one key, a join compares two million pairs:
+some seconds.
+"""
 BATCH_LONG_MS: Final = 10_000
 """Duration of a batch, in ms, above which the next one is smaller whatever its rate: new results,
 corrections and shutdown wait for the end of a batch.

@@ -17,9 +17,9 @@ Instead of by chance alone the rows can be chosen by how much they matter (seman
 each bucket the most important rows are kept, and of equally important ones those that a choice by
 chance would keep first. The importance of a row comes from a function of the user.
 
-What a result lacks is stated in per mille, too. A stage that reads results which lack some rows,
-and leaves out rows itself, keeps the product of the two shares. Of several inputs the one that
-lacks most counts: which input a result depends on is not known.
+The share that a result lacks is stated in per mille, too. A stage that reads results which lack
+some rows, and leaves out rows itself, keeps the product of the two shares. With several inputs the
+one that lacks most counts: which input a result depends on is not known.
 
 Invariants:
     KR1 the choice depends on the identity, the salt and the per mille alone.

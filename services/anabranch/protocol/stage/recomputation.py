@@ -10,8 +10,8 @@ query, from the input, an older checkpoint or its own blocks, and writes it as f
 block topic. If rows and digest of every bucket are those of the records before, it names the blocks
 in the boundary log (``Recomputed``). From then on readers use these parts instead of the old ones.
 
-A reply on the control topic decides only about asking again, and what people read. What a reader
-may read is in the boundary log.
+A reply on the control topic decides only whether the reader asks again, and what people see. The
+boundary log alone says which blocks a reader may read.
 
 *The request.* Its state follows from the last reply alone: none yet, taken by a replica, recomputed
 by one, or rejected by all. The state decides how long the reader waits before it repeats the
@@ -20,11 +20,11 @@ request (``RecomputeRequests``). The request ends when the blocks exist.
 *The query* runs the stage's function over the same stable input (``Recomputation``): a stateless
 one begins right before the first bucket that is wanted, a stateful one in a copy of a checkpoint
 from before it, or at the very beginning. A stateless function may give its rows a later time than
-they came with, so that rows of what is wanted come from what was skipped: then other rows are made,
-and it is run once more as a stateful one. The stable timeline is not touched: the query appends no
-boundary record, its batches have no ids. Of what it writes only parts of wanted buckets are kept.
-When it has closed the last of them, rows and digest of each are compared with those that the
-boundary log has: all must be the same, or nothing is used.
+they came with. Then rows of wanted buckets come from skipped ones, the comparison finds other rows,
+and the function is run once more as a stateful one. The stable timeline is not touched: the query
+appends no boundary record, its batches have no ids. Only its parts of wanted buckets are kept. When
+it has closed the last of them, rows and digest of each are compared with those that the boundary
+log has: all must be the same, or nothing is used.
 
 Invariants:
     RQ1 a reader has at most one request per stream; its numbers grow, over restarts too.
@@ -38,7 +38,7 @@ Invariants:
         not take it again.
     RQ7 a request that waited for ASK_AGAIN_MS after its turn is dropped: its reader has repeated
         it.
-    RQ8 a replica that works at a request repeats so every ASK_TAKEN_EVERY_MS.
+    RQ8 a replica that works on a request repeats that it does every ASK_TAKEN_EVERY_MS.
     RC1 input buckets are taken as every plan takes them (PN1-PN4), up to the last bucket that is
         wanted and not beyond.
     RC2 a stateless query skips what comes before the first bucket that is wanted; a stateful one

@@ -6,10 +6,10 @@ function before (``protocol.log.stateful_plan``): its replica ends. An operator 
 stage begins anew with it. The decision is a record in the log of moves. It names the stage, the
 version that the pipeline file gives the new function, and the bucket after which that begins. Each
 replica of that version passes over its checkpoint of the function before, once, and recomputes the
-results from the input after that bucket. What it recomputes of buckets that are closed already
-counts for nobody (``protocol.log.boundary_log``, BL4). So the upgrade of the stage is like any
-other: the version before goes on, where a replica still runs it, until a replica of the new one has
-closed all that is stable; the log names that bucket (BL15), and each bucket is of one version.
+results from the input after that bucket. Its results of buckets that are closed already do not
+count (``protocol.log.boundary_log``, BL4). So the upgrade of the stage is like any other: the
+version before goes on, where a replica still runs it, until a replica of the new one has closed all
+that is stable; the log names that bucket (BL15), and each bucket is of one version.
 
 Results within the state horizon after the beginning may lack input that lies before it. The command
 chooses a bucket one horizon before all that is stable, so the partial results are closed already.
@@ -18,8 +18,7 @@ later are given up: closed empty, in records that name every input as missing
 (``protocol.stage.recovery``, SH1, SH3).
 
 Invariants:
-    RS1 a decision counts for one version of one stage. Of several for the same version the newest
-        counts.
+    RS1 a decision counts for one version of one stage; if there are several, the newest counts.
     RS2 it counts only where the state horizon is known, and only for a version that replaces
         another one in the log, or has replaced it: no result of the new function lacks input unless
         its record says so, and no bucket is made by both functions.

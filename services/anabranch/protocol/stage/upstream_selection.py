@@ -96,8 +96,8 @@ def choose(
     """Return the replica from which to take tentative bucket ``bucket`` of an input; None if none
     offers it.
 
-    ``current``: from whom the one before was taken. Of equally good replicas the one that offers
-        most, then the lowest id.
+    ``current``: replica from which the bucket before was taken. Among equally good replicas the one
+    that offers most is chosen, then the lowest id.
     """
     return decide(current, states, offers, bucket)[1]
 
