@@ -136,6 +136,13 @@ def test_each_file_of_a_checkpoint_has_its_sums(session: SparkSession, tmp_path:
     assert list(tmp_path.glob("**/*[!.]*.changelog.crc.crc")) == [], "Spark's own are not written"
 
 
+def test_a_setting_of_hadoop_does_not_carry_the_name_of_its_file(session: SparkSession) -> None:
+    java: Any = session
+    configuration = java._jsparkSession.sessionState().newHadoopConf()
+    assert configuration.get("fs.s3a.impl").endswith("S3AFileSystem"), "the defaults are there"
+    assert configuration.getPropertySources("fs.s3a.impl") is None
+
+
 def test_a_worker_looks_for_garbage_among_what_tasks_made_only(session: SparkSession) -> None:
     def frozen(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

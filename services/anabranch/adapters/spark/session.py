@@ -212,7 +212,21 @@ def start_session(
         PySparkLogger.getLogger(complaints).disabled = True
     callbacks.guard(session.sparkContext._gateway)  # noqa: SLF001 - before a query starts the server
     session.dataSource.register(AnabranchSource)
+    _forget_where_settings_are_from(session)
     return session
+
+
+def _forget_where_settings_are_from(session: SparkSession) -> None:
+    """Make Hadoop's configuration cheaper to serialize, which Spark does for each stateful operator
+    of each batch.
+
+    Of each of its thousand settings it keeps the file that it is from, and compresses that name by
+    itself: more than half of the time. Only Hadoop's own logs would show the names.
+    """
+    configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - PySpark offers no other way
+    files = configuration.getClass().getDeclaredField("updatingResource")
+    files.setAccessible(True)
+    files.get(configuration).clear()
 
 
 @contextlib.contextmanager
