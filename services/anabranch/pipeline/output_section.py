@@ -70,6 +70,12 @@ def read_output(
             f" shards: {corrected.partitions} at most, or more partitions",
         )
     qos = read_qos(document, raw["qos"], (*at, "qos")) if "qos" in raw else None
+    if qos is not None and live is None:
+        document.mistake(
+            (*at, "qos"),
+            "this output has no live topic, and corrected results lack no rows, however late they"
+            " are; add live: {topic: NAME}, or leave qos out",
+        )
     own_max_delay_ms = None
     if "max_delay" in raw:
         own_max_delay_ms = document.duration(raw["max_delay"], (*at, "max_delay"), 1)

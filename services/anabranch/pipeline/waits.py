@@ -239,13 +239,20 @@ def may_shed(pipeline: Pipeline, stage: str) -> bool:
 
 
 def describe_shedding(pipeline: Pipeline) -> list[str]:
-    """Return one sentence for each stage that leaves out rows while it is overloaded, for people.
-    The first shard of a stage stands for all of them.
+    """Return one sentence for each stage whose file says that it may leave out rows while it is
+    overloaded, for people. The first shard of a stage stands for all of them.
     """
     found = []
     for name in pipeline.order():
         stage = pipeline.stages[name]
-        if not may_shed(pipeline, name) or not stage.is_whole_or_first_shard:
+        if stage.shed.kind == "off" or not stage.is_whole_or_first_shard:
+            continue
+        if not may_shed(pipeline, name):
+            found.append(
+                f"stage {whole_of(name)}: shed has no effect: no output with a live topic shows its"
+                " results, so there are no tentative ones. Add live: {topic: NAME} to an output, or"
+                " leave shed out"
+            )
             continue
         inputs = ", ".join(stage.shed.by)
         kept = {

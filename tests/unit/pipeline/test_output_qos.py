@@ -15,7 +15,7 @@ from anabranch.protocol.stage.utility import Curve, Qos
 RECORD = '{"type": "record", "name": "car", "fields": [{"name": "n", "type": "long"}]}'
 
 
-def pipeline_in(folder: Path, qos: str = "") -> Pipeline:
+def pipeline_in(folder: Path, qos: str = "", live: str = "    live: {topic: live}\n") -> Pipeline:
     (folder / "car.avsc").write_text(RECORD)
     (folder / "stages.py").write_text("def first(cars, **_): return cars\n")
     path = folder / "pipeline.yaml"
@@ -23,7 +23,7 @@ def pipeline_in(folder: Path, qos: str = "") -> Pipeline:
         "pipeline: p\nsources:\n"
         "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
         "stages:\n  first: {reads: cars, transform: stages:first}\n"
-        f"outputs:\n  out:\n    stage: first\n    corrected: {{topic: out}}\n{qos}"
+        f"outputs:\n  out:\n    stage: first\n    corrected: {{topic: out}}\n{qos}{live}"
     )
     return load(path)
 
@@ -88,3 +88,8 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, qos: str, line: int, w
     (found,) = str(raised.value).splitlines()
     assert f"pipeline.yaml:{line}: outputs.out.qos" in found
     assert words in found
+
+
+def test_results_that_lack_no_rows_are_worth_all(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r":10: outputs.out.qos: .* no live topic"):
+        pipeline_in(tmp_path, "    qos: {loss: {0%: 1, 100%: 0}}\n", live="")

@@ -73,7 +73,8 @@ class LoadWatch:
             sighted_ms: Time since which the process has known the state of its inputs
                 (``Availability.sighted_ms``); None if it does not know it now.
             log_states: The inputs.
-            position: Last bucket that the stable query has run.
+            position: Last bucket that the stable query has run, or leaves out. No log may have
+                forgotten later ones.
         """
         complete = min(log_state.upto for log_state in log_states.values())
         before_ms, counted = self._counted or (None, position)

@@ -452,11 +452,13 @@ class Replica:
         ) and not self._availability.blind(situation.now_ms):
             self._catch_up = sighted_ms, _complete(situation)
         if self._load_watch is not None:
+            stable_at = self._queries.get(self.stable_query, asks).position
             self._load_watch.looks(
                 situation.now_ms,
                 None if self._availability.blind(situation.now_ms) else sighted_ms,
                 situation.log_states,
-                self._queries.get(self.stable_query, asks).position.bucket,
+                # What it leaves out at its beginning is no backlog, and may be forgotten.
+                max(stable_at.bucket, self.beginning.after),
             )
         is_awaited = (
             self._branch is None

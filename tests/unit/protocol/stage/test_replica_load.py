@@ -18,7 +18,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import KEPT_LEAST, target_of
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
-from harness.replica_bench import Settings
+from harness.replica_bench import Bench, Settings, part
 
 SHEDS = {"width_ms": WIDTH_MS, "waits": WAITS, "rows_max": 100_000, "sheds": True}
 
@@ -393,6 +393,20 @@ def test_a_stage_that_stands_at_a_hole_has_nothing_to_correct() -> None:
     demand = replica.demand(bench.now_ms)
     assert demand is not None
     assert demand.backlog > 1, "it takes its turn"
+
+
+def test_a_stage_that_begins_late_counts_no_rows_that_it_never_reads() -> None:
+    """Its inputs describe their oldest buckets no more: it reads them from a log snapshot on."""
+    bench = Bench("a", Settings(after=20, **SHEDS))  # type: ignore[arg-type]
+    log_state = bench.streams["a"].log_state
+    bench.streams["a"].record(30, [part(bucket, 10) for bucket in range(1, 31)])
+    log_state.forget(15)
+    bench.look()
+    query = bench.stable_query
+    for _ in range(2):
+        bench.run(query, bench.decide(query).plan)
+    assert bench.positions[query].bucket == 30
+    assert sum(plan.rows for _, plan in bench.ran) == 100
 
 
 def test_ov1_a_process_that_was_paused_looks_before_it_judges() -> None:
