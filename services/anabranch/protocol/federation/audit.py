@@ -36,7 +36,10 @@ NONCE_BYTES_MIN: Final = 16
 """A shorter number could be found from its hash by trying all."""
 
 COMMITMENTS_MAX: Final = 10_000
-"""Maximum number of commitments of one contract: bounds what the auditor can make a reader hold."""
+"""Maximum number of commitments of one contract whose numbers are not revealed yet: bounds what an
+auditor that reveals none can make a reader hold. Those that are revealed are as few as movements
+and hours.
+"""
 
 
 class Fault(StrEnum):
@@ -77,6 +80,8 @@ class Commitments:
     def __init__(self) -> None:
         self._written: dict[tuple[str, bytes], Commitment] = {}
         """Commitments by (movement, hash)."""
+        self._open = 0
+        """Number of commitments whose number was not revealed yet."""
 
     def find(self, movement_id: str, digest: bytes) -> Commitment | None:
         """Return the commitment with this hash; None if there is none that counts."""
@@ -89,9 +94,10 @@ class Commitments:
             return "not a commitment"
         if which in self._written:
             return "committed to already"
-        if len(self._written) >= COMMITMENTS_MAX:
+        if self._open >= COMMITMENTS_MAX:
             return "too many commitments"
         self._written[which] = Commitment(at_ms, bucket_ms)
+        self._open += 1
         return ""
 
     def reveal(
@@ -124,6 +130,7 @@ class Commitments:
             if not is_sampled(nonce, movement_id, bucket, sample_ppm):
                 return "a bucket that is not in the sample"
         self._written[which] = replace(found, is_open=False)
+        self._open -= 1
         return ""
 
 

@@ -47,7 +47,9 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.stage.recovery import HaMode
 
 TERM_MS: Final = 3_600_000
-"""The ledger of a contract holds so many commitments at most that a year of such terms fits."""
+"""Duration of a term, in ms: what a number that is lost costs at most, and one commitment an hour
+in the ledger for each movement.
+"""
 
 WANTED_MAX: Final = 256
 """Buckets that one query computes again: bounds how long it takes."""

@@ -120,6 +120,16 @@ def test_a_number_that_could_be_guessed_counts_never() -> None:
     assert made.reveal("m", b"n", [], ALL, (0, 9_000)) == "not committed to before"
 
 
+def test_an_audit_may_go_on_for_ever() -> None:
+    """A contract with ten movements at a time has as many commitments in six weeks."""
+    made = Commitments()
+    for number in range(COMMITMENTS_MAX + 1):
+        nonce = number.to_bytes(16)
+        assert made.add("m", commitment(nonce), WIDTH_MS, 0) == ""
+        assert made.reveal("m", nonce, [], ALL, (0, 9_000)) == ""
+    assert made.add("m", commitment(bytes(16)), WIDTH_MS, 0) == "committed to already"
+
+
 def test_commitments_are_bounded() -> None:
     made = Commitments()
     for number in range(COMMITMENTS_MAX):
