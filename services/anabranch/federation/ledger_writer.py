@@ -2,12 +2,14 @@
 contracts.
 
 An entry with an unknown outcome is written again: readers count an entry once. So this module only
-remembers when it last wrote an entry, which limits how often it repeats one.
+remembers when it last wrote an entry, which limits how often it repeats one. One that still does
+not count is repeated with growing pauses: the log rejects it, because of a clock that is wrong or a
+key that is revoked, and it keeps every record for ever.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from anabranch.codec import federation_records
 from anabranch.ports import LogWriter, TopicPartition
@@ -34,10 +36,20 @@ if TYPE_CHECKING:
 
 _AGAIN_MS: Final = 3_000
 """Time, in ms, after which an entry that does not count yet is written again: long enough to read
-it back.
+it back. It doubles with each further repetition.
 """
 
+_AGAIN_MS_MAX: Final = 60_000
+"""Maximum of that time, in ms: what is rejected is soon written again once it counts."""
+
 Entry = LedgerEntry | StreamMetered | ContractChange | PlanWord | StreamContract
+
+
+class _Sent(NamedTuple):
+    """Last time at which an entry was written, and the pause before it is repeated, in ms."""
+
+    at_ms: int
+    wait_ms: int
 
 
 class LedgerWriter:
@@ -47,21 +59,24 @@ class LedgerWriter:
         """Prepare the writer; no broker is contacted yet."""
         self._context, self._topics, self._key = context, topics, key
         self._writer: LogWriter | None = None
-        self._sent: dict[tuple[str, ...], int] = {}
+        self._sent: dict[tuple[str, ...], _Sent] = {}
 
     def write(self, entry: Entry) -> bool:
-        """Write ``entry``, unless it was written less than _AGAIN_MS ago. Return whether this call
-        wrote it.
-        """
+        """Write ``entry``, unless it was written a moment ago; return whether this call did."""
         now_ms = self._context.clock.monotonic_ms()
         which = _identity(entry)
+        # Twice as long as it waits: whoever still wants the entry has written it again by then.
         self._sent = {
-            each: sent_ms for each, sent_ms in self._sent.items() if now_ms - sent_ms < _AGAIN_MS
+            each: sent
+            for each, sent in self._sent.items()
+            if now_ms - sent.at_ms < 2 * sent.wait_ms
         }
-        if which in self._sent:
+        before = self._sent.get(which)
+        if before is not None and now_ms - before.at_ms < before.wait_ms:
             return False
+        wait_ms = _AGAIN_MS if before is None else min(2 * before.wait_ms, _AGAIN_MS_MAX)
         # Before the send: an entry with an unknown outcome waits for its repetition, too.
-        self._sent[which] = now_ms
+        self._sent[which] = _Sent(now_ms, wait_ms)
         crash_point("ledger.entry_due")
         at = TopicPartition(self._topics.contract(entry.contract_id), 0)
         try:
@@ -74,6 +89,7 @@ class LedgerWriter:
                 "entry_delayed", contract=entry.contract_id, error=str(error)
             )
             self.close()
+            self._sent[which] = _Sent(now_ms, _AGAIN_MS)  # nothing has rejected it
             return False
         crash_point("ledger.entry_written")
         return True

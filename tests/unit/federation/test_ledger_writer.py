@@ -111,6 +111,31 @@ def test_an_entry_of_unknown_outcome_waits_too_and_is_written_again(written: Wri
     assert METERED in written.of()
 
 
+def test_an_entry_that_never_counts_is_repeated_ever_less_often(written: Written) -> None:
+    """Each record stays in the log for ever."""
+    day = 24 * 3_600
+    times = []
+    for second in range(day // 12):
+        if written.writer.write(CHANGE):
+            times.append(second)
+        written.clock.advance(1_000)
+    assert times[:7] == [0, 3, 9, 21, 45, 93, 153]
+    assert len(times) < day // 12 // 60 + 6
+    written.clock.advance(2 * ledger_writer._AGAIN_MS_MAX)
+    assert [written.writer.write(CHANGE), written.writer.write(CHANGE)] == [True, False]
+    written.clock.advance(ledger_writer._AGAIN_MS)
+    assert written.writer.write(CHANGE), "what nobody wanted meanwhile begins anew"
+
+
+def test_a_broker_that_does_not_answer_makes_no_pause_longer(written: Written) -> None:
+    assert isinstance(written.world.log, LocalEventLog)
+    for _ in range(5):
+        written.world.log.fail_next(Operation.FLUSH, applied=0, error=OutcomeUnknown)
+        assert not written.writer.write(METERED)
+        written.clock.advance(ledger_writer._AGAIN_MS)
+    assert written.writer.write(METERED)
+
+
 def test_a_contract_is_suspended_for_what_its_log_shows_and_not_at_each_look() -> None:
     clock = VirtualClock(10**9)
     world = SoldStream(LocalEventLog(clock), clock, SeededEntropy(1))
