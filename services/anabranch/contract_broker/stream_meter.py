@@ -227,7 +227,7 @@ class StreamMeter:
 
     def _follow(self, which: Followed, ledger: StreamLedger, side: Side) -> None:
         """Read and meter one stream; close it after its last period."""
-        if max(ledger.next_period(side), self._next.get(which, 0)) > ledger.last_period():
+        if self._first(which, ledger, side) > ledger.last_period():
             self._close_stream(which)
             return
         try:
@@ -290,10 +290,10 @@ class StreamMeter:
     def _meter_stream(
         self, which: Followed, ledger: StreamLedger, side: Side, stream: FollowedStream
     ) -> None:
-        # The ledger has the earlier periods; entries that this process has sent will follow.
         """Write the figures of a stream's periods that are over."""
-        stream.forget(ledger.next_period(side))
-        period = max(stream.arrivals.first_period, self._next.get(which, 0))
+        # The ledger has the earlier periods; entries that this process has sent will follow.
+        stream.forget(self._first(which, ledger, side))
+        period = stream.arrivals.first_period
         for _ in range(_SKIPS_MAX):
             if which.counts_in(ledger, period) or not self._is_past(ledger, period):
                 break
@@ -310,6 +310,10 @@ class StreamMeter:
             )
             if not self._write(entry):
                 return
+
+    def _first(self, which: Followed, ledger: StreamLedger, side: Side) -> int:
+        """Return the first period that may still have to be metered by a stream."""
+        return max(ledger.next_period(side, which.plan), self._next.get(which, 0))
 
     def _is_past(self, ledger: StreamLedger, period: int) -> bool:
         """Return whether every record of ``period`` that could be in time has been appended and

@@ -121,7 +121,8 @@ class StreamLedger(PeriodLedger[_Reading]):
         self._suspended: list[tuple[int, int | None]] = []
         """Times of suspension as (from, to), in ms; ``to`` is None while it lasts."""
         self._ends_ms: int | None = None
-        self._measured: dict[Side, int] = {}
+        self._measured: dict[tuple[Side, int], int] = {}
+        """Last period that a side has measured of a plan's stream."""
 
     @property
     def contract(self) -> StreamContract:
@@ -197,11 +198,14 @@ class StreamLedger(PeriodLedger[_Reading]):
             return None
         return found
 
-    def next_period(self, side: Side) -> int:
-        """Return the first period that this side may still have to measure."""
+    def next_period(self, side: Side, plan: int = 0) -> int:
+        """Return the first period that this side may still have to measure by the stream of a plan.
+        Each plan has a stream, and one may be read later than another.
+        """
         text, settle_ms = self._versions[0][1], self.contract.settle_ms
         agreed_ms = max(self._versions[0][0], text.valid_from_ms)
-        return max(-(-agreed_ms // settle_ms), self._measured.get(side, -1) + 1, self._settled + 1)
+        measured = self._measured.get((side, plan), -1)
+        return max(-(-agreed_ms // settle_ms), measured + 1, self._settled + 1)
 
     def last_period(self) -> int:
         """Return the last period that may count, by what has been agreed until now."""
@@ -233,7 +237,8 @@ class StreamLedger(PeriodLedger[_Reading]):
         return self._metered(entry, side, appended_ms)
 
     def _metered(self, entry: StreamMetered, side: Side, appended_ms: int) -> str:
-        if self.terms(entry.period) is None:
+        plan = self.plan(entry.period)
+        if plan is None or self.terms(entry.period) is None:
             return "the contract was not in force in this period"
         if appended_ms < self.over_ms(entry.period):
             return "the period is not over"
@@ -251,7 +256,7 @@ class StreamLedger(PeriodLedger[_Reading]):
             if reading.receiver is not None:
                 return "measured already"
             reading.receiver = found
-        self._measured[side] = max(entry.period, self._measured.get(side, -1))
+        self._measured[side, plan] = max(entry.period, self._measured.get((side, plan), -1))
         if reading.is_dispute:
             self.disputes.append(entry.period)
         return ""

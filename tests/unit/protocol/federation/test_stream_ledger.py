@@ -305,6 +305,16 @@ def test_mp1_a_period_is_charged_under_the_plan_that_was_active_when_it_began() 
     assert made.balances() == {"north": 100 * RATE, "billing": -100 * RATE}
 
 
+def test_a_stream_that_is_read_late_still_has_to_measure_the_periods_of_its_plan() -> None:
+    """The stream of the next plan was there earlier."""
+    made = moved(2 * PERIOD + 1)
+    for side, by in ((Side.SELLER, "north"), (Side.BUYER, "billing")):
+        assert made.add(figures(3, by), LATE) == ""
+        assert [made.next_period(side, plan) for plan in (0, 1)] == [0, 4]
+        assert made.add(figures(1, by), LATE) == ""
+        assert [made.next_period(side, plan) for plan in (0, 1)] == [2, 4]
+
+
 def test_mp1_a_plan_that_is_not_remembered_charges_nothing() -> None:
     made = moved(PERIOD)
     del made.switch.changes[0]
