@@ -333,8 +333,11 @@ class Answer(_Open, Generic[T]):
     def _row(self, record: LiveRecord) -> Row[T]:
         """Return a record of the answer with its value decoded."""
         suffix = "" if record.branch is None else tentative_suffix(record.branch).decode()
-        value = self._values.decode(record.value or b"")
         ident = f"{record.id}{suffix}"
+        try:
+            value = self._values.decode(record.value or b"")
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{self._topic}, result {ident}: {error}") from error
         return Row(
             ident,
             time_of(record.event_time_ms or 0),

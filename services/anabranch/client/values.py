@@ -88,16 +88,35 @@ class Values(Generic[T]):
         try:
             if self._avro is None:
                 return self._adapter.validate_json(value)
-            body = io.BytesIO(value[_CONFLUENT_BYTES:])
-            return self._adapter.validate_python(fastavro.schemaless_reader(body, self._avro, None))
+            return self._adapter.validate_python(_avro_in(value, self._avro))
         except ValidationError as error:
             where = "; ".join(
                 f"{'.'.join(map(str, each['loc']))}: {each['msg']}"
                 for each in error.errors(include_input=False)[:3]
             )
             raise RemoteProtocolError(f"a value is not of the requested type: {where}") from error
-        except (EOFError, ValueError, IndexError, KeyError, TypeError) as error:
-            raise RemoteProtocolError(f"a value does not fit the Avro schema: {error!r}") from error
+        # ArithmeticError: a time that Python's calendar does not have, or a decimal.
+        except (EOFError, ValueError, IndexError, KeyError, TypeError, ArithmeticError) as error:
+            raise RemoteProtocolError(
+                f"a value does not fit the Avro schema, which must be the one that it was written"
+                f" with: {error!r}"
+            ) from error
+
+
+def _avro_in(value: bytes, schema: Any) -> Any:
+    """Return the content of an Avro value in Confluent's framing.
+
+    Raises:
+        ValueError: it is not framed so, or longer than ``schema`` says: another schema wrote it.
+        EOFError, IndexError, KeyError, TypeError, ArithmeticError: it does not fit ``schema``.
+    """
+    if value[:1] != b"\0":
+        raise ValueError("no schema id in front of it")
+    body = io.BytesIO(value[_CONFLUENT_BYTES:])
+    content = fastavro.schemaless_reader(body, schema, None)
+    if rest := len(body.read()):
+        raise ValueError(f"{rest} bytes are left over")
+    return content
 
 
 def key_of(key: bytes | None) -> Any:
@@ -106,7 +125,7 @@ def key_of(key: bytes | None) -> Any:
         return None
     try:
         return json.loads(key)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key
 
 

@@ -36,6 +36,24 @@ def test_a_value_that_does_not_fit_is_reported(value: bytes) -> None:
         Values(dict[str, Any], AvroEncoder(TABLE.schema, "r").avro).decode(value)
 
 
+def test_a_time_beyond_the_calendar_of_python_is_reported() -> None:
+    """Spark's reaches to the year 294247."""
+    times = pa.array([2**60], pa.timestamp("us", "UTC"))
+    in_avro = AvroEncoder(pa.schema({"at": times.type}), "r")
+    (value,) = in_avro.encode(pa.table({"at": times}))
+    with pytest.raises(RemoteProtocolError, match="does not fit the Avro schema"):
+        Values(dict[str, Any], in_avro.avro).decode(value)
+
+
+def test_a_value_that_another_schema_wrote_is_reported_not_misread() -> None:
+    """The stage got one more column after the schema was copied."""
+    before = AvroEncoder(TABLE.schema, "reading").avro
+    wider = TABLE.append_column("more", pa.array(["a", "b"]))
+    for value in AvroEncoder(wider.schema, "reading").encode(wider):
+        with pytest.raises(RemoteProtocolError, match="bytes are left over"):
+            Values(dict[str, Any], before).decode(value)
+
+
 def test_a_type_or_schema_that_is_none_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not a type for values"):
         Values(object(), None)  # type: ignore[arg-type]
@@ -47,6 +65,8 @@ def test_a_type_or_schema_that_is_none_is_reported(tmp_path: Path) -> None:
 
 def test_keys_and_times() -> None:
     assert (key_of(None), key_of(b'{"a":1}'), key_of(b"raw")) == (None, {"a": 1}, b"raw")
+    deep = b"[" * 100_000
+    assert key_of(deep) == deep
     assert time_of(1_788_256_800_500) == datetime(2026, 9, 1, 10, 0, 0, 500_000, tzinfo=UTC)
 
 
