@@ -23,6 +23,8 @@ VARIABLE: Final = "ANABRANCH_SIGNING_KEY"
 
 
 class _KeyFile(BaseModel):
+    """Contents of a file with a private key."""
+
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     participant: str = Field(min_length=1)

@@ -386,7 +386,9 @@ def write_rows(columns: Sequence[tuple[pa.Array, str, bool]], prefix: bytes) -> 
 
 
 class _Fixed:
-    """Up to some bytes per row: the first ``sizes[i]`` of row ``i`` of a matrix."""
+    """Piece with a bounded number of bytes per row: the first ``sizes[i]`` of row ``i`` of a
+    matrix.
+    """
 
     def __init__(self, matrix: _Bytes, sizes: Any) -> None:
         self.matrix = matrix

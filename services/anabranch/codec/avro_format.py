@@ -47,7 +47,7 @@ class AvroFormat:
     def from_json(
         self, record: RecordSchema, register: Register | None, /
     ) -> Callable[[Sequence[bytes]], list[bytes]]:
-        """They are written with the newest version of the record."""
+        """Return a function that encodes the records with the newest version of ``record``."""
         from anabranch.codec import avro_schema
         from anabranch.codec.avro_writing import writer_of
         from anabranch.codec.columns import stored

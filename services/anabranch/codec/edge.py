@@ -106,9 +106,9 @@ class Key:
     columns: Sequence[str] = ()
     """Names of the columns; none: records have no key."""
     format: str = "json"
-    """How it is written, one of ``FORMATS``."""
+    """Format of the key, one of ``FORMATS``."""
     register: Register | None = None
-    """Asks the schema registry, once; None: there is none."""
+    """Function that registers a schema, called once; None: there is no registry."""
 
 
 _NO_KEY: Final = Key()

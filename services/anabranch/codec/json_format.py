@@ -39,5 +39,5 @@ class JsonFormat:
     def from_json(
         self, _record: RecordSchema, _: Register | None, /
     ) -> Callable[[Sequence[bytes]], list[bytes]]:
-        """They stay as they are."""
+        """Return a function that leaves the records as they are."""
         return list

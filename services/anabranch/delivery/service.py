@@ -153,7 +153,7 @@ class DeliveryService:
         self._passed_before = 0
         """Last bucket passed before the present failover began."""
         self._lost = ""
-        """Why the corrected half can never continue; empty: it can."""
+        """Reason for which the corrected half can never continue; empty: it can."""
         self._life = ""
         self._heartbeats = HeartbeatSender(
             context.log, names.control("delivery", process), context.clock

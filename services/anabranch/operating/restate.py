@@ -38,7 +38,10 @@ class Restating:
             pipeline: The pipeline with the changed function.
             stage: Name of the stage; of a shard, where the stage has shards.
             from_ms: Time from which input is to be taken, in ms; None: as far back as results need.
-            clock: Clock of the record and of the wait.
+            clock: Source of the time in the record.
+
+        Raises:
+            ConfigurationError: the pipeline has no such stage.
         """
         if stage not in pipeline.stages:
             raise ConfigurationError(

@@ -161,6 +161,6 @@ class Unavailable(AdapterError):
 
 
 class RecordTooLarge(Unavailable):
-    """At least one record is not in the log, since its size is not taken; nothing else was
+    """At least one record is not in the log, since the broker rejects its size; nothing else was
     wrong.
     """

@@ -75,8 +75,8 @@ whole, each of an output all blocks of its stage, and a stage reads no more stre
 """
 
 SHARE_CHARACTERS_MAX: Final = 4_000
-"""How a shard of a stage says in its log which rows it takes: room for the columns of INPUTS_MAX
-inputs. Each log snapshot holds it once.
+"""Length of the text by which a shard states in its log which rows it takes: room for the columns
+of INPUTS_MAX inputs. Each log snapshot holds it once.
 """
 
 BATCH_ROWS_MAX: Final = 1_000_000

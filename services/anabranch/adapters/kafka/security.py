@@ -185,6 +185,8 @@ def security_from_environment(cluster: str = "") -> KafkaSecurity:
         return from_environment(KafkaSecurity)
 
     class Elsewhere(KafkaSecurity):
+        """Settings of the other cluster, by its own variables."""
+
         model_config = SettingsConfigDict(env_prefix=variables_of(cluster))
 
     return from_environment(Elsewhere)

@@ -111,7 +111,7 @@ class Mismatch:
 
     @property
     def pair(self) -> tuple[str, str, str]:
-        """Which replicas, in an order that does not depend on who was first."""
+        """Stream and the two replicas, in an order that does not depend on which was first."""
         low, high = sorted((self.first[0], self.second[0]))
         return self.stream, low, high
 
@@ -409,8 +409,8 @@ def _stands(log_state: LogState, bucket: int, *made: tuple[str, int, int]) -> st
 
 
 class AlarmBook:
-    """Which alarms were raised already, from the alarm topic: a restart finds the same
-    differences again.
+    """Alarms that were raised already, from the alarm topic: a restart finds the same differences
+    again.
     """
 
     def __init__(self, known: Iterable[Alarm] = ()) -> None:

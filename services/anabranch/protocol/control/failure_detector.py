@@ -82,9 +82,11 @@ class Peer:
 
 @dataclass(slots=True)
 class _Heard:
+    """Last sign of life of one process."""
+
     beat: Heartbeat
     progress_at: int
-    """Observed time when it was last heard of a new state or bucket."""
+    """Observed time at which a new state or bucket was last reported."""
 
 
 class FailureDetector:

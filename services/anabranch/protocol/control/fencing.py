@@ -99,7 +99,7 @@ def fenced_epochs(fences: Iterable[Fence], log_state: LogState) -> dict[str, int
 
 
 class FenceBook:
-    """Which processes were fenced already."""
+    """Processes that were fenced already."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], set[Fence]] = {}

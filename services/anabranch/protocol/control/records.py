@@ -262,10 +262,10 @@ class Move:
     stage: str
     replica: str
     node: str
-    """Empty: nowhere."""
+    """Node that is to run the replica; empty: none."""
     written_ms: int
     withdrawn: str = ""
-    """Why the move before is withdrawn, for people; empty: it is not."""
+    """Reason, for people, for which the move before is withdrawn; empty: it is not."""
     only_from: str = ""
     """Node that must still have the place of the replica, otherwise the record has no effect;
     empty: any (``protocol.control.placement``, PC7).
@@ -399,9 +399,11 @@ class Speaker:
     fences: bool = False
     """Whether it is the manager, which writes fences."""
     reports: str = ""
-    """Node whose reports it may write (SK6); empty: of none."""
+    """Node whose reports it may write (SK6); empty: it may write none."""
     known_as: str = ""
-    """Local name of what its heartbeats are about, where that is a stream of another pipeline."""
+    """Local name of the stream of another pipeline that its heartbeats are about; empty: they are
+    about one of this pipeline.
+    """
     logs: Mapping[str, str] = field(default_factory=dict)
     """Topic of the boundary log of each source, stage or output whose life its records name
     (SK5).

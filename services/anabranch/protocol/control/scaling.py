@@ -156,11 +156,13 @@ class Cause(StrEnum):
     SPLIT = SPLIT_CAUSE
     """Cause of the split of a shard: it is overloaded, and no move helps."""
     HALF = "half"
-    """It is a half of a shard that is split."""
+    """Cause of the move of a half, before its shard is split."""
     LOST = "lost"
     BACK = "back"
     TARGET_LOST = "target_lost"
-    """The node to which it was moved is lost, and it still runs where it ran."""
+    """Cause of a move back: the node to which the replica was moved is lost, and the replica still
+    runs where it ran.
+    """
 
 
 class NodeState(Enum):
@@ -169,14 +171,16 @@ class NodeState(Enum):
     ALIVE = auto()
     LOST = auto()
     UNKNOWN = auto()
-    """Not heard yet, or silent for less than the limit, or nobody can be judged now (SL5)."""
+    """State of a node that was not heard yet, or is silent for less than the limit; of all nodes
+    while none can be judged (SL5).
+    """
 
 
 class Runs(Enum):
     """Place where a replica runs, by the newest reports of nodes that are not lost."""
 
     HERE = auto()
-    """On the node that has its place."""
+    """It runs on the node that has its place."""
     ELSEWHERE = auto()
     NOWHERE = auto()
 

@@ -36,6 +36,8 @@ UNKNOWN_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class _Unknown:
+    """Id that the registry does not have."""
+
     why: str
     pause_ms: int
     ask_ms: int

@@ -56,6 +56,8 @@ def wrong_shard(shard: Shard, positions: Iterable[InputPosition]) -> InputPositi
 
 @dataclass(slots=True)
 class _Heard:
+    """Newest reported state of one partition of another shard."""
+
     offset_next: int
     event_time_max_ms: int
     is_idle: bool
@@ -63,13 +65,13 @@ class _Heard:
 
 
 class OtherShards:
-    """The partitions of the other shards. Knows none as long as nothing was heard."""
+    """Partitions of the other shards, as their records report them; empty before the first one."""
 
     def __init__(self) -> None:
         self._partitions: dict[tuple[str, int], _Heard] = {}
 
     def hear(self, positions: Iterable[InputPosition], now_ms: int) -> bool:
-        """Take the positions in the newest record of another shard. Return whether one of its
+        """Record the positions in the newest record of another shard. Return whether one of its
         partitions has new records. Its first record has what it had read before; that counts as of
         now unless the partition was left out then.
         """

@@ -91,10 +91,12 @@ class LiveRecord:
 
 @dataclass(slots=True)
 class _Partition:
+    """State of one partition: its open transaction, whole ones, and tentative records."""
+
     open: dict[tuple[str, RecordId | None, tuple[int, int] | None], LiveRecord] = field(
         default_factory=dict
     )
-    """Records of the transaction whose boundary did not come yet, by what names one in it (LV5)."""
+    """Records of the transaction whose boundary has not come yet, by kind and id (LV5)."""
     ended: deque[list[LiveRecord]] = field(default_factory=deque)
     """Transactions that are here whole, each with its boundary last."""
     begun: int | None = None

@@ -260,8 +260,8 @@ class Agent:
     # ---------------------------------------------------------------- waits
 
     def _lapse(self, now_ms: int) -> list[Command]:
-        """FA3: promises and starts whose deadline is over are withdrawn, recalls that did not
-        get ready are dropped.
+        """Withdraw promises and starts whose deadline is over, and drop recalls that did not get
+        ready (FA3).
         """
         commands: list[Command] = []
         for holding in self.holdings.at(Place.PROMISED, Place.LEAVING, Place.COMING):
@@ -276,7 +276,9 @@ class Agent:
         return commands
 
     def _end_orphans(self, now_ms: int) -> list[Command]:
-        """FA6: what was written may be lost."""
+        """End again the movements of tasks that were sold on and whose own movement is over (FA6):
+        an entry may be lost.
+        """
         repeat_ms = self._standing.rules.repeat_ms
         due = [
             replace(entry, at_ms=now_ms)

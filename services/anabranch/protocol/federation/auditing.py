@@ -72,8 +72,8 @@ class SoldStage:
 
 
 def reason_against(ha: HaMode) -> str:
-    """Return why a stage cannot be audited; empty: it can. A seller must have made its state of the
-    input alone, and without gaps: what others had made would be blamed on it.
+    """Return why a stage cannot be audited; empty: it can. A seller must have made the state from
+    the input alone, without gaps: otherwise it would be blamed for the work of others.
     """
     if ha == "upstream_backup":
         return ""
@@ -96,13 +96,15 @@ def why_not_judged(log_state: LogState, stage: SoldStage, bucket: int) -> str:
 
 @dataclass(slots=True)
 class _Term:
+    """Stretch of a movement's time under one number."""
+
     number: bytes
     begun_ms: int | None = None
-    """The log's time of its hash; None: it does not stand there yet."""
+    """Time of its hash in the ledger, by the log; None: it is not there yet."""
     looked_upto: int = 0
-    """Buckets up to this one were looked at."""
+    """Last bucket that was checked for the sample."""
     wanted: list[int] = field(default_factory=list)
-    """To be computed again."""
+    """Buckets to be computed again."""
     findings: list[Finding] = field(default_factory=list)
 
 

@@ -171,14 +171,14 @@ class Booked(Generic[TextT]):
         )
 
     def may_move(self, now_ms: int) -> bool:
-        """FC1."""
+        """Return whether load may move under the contract now (FC1)."""
         return (
             self.contract.valid_from_ms <= now_ms and self.state_at(now_ms) is ContractState.ACTIVE
         )
 
 
 BookedContract = Booked[Contract]
-"""One for load."""
+"""Booked contract for load."""
 
 
 class Book(Generic[TextT]):

@@ -117,13 +117,13 @@ class Holding:
     since_ms: int = 0
     """Time at which the task came to this place, in ms."""
     hold_until_ms: int = 0
-    """FH3."""
+    """Time until which the task stays where it is, in ms (FH3)."""
     request_ms: int = 0
     """Time at which the buyer last got the request to take the task back, in ms."""
     unpaid_ms: int | None = None
-    """Since when it has cost more than it is paid."""
+    """Time since which it has cost more than it is paid, in ms; None: it does not."""
     failed: Why | None = None
-    """How whoever it was sold to has failed, as the shell sees it."""
+    """Failure of the participant to which the task was sold, as the shell sees it; None: none."""
 
     @property
     def is_load(self) -> bool:

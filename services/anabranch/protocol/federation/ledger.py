@@ -319,7 +319,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         return rejection
 
     def _metered(self, entry: Metered, appended_ms: int) -> str:
-        """FL3."""
+        """Count a measurement of one side (FL3). Return why it does not count, or an empty text."""
         side, movement = self._contract.party(entry.by), self.movements.find(entry.movement_id)
         if side is None:
             return "not by a party of the contract"

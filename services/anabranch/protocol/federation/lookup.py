@@ -309,7 +309,9 @@ class Lookup:
         return current[0]
 
     def _why_not_made(self, owner: str, listed: ListedStream, now_ms: int) -> str:
-        """FE6."""
+        """Return why the offer that makes ``listed`` is not listed for ``owner``; empty: it is, or
+        no offer makes the stream (FE6).
+        """
         if not listed.made_by:
             return ""
         offers = [
@@ -327,15 +329,18 @@ class Lookup:
         return ""
 
     def _why_not_read(self, wanted: WantedStream, listed: ListedStream) -> str:
-        """FE7."""
+        """Return why the reader cannot read the records of ``listed``; empty: it can (FE7)."""
         if listed.bucket_ms != wanted.bucket_ms:
             return (
                 f"buckets of {listed.stream} are {listed.bucket_ms} ms wide, and"
-                f" {wanted.bucket_ms} ms here; both pipelines need the same"
+                f" {wanted.bucket_ms} ms here; both pipelines need the same `bucket`"
             )
         newer = sorted(
             f"{each.name} v{each.version}" for each in set(listed.formats) - self._formats
         )
         if newer:
-            return f"{listed.stream} has records that are not known here: {', '.join(newer)}"
+            return (
+                f"{listed.stream} has records that are not known here: {', '.join(newer)}; use the"
+                " version of anabranch that its owner uses"
+            )
         return ""

@@ -1,4 +1,4 @@
-"""How much load ran, for how long, and what it cost.
+"""Metering of load: how much ran, for how long, and the amount due for it.
 
 Theory of operation. Time is cut into slots of the contract's metering interval, counted from 1970;
 a settlement period is a whole number of slots. Seller and buyer each write what they measured in

@@ -1,17 +1,17 @@
-"""Which movements there are: the log state of a contract's ledger that says who runs a task, and at
-what price.
+"""Movements of tasks: the log state of a contract's ledger that says which participant runs a task,
+and at what price.
 
 Theory of operation. A movement begins when its buyer writes ``Started`` into the contract's ledger,
 with the seller's signed answer, and ends with ``Ended``. Before it has started either side may
 write ``Withdrawn``. Both sides read one log, so its order decides: of ``Started`` and ``Withdrawn``
-the first counts, and whoever comes second reads so. Until ``Started`` stands in the log the buyer
-runs the task, until ``Ended`` stands there the seller does; each stops only when it has read that
-the other runs it. So a message that is lost, or a participant that dies, leaves no task without a
+the first counts, and the side that wrote the second one reads that. The buyer runs the task until
+``Started`` is in the log, the seller until ``Ended`` is; each stops only when it has read that the
+other runs it. So a message that is lost, or a participant that dies, leaves no task without a
 runner.
 
-A seller that sells a task on does not run it. With ``Placed`` it says on which node the task is to
-run; until then that is the seller's own. Its buyer, which does not see the contract of the resale,
-sees to it, or says so in its turn to whoever it has the task from.
+A seller that sells a task on does not run it. With ``Placed`` it names the node that is to run the
+task; until then that is the seller's own. Its buyer does not see the contract of the resale. It
+moves the task to that node, or passes the name on to the participant from which it has the task.
 
 The states of a movement; what is not in the table is rejected:
     (nothing)  --started-->    running
@@ -24,8 +24,8 @@ Invariants:
         seller's signed answer.
     FM2  a movement that was withdrawn never runs; one that runs is not withdrawn.
     FM3  a task runs under one movement of a contract at a time.
-    FM4  where a task runs is the word of its seller, each once and in their order; no node of the
-         buyer is among those that it may name.
+    FM4  the seller says where a task runs, and each of its statements counts once, in their order;
+        it may not name a node of the buyer.
 """
 
 from __future__ import annotations
@@ -264,7 +264,9 @@ class MovementLog:
         return objection
 
     def _placed(self, entry: Placed, movement: Movement) -> str:
-        """FM4."""
+        """Note the node that the seller names (FM4). Return why the entry does not count, or an
+        empty text.
+        """
         contract = self._versions[movement.version]
         participant, _, number = entry.node.partition(".")
         if entry.by != contract.seller:
@@ -294,7 +296,7 @@ class MovementLog:
         return replace(running, state=state, ended_ms=appended_ms, ended_by=entry.by, why=entry.why)
 
     def _objection(self, entry: Started) -> str:
-        """FM1, FM3."""
+        """Return why a movement may not start; empty: it may (FM1, FM3)."""
         answer = entry.answer
         contract = self._versions.get(answer.version)
         if contract is None or answer.contract_id != contract.contract_id:

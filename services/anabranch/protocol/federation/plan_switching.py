@@ -1,16 +1,16 @@
-"""Which plan of a movement contract is active, and when it changes.
+"""Switching of the plans of a movement contract: which one is active, and when it changes.
 
 Theory of operation. The two participants have agreed on the plans beforehand
 (``stream_contracts``). Each has an oracle, which knows its own load, cost and income, and proposes
 the plan that is best for it. The plan changes only if the other side's oracle agrees, and from the
-moment on at which the receiver, which alone moves stages of its pipeline, says that it is done.
-What counts is the order of the contract's log, and its times; proposals carry numbers, so an old
-word changes nothing.
+moment on at which the receiver, which alone moves stages of its pipeline, states that it is done.
+Order and times are those of the contract's log. Proposals carry numbers, so an old statement
+changes nothing.
 
-The plain plan needs no agreement, since it asks nobody to run what is somebody else's. It applies
-at once, and the oracles go on from there, when the receiver has taken the query home because the
-sender's node failed, and when the contract is suspended or a notice is given. Where either side
-cancels it applies for good.
+The plain plan needs no agreement, since under it each side runs its own stages. It applies at once,
+and the oracles go on from there, when the receiver has taken the query home because the sender's
+node failed, and when the contract is suspended or a notice is given. If either side cancels, it
+applies for good.
 
 The states; what is not in the table is rejected:
     steady     --proposed-->   proposed
@@ -30,7 +30,7 @@ Invariants:
     FX3  a cancelled contract stays on its plain plan.
     FX4  a plan stays for the minimum hold before another is proposed.
     FX5  every wait ends: a proposal is over by itself, a switch can be given up after the deadline.
-    FX6  a word counts once: written again, it changes nothing.
+    FX6  a statement counts once: repeated, it changes nothing.
 """
 
 from __future__ import annotations

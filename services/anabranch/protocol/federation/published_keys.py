@@ -1,11 +1,11 @@
-"""Which public keys of participants count, and from when to when.
+"""Public keys of participants, and the time for which each counts.
 
-Theory of operation. Each participant has a log of its own, which nobody else may write: what stands
-there is its word. It publishes a key under an id, and revokes one that it has lost. A signature is
-judged by the time at which the log took the signed record: the key must have been published by
-then, and not revoked. So whoever reads the logs, now or years later, comes to the same judgement,
-and what was settled stays so. A thief is stopped by the revocation; what he signed before it, the
-participant answers for.
+Theory of operation. Each participant has a log of its own, which only it may write. It publishes a
+key there under an id, and revokes a key that it has lost. A signature is judged by the time at
+which the broker appended the signed record: the key must have been published by then, and not
+revoked. So all who read the logs, now or years later, come to the same judgement, and settled sums
+stay settled. The revocation stops a thief of the key; the participant answers for all that was
+signed before it.
 
 Invariants:
     FG1  a key counts from its publication on until its revocation, by the logs' times.
@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-# Of Ed25519.
 KEY_BYTES: Final = 32
+"""Length of a public key of Ed25519."""
 
 KEY_ID_CHARACTERS_MAX: Final = 63
 KEYS_MAX: Final = 1_000
@@ -28,7 +28,7 @@ KEYS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PublishedKey:
-    """A participant's word about a key of its own."""
+    """Statement of a participant about a key of its own."""
 
     participant: str
     key_id: str
@@ -38,13 +38,15 @@ class PublishedKey:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
+    """Time for which a key counts, by the logs' times."""
+
     public: bytes
     from_ms: int
     until_ms: int | None = None
 
 
 class PublishedKeys:
-    """The log state over all logs of keys. Not thread-safe. After a crash: replay."""
+    """Log state of all logs of keys. Not thread-safe. A replay restores it after a crash."""
 
     def __init__(self) -> None:
         self._terms: dict[str, dict[str, _Term]] = {}

@@ -61,15 +61,18 @@ PHASES: Final[dict[tuple[Phase, Turn], Phase]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Outstanding:
+    """Offer that waits for its answer."""
+
     offer: Offer
     until_ms: int
+    """Time at which it lapses, in ms."""
     left: list[str]
     """Contracts to be tried after this one."""
 
 
 class Shedding:
-    """One agent's. Not thread-safe. After a crash nothing is offered, and sellers' promises
-    lapse.
+    """Decisions of one agent about the load that it offers. Not thread-safe. After a crash nothing
+    is offered, and sellers' promises lapse.
     """
 
     def __init__(self, standing: Standing) -> None:
@@ -207,7 +210,9 @@ class Shedding:
         return commands
 
     def _unanswered(self, outstanding: _Outstanding, now_ms: int) -> list[Command]:
-        """FA3, FA5."""
+        """Give up an offer that was not answered in time (FA3), and avoid a partner that did not
+        answer several (FA5).
+        """
         partner, rules = (
             self._standing.partners[outstanding.offer.contract_id],
             self._standing.rules,

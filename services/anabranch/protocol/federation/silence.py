@@ -60,7 +60,7 @@ class Silence:
         """Movement -> ends of the slots of which the seller says zero and the buyer nothing."""
 
     def measured(self, movement_id: str, end_ms: int, reading: Reading) -> None:
-        """Take what both sides have measured by now in the slot that ends at ``end_ms``."""
+        """Record the measurements of both sides by now in the slot that ends at ``end_ms``."""
         is_open = self._open.setdefault(movement_id, set())
         if reading.seller is not None:
             _raise(self._measured_ms, movement_id, end_ms)
@@ -84,11 +84,11 @@ class Silence:
         return at_ms - max(movement.started_ms, self._measured_ms.get(movement.movement_id, 0))
 
     def is_silent(self, movement: Movement, contract: Contract, at_ms: int) -> bool:
-        """FI1."""
+        """Return whether the seller has measured nothing for too long (FI1)."""
         return self.silent_ms(movement, at_ms) > patience_ms(contract)
 
     def is_idle(self, movement: Movement, contract: Contract, at_ms: int) -> bool:
-        """FI2."""
+        """Return whether the seller has made nothing for too long (FI2)."""
         name = movement.movement_id
         worked_ms = max(movement.started_ms, self._worked_ms.get(name, 0))
         unanswered = [end_ms for end_ms in self._open.get(name, ()) if end_ms > worked_ms]

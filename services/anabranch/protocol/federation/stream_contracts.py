@@ -321,7 +321,7 @@ def _tier_defects(tiers: tuple[Tier, ...]) -> Iterator[str]:
 
 
 def _switch_defects(contract: StreamContract) -> Iterator[str]:
-    """MC1, MC2."""
+    """Yield the defects of the plans between which a movement contract switches (MC1, MC2)."""
     yield from _wrong_names(("pipeline", contract.pipeline))
     plain, *others = contract.plans
     if plain.at_sender:

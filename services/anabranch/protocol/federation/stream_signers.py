@@ -1,20 +1,22 @@
 """Participants whose signatures count under the records of a published stream.
 
-Theory of operation. A stream has one owner. Its stage may run elsewhere for a while: sold to a
-partner, or at whoever offers it. Whoever runs it signs with a key of its own, since no private key
-leaves its participant. So the owner says, signed, in its log of keys, who may sign which of its
-streams, and takes it back there. A record is judged by the time at which its log took it, as a
-signature in a contract is: whoever reads the logs, now or years later, comes to the same judgement,
-so all readers chain the same records. A log snapshot stands for all records before it. The owner's
-manager writes it, and nobody else's counts.
+Theory of operation. A stream has one owner. Its stage may run at another participant for a while: a
+partner to which it is sold, or the one that offers it. The participant that runs it signs with a
+key of its own, since no private key leaves its participant. So the owner states in its log of keys,
+signed, which participants may sign which of its streams, and withdraws that there. A record is
+judged by the time at which the broker appended it, as a signature in a contract is. So all who read
+the logs, now or years later, come to the same judgement, and all readers chain the same records. A
+log snapshot stands for all records before it. The owner's manager writes it, and only the owner's
+counts.
 
 Invariants:
     FJ1  the owner's records count while its key does (FG1), whoever else may sign.
-    FJ2  another's count from the owner's word until the owner's withdrawal, and while its key does.
-    FJ3  a word is the owner's, about its own streams; one that is written again, or that is older
-         than the last about the same, changes nothing.
+    FJ2  another participant's records count from the owner's statement until its withdrawal, and
+        while that participant's key does.
+    FJ3  a statement counts only if it is the owner's, about its own streams; one that is repeated,
+        or older than the last about the same stream and signer, changes nothing.
     FJ4  a log snapshot is the owner's alone.
-    FJ5  what comes later in the logs of keys changes no judgement about before.
+    FJ5  later records in the logs of keys change no judgement about earlier ones.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ SIGNER_TERMS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StreamSigner:
-    """The owner's word that another participant may, or may no longer, sign records of a stream."""
+    """Statement of an owner that another participant may, or may no longer, sign records of a
+    stream.
+    """
 
     SIGNED_AS: ClassVar[str] = "stream_signer"
 
@@ -49,7 +53,7 @@ class StreamSigner:
 
 @dataclass(frozen=True, slots=True)
 class OwnedStream:
-    """A stream and whose it is, as a reader's pipeline file says."""
+    """Stream and its owner, as a reader's pipeline file names them."""
 
     owner: str
     pipeline: str
@@ -58,12 +62,16 @@ class OwnedStream:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
+    """Time for which a participant may sign a stream, by the logs' times."""
+
     from_ms: int
     until_ms: int | None = None
 
 
 class StreamSigners:
-    """The log state of these words in all logs of keys. Not thread-safe. After a crash: replay."""
+    """Log state of the owners' statements about signers in all logs of keys. Not thread-safe. A
+    replay restores it after a crash.
+    """
 
     def __init__(self, verify: VerifyAt) -> None:
         self._verify = verify

@@ -71,7 +71,7 @@ class Taking:
         return [command for offer in offers for command in self._answer(offer, now_ms)]
 
     def _answer(self, offer: Offer, now_ms: int) -> list[Command]:
-        """FA2: what was taken of the offers before it is promised already."""
+        """Answer one offer. The tasks that were taken of earlier offers count as promised (FA2)."""
         standing = self._standing
         partner = standing.partners.get(offer.contract_id)
         if partner is None or (partner.contract.buyer, partner.contract.seller) != (

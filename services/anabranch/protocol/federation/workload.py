@@ -90,7 +90,7 @@ class Workload:
         self._forget(self._made_by)
 
     def _await(self, at_ms: int) -> None:
-        """FV5."""
+        """Note the arrival of a bucket that the stage has not made (FV5)."""
         upto, last = self._upto, self._waits[-1][0] if self._waits else self._made or 0
         if upto is None or upto <= last:
             return

@@ -139,6 +139,8 @@ rejected it.
 
 @dataclass(slots=True)
 class _Request:
+    """Request that is under way, with the replies so far."""
+
     ask: Ask
     state: RequestState
     since_ms: int

@@ -605,8 +605,8 @@ class Replica:
         """Give up the branch, or the attempt to begin one, until the stable query has advanced or a
         transient cause has had time to pass (RE7).
 
-        ``cause``: what it died of; None: it cannot begin. Returns the branch that was there, which
-            is to be stopped.
+        ``cause``: error that ended it; None: it cannot begin. Returns the branch that was there,
+            which is to be stopped.
         """
         before, hole = self._abandoned, self._queries[self.stable_query].position.bucket
         if self._branch is not None and self._branch.sheds:

@@ -180,10 +180,11 @@ def test_fe6_a_stream_that_an_offer_makes_is_found_while_that_is_listed(
 def test_fe7_a_stream_whose_buckets_or_records_cannot_be_read_is_not_found() -> None:
     newer = replace(SPEEDS, formats=(*SPEEDS.formats, RecordFormat("log_snapshot", 7)))
     assert why(catalogs(entry()), bucket_ms=500) == (
-        "buckets of speeds are 250 ms wide, and 500 ms here; both pipelines need the same"
+        "buckets of speeds are 250 ms wide, and 500 ms here; both pipelines need the same `bucket`"
     )
     assert why(catalogs(entry(streams=(newer,)))) == (
-        "speeds has records that are not known here: log_snapshot v7"
+        "speeds has records that are not known here: log_snapshot v7; use the version of anabranch"
+        " that its owner uses"
     )
 
 
