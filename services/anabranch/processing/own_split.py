@@ -74,6 +74,14 @@ class ShardSplit:
         """Names of the halves, for people."""
         return " and ".join(self._context.pipeline.halves(self._stage))
 
+    @property
+    def is_read(self) -> bool:
+        """Whether readers follow the stream, or soon will: that of a half, once its split is
+        confirmed.
+        """
+        is_half = bool(self._context.pipeline.stages[self._stage].parent)
+        return not is_half or self.access.parent_attempt().phase is Phase.CONFIRMED
+
     def begin_for(self) -> int:
         """Return the newest attempt to split the shard that this one is a half of: the process
         begins for it (HV8). -1: it is no half.

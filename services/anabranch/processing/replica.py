@@ -623,6 +623,13 @@ class ReplicaRunner:
         with self.lock:
             self._started().limit(kept)
 
+    def note_readers(self, *, is_read: bool) -> None:
+        """Note whether readers follow the stream, or soon will. The next request takes it into
+        account.
+        """
+        with self.lock:
+            self._started().is_read = is_read
+
     def is_capped(self) -> bool:
         """Return whether the rate limit keeps the stage from taking the input that is available
         (RE11).

@@ -300,6 +300,7 @@ class StageReplica:
         if primary is None or neighbours is None or not primary.has_begun:
             return
         neighbours.poll()
+        primary.runner.note_readers(is_read=self.split.is_read)
         try:
             primary.step()
         except Fenced:

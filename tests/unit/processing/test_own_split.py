@@ -223,6 +223,33 @@ def test_a_half_begins_again_for_each_attempt(world: World) -> None:
     half.check_attempt()
 
 
+@pytest.mark.parametrize(
+    ("name", "phase", "is_read"),
+    [
+        (STAGE, Phase.WANTED, True),
+        (HALVES[0], Phase.WANTED, False),
+        (HALVES[0], Phase.CONFIRMED, True),
+    ],
+)
+def test_a_half_is_read_once_its_split_is_confirmed(
+    world: World, name: str, phase: Phase, *, is_read: bool
+) -> None:
+    replica = StageReplica(
+        outputs.context(
+            world.log, world.pipeline, world.clock, SeededEntropy(9), "processing", f"{name}.0"
+        ),
+        cast("Engine", TwoCores()),
+        cast("Disks", None),
+        "north.0",
+    )
+    replica.split.access = OwnSplit(parent_attempt=lambda: Attempt(phase, 3))
+    primary = replica._primary = Mock(has_begun=True, stream_has_ended=False)
+    primary.check_epoch_if_due.return_value = False
+    replica._neighbours = replica._checkpoint = replica._report = Mock()
+    replica.step()
+    primary.runner.note_readers.assert_called_once_with(is_read=is_read)
+
+
 def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:
     for bucket in (1, 9):
         world.close(STAGE, bucket)

@@ -349,6 +349,8 @@ class Replica:
         """Load of the replica; None for a stage that sheds nothing."""
         self._load_watch = None if self.load is None else LoadWatch(self.load)
         self._has_one_task = rules.has_one_task
+        self.is_read = True
+        """Whether readers follow the stream, or soon will (OV8)."""
         self._forecast = BacklogForecast(INPUT_PARTS_MAX)
         self._is_late = False
         """Whether the fork that is due, or being made, is due to overload (OV1)."""
@@ -499,11 +501,11 @@ class Replica:
         return LoadFigures(load.kept, load.use(now_ms), watch.backlog, load.limit, left_ms)
 
     def demand(self, now_ms: int) -> LoadDemand | None:
-        """Return what the replica tells its node; None while the cost of its rows is unknown, and
-        of a stage that sheds nothing.
+        """Return what the replica tells its node; None while the cost of its rows is unknown, while
+        nobody reads it (OV8), and for a stage that sheds nothing.
         """
         needs_us = None if self.load is None else self.load.demand_us(now_ms)
-        if self.load is None or self._load_watch is None or needs_us is None:
+        if self.load is None or self._load_watch is None or needs_us is None or not self.is_read:
             return None
         if self._branch is None or not self._branch.sheds:
             return LoadDemand(needs_us, is_late=False)
@@ -690,10 +692,10 @@ class Replica:
 
     def _shed_due(self, position: QueryPosition, plan: Plan, situation: Situation) -> bool:
         """Return whether the stable query, whose next batch is ``plan``, must fork because the
-        stage is overloaded (OV1), or must leave out rows for other stages (OV6).
+        stage is overloaded (OV1, OV8), or must leave out rows for other stages (OV6).
         """
         availability, now_ms = self._availability, situation.now_ms
-        if self.load is None or availability.policy is Policy.SUSPEND:
+        if self.load is None or not self.is_read or availability.policy is Policy.SUSPEND:
             return False
         if availability.blind(now_ms):
             return False

@@ -301,6 +301,25 @@ def test_ov1_a_replica_that_catches_up_leaves_new_results_to_its_peer() -> None:
         assert bool(bench.forks) != peer_serves
 
 
+def test_ov8_a_half_that_nobody_reads_yet_catches_up_instead() -> None:
+    """Its shard is overloaded. Results of its branch nobody would see."""
+
+    def begun(*, is_read: bool) -> LoadBench:
+        bench = LoadBench(lambda _: 700, None, Settings(**SHEDS))  # type: ignore[arg-type]
+        bench.bench.replica.is_read = is_read
+        bench.halt(60_000)
+        bench.run(90_000)
+        assert bool(bench.forks) == is_read
+        assert (bench.bench.replica.demand(bench.now_ms) is not None) == is_read
+        return bench
+
+    shard, half = begun(is_read=True), begun(is_read=False)
+    assert max(half.stable) > max(shard.stable)
+    half.bench.replica.is_read = True
+    half.run(95_000)
+    assert half.forks, "its split was confirmed while it was late"
+
+
 def test_ov4_the_branch_stays_until_the_successor_is_at_the_present() -> None:
     bench = run(step(2, until_s=40), 240)
     ended = bench.ends[0]
