@@ -12,6 +12,7 @@ import pytest
 from anabranch.adapters.key_files import VARIABLE
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.signing import SigningKey
 from anabranch.agent.service import build
 from anabranch.codec import control_records, federation_records
 from anabranch.pipeline.model import Federation
@@ -24,7 +25,7 @@ from anabranch.protocol.federation.movements import Ended, MovementState, Why, W
 from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
 from harness import outputs
 from harness.sources import everything
-from harness.trading_world import CALM, METER_MS, RUSH, TradingWorld
+from harness.trading_world import CALM, METER_MS, RUSH, TradingWorld, terms
 
 
 @pytest.fixture
@@ -156,6 +157,27 @@ def test_a_buyers_agent_that_restarts_after_its_seller_died_ends_the_movement(
     world.start("north")
     world.until(lambda: world.place() is Place.HERE, "the ledger has it")
     assert world.runs_on() == "north.0"
+
+
+def test_a_partner_cannot_withdraw_what_runs_under_another_contract(world: TradingWorld) -> None:
+    """It would end the agent, and every one that is started after it."""
+    sold(world)
+    (movement,) = world.movements()
+    hostile = SigningKey.generate("west", "1")
+    world.book.keys["west"] = hostile
+    world.book.publish(hostile)
+    world.book.open("north-west")
+    world.book.make("offers", world.book.topics.offers("north-west"))
+    text = terms(world.clock.now_ms(), world.task, contract_id="north-west", seller="west")
+    for party in ("north", "west"):
+        world.book.say(party, text)
+    world.lasts(6_000)
+    world.book.say("west", Withdrawn("north-west", movement.movement_id, "west", 0))
+    world.lasts(3_000)
+    assert world.place() is Place.AWAY
+    world.kill("north")
+    world.start("north")
+    assert world.place() is Place.AWAY
 
 
 def test_a_figure_whose_outcome_is_unknown_is_written_again(world: TradingWorld) -> None:

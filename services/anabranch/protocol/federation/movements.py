@@ -258,6 +258,11 @@ class MovementLog:
         if isinstance(entry, Placed):
             assert before is not None, "it runs"  # noqa: S101 - the table says so
             return self._placed(entry, before)
+        is_own = entry.movement_id.startswith(f"{entry.contract_id}:")
+        if isinstance(entry, Withdrawn) and not is_own:
+            # Ids are unique in the federation: whoever has both contracts would take it for the
+            # movement that runs under the other one.
+            return "the movement is of another contract"
         objection = self._objection(entry) if isinstance(entry, Started) else ""
         if not objection:
             self._movements[entry.movement_id] = self._moved(entry, after, appended_ms)

@@ -83,6 +83,13 @@ def test_fm2_of_started_and_withdrawn_the_first_counts() -> None:
     assert [movement.state for movement in found] == [MovementState.RUNNING]
 
 
+@pytest.mark.parametrize("name", ["south-west:1/north.a", "north-southern:1/north.a", "m", ""])
+def test_a_movement_of_another_contract_is_not_withdrawn_here(name: str) -> None:
+    found = log()
+    assert found.add(withdrawn(name=name), 0) == "the movement is of another contract"
+    assert list(found) == []
+
+
 def test_fm1_fm2_what_is_over_stays_over() -> None:
     found = log()
     assert found.add(ended(), 0) == "no such movement"
