@@ -82,6 +82,11 @@ class ShardSplit:
         is_half = bool(self._context.pipeline.stages[self._stage].parent)
         return not is_half or self.access.parent_attempt().phase is Phase.CONFIRMED
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the halves wait for the next stable bucket of this shard, as far as is known."""
+        return self._proof is not None and self._proof.is_awaited
+
     def begin_for(self) -> int:
         """Return the newest attempt to split the shard that this one is a half of: the process
         begins for it (HV8). -1: it is no half.
@@ -216,6 +221,11 @@ class SplitProof:
     def attempt(self) -> int:
         """Number of the attempt."""
         return self._driver.attempt
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the halves wait for the shard, as the logs said last."""
+        return self._driver.is_awaited
 
     def answer(self) -> SplitStep | None:
         """Read what is new in the logs. Return the answer that is due; None: none yet."""

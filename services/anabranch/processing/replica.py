@@ -623,12 +623,13 @@ class ReplicaRunner:
         with self.lock:
             self._started().limit(kept)
 
-    def note_readers(self, *, is_read: bool) -> None:
-        """Note whether readers follow the stream, or soon will. The next request takes it into
-        account.
+    def note_split(self, *, is_read: bool, is_awaited: bool) -> None:
+        """Note whether readers follow the stream, or soon will, and whether halves of this shard
+        wait for its stable results. The next request takes it into account.
         """
         with self.lock:
-            self._started().is_read = is_read
+            replica = self._started()
+            replica.is_read, replica.is_awaited = is_read, is_awaited
 
     def is_capped(self) -> bool:
         """Return whether the rate limit keeps the stage from taking the input that is available

@@ -300,7 +300,8 @@ class StageReplica:
         if primary is None or neighbours is None or not primary.has_begun:
             return
         neighbours.poll()
-        primary.runner.note_readers(is_read=self.split.is_read)
+        split = self.split
+        primary.runner.note_split(is_read=split.is_read, is_awaited=split.is_awaited)
         try:
             primary.step()
         except Fenced:

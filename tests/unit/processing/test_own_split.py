@@ -208,6 +208,26 @@ def test_while_a_log_cannot_be_read_the_stage_goes_on_and_says_so(world: World) 
     assert [each.step for each in world.answers] == [Step.CONFIRMED]
 
 
+def test_halves_that_are_further_wait_for_the_shard(world: World) -> None:
+    """One that is overloaded would close no bucket that could be compared."""
+
+    def is_awaited() -> bool:
+        world.split.round(world.detail)
+        return world.split.is_awaited
+
+    assert not is_awaited()
+    world.attempt = Attempt(Phase.WANTED, 3)
+    world.close_all(1, 2)
+    world.close(STAGE, 3)
+    assert not is_awaited()
+    for bucket in (3, 4):
+        for half in HALVES:
+            world.close(half, bucket)
+    assert is_awaited()
+    world.attempt = Attempt(Phase.WITHDRAWN, 3)
+    assert not is_awaited()
+
+
 def test_a_half_begins_again_for_each_attempt(world: World) -> None:
     newest = Attempt(Phase.WANTED, 3)
     half = ShardSplit(world.context(), HALVES[0])
@@ -247,7 +267,7 @@ def test_a_half_is_read_once_its_split_is_confirmed(
     primary.check_epoch_if_due.return_value = False
     replica._neighbours = replica._checkpoint = replica._report = Mock()
     replica.step()
-    primary.runner.note_readers.assert_called_once_with(is_read=is_read)
+    primary.runner.note_split.assert_called_once_with(is_read=is_read, is_awaited=False)
 
 
 def test_a_half_begins_one_horizon_before_the_shard(world: World) -> None:

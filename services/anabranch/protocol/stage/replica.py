@@ -351,6 +351,8 @@ class Replica:
         self._has_one_task = rules.has_one_task
         self.is_read = True
         """Whether readers follow the stream, or soon will (OV8)."""
+        self.is_awaited = False
+        """Whether halves of the shard wait for its next stable bucket (OV9)."""
         self._forecast = BacklogForecast(INPUT_PARTS_MAX)
         self._is_late = False
         """Whether the fork that is due, or being made, is due to overload (OV1)."""
@@ -594,7 +596,7 @@ class Replica:
         branch = self._branch
         if branch is None or branch.shown_ms is None:
             return False
-        if branch.sheds and self.load is not None and self.load.is_overloaded:
+        if branch.sheds and self.load is not None and self._yields(self.load):
             return False  # its start would take the cores from the branch (OV3)
         waited_ms, after_ms = now_ms - branch.shown_ms, self._rules.successor_after_ms
         if branch.rows_ms is not None and now_ms - branch.rows_ms >= after_ms:
@@ -725,7 +727,11 @@ class Replica:
         if branch.watch.pace(peer_serves=False) is Pace.SUSPENDED:
             branch.watch.ended()
             load.stuck()
-        return load.is_overloaded
+        return self._yields(load)
+
+    def _yields(self, load: LoadControl) -> bool:
+        """Return whether the successor of a branch that sheds waits for the cores (OV3, OV9)."""
+        return load.is_overloaded and not self.is_awaited
 
     @property
     def _has_limit(self) -> bool:
@@ -790,7 +796,12 @@ class Replica:
             return
         lag = _complete(situation) - self._queries[self.stable_query].position.bucket
         nears = lag if self._load_watch is None or not branch.sheds else self._load_watch.backlog
-        if self._phase is not Phase.CORRECTING or lag <= self._bounds.caught_up_buckets:
+        comes_no_nearer = branch.sheds and self.is_awaited  # and need not
+        if (
+            self._phase is not Phase.CORRECTING
+            or lag <= self._bounds.caught_up_buckets
+            or comes_no_nearer
+        ):
             branch.watch.ended()
         elif situation.may_correct:
             branch.watch.lags(situation.now_ms, nears)

@@ -28,7 +28,10 @@ sums of rows and digests of the halves are those of the shard. One difference wi
 and names the bucket: the function does not work key by key, or its state horizon is longer than
 stated. No reader has seen a row of the halves. Equal sums in ``PROVEN_BUCKETS`` buckets, of which
 at least one has rows, confirm it, once the halves are as far as the shard but for
-``REACH_BUCKETS``: so results do not pause at the cutover.
+``REACH_BUCKETS``: so results do not pause at the cutover. A shard that is overloaded and leaves out
+rows corrects nothing for as long as that lasts, and has no new buckets that could be compared: so
+it corrects all the same while its halves, which are further by then, wait for it
+(``protocol.stage.replica``, OV9).
 
 *Reading.* A reader follows the streams of all shards that there may be, as it follows all
 generations of a source (``protocol.edge.handover``): it takes bucket n of all of them or of none
@@ -314,6 +317,10 @@ class SplitDriver:
         self._split_ms_max = SPLIT_MS_MAX + horizon * width_ms
         self._seen_ms = self._progress_ms = now_ms
         self._reached: tuple[int, ...] = ()
+        self.is_awaited = False
+        """Whether the halves have made as much as the shard and wait for its next bucket, which is
+        compared with theirs.
+        """
 
     def answer(
         self, now_ms: int, wall_ms: int, shard: LogState, halves: Sequence[LogState]
@@ -341,7 +348,7 @@ class SplitDriver:
         if have_made and self.proof.is_enough and self._is_within_reach(shard, halves):
             return self._step(Step.CONFIRMED, wall_ms)
         reached = tuple(half.upto if half.attempt == self.attempt else -1 for half in halves)
-        has_reached = min(reached) >= shard.upto  # it waits for input, too
+        self.is_awaited = has_reached = min(reached) >= shard.upto  # it waits for input, too
         if reached != self._reached or has_reached:
             self._reached, self._progress_ms = reached, now_ms
         if now_ms - self._seen_ms >= self._split_ms_max:

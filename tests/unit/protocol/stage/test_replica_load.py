@@ -17,6 +17,7 @@ from anabranch.protocol.stage.availability import Policy
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import KEPT_LEAST, target_of
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
+from anabranch.protocol.stage.splitting import PROVEN_BUCKETS
 from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
 from harness.replica_bench import Bench, Settings, part
 
@@ -227,6 +228,25 @@ def test_ov3_an_overload_during_a_correction_suspends_the_successor_again() -> N
     assert max(bench.stable) == hole
     bench.run(300_000)
     assert len(bench.ends) == 1
+    assert bench.late() == {}
+
+
+def test_ov9_a_shard_that_its_halves_wait_for_corrects_although_it_is_overloaded() -> None:
+    """They are proven by its stable results alone, and only they can end a lasting overload."""
+    bench = run(step(2, until_s=1_000), 60)
+    replica, hole = bench.bench.replica, max(bench.stable)
+    assert bench.now_ms // WIDTH_MS - hole > 60
+    replica.is_awaited = True
+    bench.run(90_000)
+    reached = max(bench.stable)
+    assert reached > hole + 2 * PROVEN_BUCKETS
+    assert min(kept for at_ms, kept in bench.kept if at_ms > 60_000) > KEPT_LEAST
+    assert bench.late() == {}
+    replica.is_awaited = False
+    bench.run(92_000)
+    reached = max(bench.stable)
+    bench.run(120_000)
+    assert max(bench.stable) == reached
     assert bench.late() == {}
 
 
