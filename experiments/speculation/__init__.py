@@ -1,0 +1,1 @@
+"""What durability costs a chain of stages, and what reading before it would gain."""
