@@ -16,7 +16,7 @@ from typing import Final
 
 from anabranch.protocol.federation.costs import Cost, QueueCost, marginal
 from anabranch.protocol.federation.offers import AcceptedTask, OfferedTask
-from anabranch.protocol.federation.pricing import Bound, Split
+from anabranch.protocol.federation.pricing import Bound, GainSplit
 from anabranch.protocol.federation.trading import accept, choose
 from experiments.market.graph import Edges
 
@@ -79,7 +79,7 @@ class Market:
     desired: int
     """The load above which a participant counts as overloaded."""
     cost: Cost = queue_cost
-    split: Split = Split.HALVES
+    split: GainSplit = GainSplit.HALVES
     margin_permille: int = 0
     seen: Callable[[Trade], None] | None = None
     levels: list[int] = field(init=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.limits import HEARTBEAT_EVERY_MS
-from anabranch.protocol.stage.scheduling import OPEN, CorrectionGate, Why
+from anabranch.protocol.stage.scheduling import OPEN, CorrectionGate, GateReason
 
 STAGE = "tolls"
 TICK_MS = 100
@@ -103,7 +103,7 @@ class CorrectingStage:
             if replica.runs and replica.gate.corrects
         ]
 
-    def why(self) -> dict[str, Why]:
+    def why(self) -> dict[str, GateReason]:
         """Return the reason of the decision of each running replica."""
         return {
             name: replica.gate.why

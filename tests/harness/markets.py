@@ -22,7 +22,7 @@ from anabranch.protocol.federation.costs import CornerCost, Cost
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.movements import Started, movement_id
 from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask
-from anabranch.protocol.federation.shedding import Phase
+from anabranch.protocol.federation.shedding import SheddingPhase
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
 
@@ -118,6 +118,6 @@ def place(of: Agent, task: str = "north.a") -> Place:
     return of.holdings.tasks[task].place
 
 
-def phase(of: Agent) -> Phase:
+def phase(of: Agent) -> SheddingPhase:
     """Return the phase of the agent's shedding now."""
     return of.phase

@@ -22,7 +22,7 @@ from anabranch.pipeline.control_topics import control_topics
 from anabranch.protocol.control.failure_detector import FailureDetector
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence, Heartbeat, TrimPoint
 from anabranch.protocol.errors import Fenced
-from anabranch.protocol.stage.scheduling import CorrectionGate, Why
+from anabranch.protocol.stage.scheduling import CorrectionGate, GateReason
 from anabranch.streams.fences import FenceWatch
 from anabranch.streams.heartbeats import ControlReader, HeartbeatSender, ReplicaControl
 from harness import outputs
@@ -262,7 +262,9 @@ def test_replicas_correct_one_after_the_other_with_and_without_it(world: World) 
     )
     zero.wants = one.wants = True
     wait_until(everybody(lambda: zero.gate.corrects), 20, "the first begins")
-    wait_until(everybody(lambda: one.gate.why is Why.ANOTHER_CORRECTS), 20, "the other hears it")
+    wait_until(
+        everybody(lambda: one.gate.why is GateReason.ANOTHER_CORRECTS), 20, "the other hears it"
+    )
     wanted = {
         "replica_state": "stabilization",
         "branch": "1",

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch.protocol.federation.costs import CornerCost, QueueCost, marginal
-from anabranch.protocol.federation.pricing import Split
+from anabranch.protocol.federation.pricing import GainSplit
 from experiments.market.figures import DESIRED, OVER, PRICE, UNDER, UNIT, Setting, averaged, run
 from experiments.market.graph import Edges, chain, complete_graph, diameter, hops, random_graph
 from experiments.market.rounds import (
@@ -119,11 +119,16 @@ UNEVEN = st.lists(st.lists(st.integers(1, 400), max_size=40), min_size=2, max_si
     st.integers(1, 3),
     st.sampled_from([0, 60_000, 300_000]),
     st.sampled_from([0, 200_000]),
-    st.sampled_from(Split),
+    st.sampled_from(GainSplit),
     SEEDS,
 )
 def test_every_trade_is_in_its_bound_and_a_gain_for_both_and_money_only_changes_hands(
-    loads: list[list[int]], contracts: int, delta_ppm: int, spread_ppm: int, split: Split, seed: int
+    loads: list[list[int]],
+    contracts: int,
+    delta_ppm: int,
+    spread_ppm: int,
+    split: GainSplit,
+    seed: int,
 ) -> None:
     edges = random_graph(len(loads), contracts, random.Random(seed))
     bounds = varied_bounds(PRICE, delta_ppm, spread_ppm, seed)

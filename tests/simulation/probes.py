@@ -16,7 +16,7 @@ from anabranch.protocol.log.log_snapshots import LogStart
 from anabranch.protocol.stage import recomputation, upstream_selection
 from anabranch.protocol.stage.planner import QueryPosition
 from anabranch.protocol.stage.replica import Decision, Replica, Situation
-from anabranch.protocol.stage.scheduling import Why
+from anabranch.protocol.stage.scheduling import GateReason
 from simulation import faults, scenarios
 from simulation.history import History
 
@@ -69,7 +69,7 @@ ROWS: Final[tuple[str, ...]] = (
         for row in (*upstream_selection.TABLE, upstream_selection.NOBODY)
     ),
     *(f"live row {row.number}" for row in live_delivery.TABLE),
-    *(f"gate {why.name}" for why in Why),
+    *(f"gate {why.name}" for why in GateReason),
     *(f"log state {reason}" for reason in LOG_STATE_REASONS),
     *(
         f"replica row {number}: {what}"

@@ -25,7 +25,7 @@ from anabranch.protocol.stage import splitting
 from anabranch.protocol.stage.intervals import Interval, interval_of, stage_of
 from anabranch.protocol.stage.recovery import beginning
 from anabranch.protocol.stage.shares import Share
-from anabranch.protocol.stage.splitting import Phase, ShardLogState, SplitDriver, Splits
+from anabranch.protocol.stage.splitting import ShardLogState, SplitDriver, SplitPhase, Splits
 from simulation.history import History
 
 STAGE: Final = "sums"
@@ -392,7 +392,7 @@ class SplitWorld:
             return False
         splits = self.splits()
         return all(
-            splits.of(shard).phase is Phase.WITHDRAWN or self.state_of(shard).heirs
+            splits.of(shard).phase is SplitPhase.WITHDRAWN or self.state_of(shard).heirs
             for shard in {each.shard for each in self.moves}
         )
 
@@ -463,7 +463,7 @@ class SplitWorld:
                 if read.apply(offset, step):
                     shards.apply(step, 0)
             seen = read.of(STAGE)
-            if seen.phase is not Phase.WITHDRAWN:
+            if seen.phase is not SplitPhase.WITHDRAWN:
                 yield "rests"
                 continue
             wanted = shards.wanted(STAGE, f"scaler {number}", self.now_ms)
@@ -480,7 +480,7 @@ class SplitWorld:
     def _is_late_now(self, attempt: int) -> bool:
         """Return whether a later attempt than ``attempt`` was answered, and none is open."""
         newest = self.splits().of(STAGE)
-        return newest.number != attempt and newest.phase is not Phase.WANTED
+        return newest.number != attempt and newest.phase is not SplitPhase.WANTED
 
     def _want(self, shard: str) -> Iterator[str]:
         assert not splitting.rejected(shard, parents(), self.splits())
@@ -490,7 +490,7 @@ class SplitWorld:
             yield "wanted"
             if self.options.is_wanted_again:
                 self.state_step(SplitStep(shard, Step.WANTED, self.now_ms))
-            while self.splits().of(shard).phase is not Phase.WITHDRAWN:
+            while self.splits().of(shard).phase is not SplitPhase.WITHDRAWN:
                 if self.state_of(shard).heirs:
                     return
                 yield "waits"
@@ -580,7 +580,7 @@ class ShardProcess:
             self._read_moves()
             if not self._goes_on():
                 return
-            is_compared = self._splits.of(self._shard).phase is Phase.WANTED
+            is_compared = self._splits.of(self._shard).phase is SplitPhase.WANTED
             if not is_compared and world.rng.random() < 0.1:
                 self._log.state.forget(self._log.state.upto - 2)
             yield from self._drive()
@@ -727,7 +727,7 @@ class ShardProcess:
     def _drive(self) -> Iterator[str]:
         """Do what is due of the split of this shard."""
         world, attempt = self._world, self._splits.of(self._shard)
-        if attempt.phase is Phase.WANTED:
+        if attempt.phase is SplitPhase.WANTED:
             if self._driver is None or self._driver.attempt != attempt.number:
                 self._driver = SplitDriver(
                     self._shard,
@@ -752,7 +752,7 @@ class ShardProcess:
                 world.decisions.append(Decision(answer, read, self._ahead_ms > 0, self._seen_ms))
                 world.state_step(answer)
                 yield "answered"
-        elif attempt.phase is Phase.CONFIRMED:
+        elif attempt.phase is SplitPhase.CONFIRMED:
             record = splitting.end(
                 self._replica, self._epoch, self._ident(), self._log.state, world.now_ms
             )

@@ -16,7 +16,7 @@ from anabranch.pipeline.durations import readable_ms, time_in_words
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from anabranch.operating.scale import Look
+    from anabranch.operating.scale import LoadView
 
 _EVENTS_SHOWN = 10
 """Number of newest decisions that are listed; ``--json`` has more."""
@@ -80,7 +80,7 @@ def scale(
         typer.echo(line)
 
 
-def _rows(found: Look) -> Iterator[Sequence[str]]:
+def _rows(found: LoadView) -> Iterator[Sequence[str]]:
     """Yield the rows of the nodes, each with its replicas."""
     for node, each in found.shown["nodes"].items():
         cores = (
@@ -114,7 +114,7 @@ def _events(events: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
         )
 
 
-def _advice(found: Look) -> Iterator[str]:
+def _advice(found: LoadView) -> Iterator[str]:
     """Yield what would be done, or what would help."""
     for action in found.would:
         yield f"would {action.in_words}: {action.because}"

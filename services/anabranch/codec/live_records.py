@@ -16,7 +16,7 @@ from anabranch.codec.catalog import catalog
 from anabranch.protocol import limits
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
 from anabranch.protocol.edge.origins import Origin
-from anabranch.protocol.edge.views import LiveRecord, State, Version, Write
+from anabranch.protocol.edge.views import KeyState, LiveRecord, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.buckets import bound_ms
@@ -139,7 +139,7 @@ def decode(
     return _control(kind, value, origin)
 
 
-def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> State:
+def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -> KeyState:
     """Return the state of a key, from its newest record in an upsert view.
 
     Raises:
@@ -150,7 +150,7 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
     if kind not in (Kind.INSERTION, Kind.TENTATIVE, Kind.UNDO):
         raise RemoteProtocolError(f"header {KIND_HEADER} is {named.get(KIND_HEADER, b'')[:40]!r}")
     if value is None:
-        return State()
+        return KeyState()
     ident, branch = _id(named.get(ID_HEADER, b""))
     visible = Version(
         ident,
@@ -161,9 +161,9 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
         shed_in(named.get(SHED_HEADER)),
     )
     if branch is None:
-        return State(visible)
+        return KeyState(visible)
     if STABLE_HEADER not in named:
-        return State(None, visible)
+        return KeyState(None, visible)
     stable_id, _ = _id(named.get(STABLE_ID_HEADER, b""))
     stable = Version(
         stable_id,
@@ -171,7 +171,7 @@ def restored(headers: Sequence[tuple[str, bytes | None]], value: bytes | None) -
         named[STABLE_HEADER],
         missing=names_in(named.get(STABLE_MISSING_HEADER, b"")),
     )
-    return State(stable, visible)
+    return KeyState(stable, visible)
 
 
 def encode_progress(progress: LiveProgress) -> bytes:

@@ -13,7 +13,7 @@ from prometheus_client import Counter
 
 from anabranch.protocol.control.consistency import SPLIT_DIFFERS
 from anabranch.protocol.control.records import Alarm, SplitStep
-from anabranch.protocol.stage.splitting import Phase
+from anabranch.protocol.stage.splitting import SplitPhase
 from anabranch.streams.placement import PlacementReader
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class SplitAlarms:
     def is_confirmed(self, shard: str) -> bool:
         """Return whether the split of ``shard`` is confirmed, as far as the log was read."""
         reader = self._reader
-        return reader is not None and reader.splits.of(shard).phase is Phase.CONFIRMED
+        return reader is not None and reader.splits.of(shard).phase is SplitPhase.CONFIRMED
 
     def round(self) -> list[Alarm]:
         """Read what is new. Return the alarms that follow from it."""

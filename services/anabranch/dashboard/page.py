@@ -33,7 +33,7 @@ from anabranch.dashboard.states import (
     replica_state,
     stage_state,
 )
-from anabranch.dashboard.stream_timelines import Cell, Timeline
+from anabranch.dashboard.stream_timelines import Cell, StreamTimeline
 from anabranch.pipeline.waits import bound_ms, output_bound_ms, qos_of
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE
 from anabranch.protocol.control.records import (
@@ -465,7 +465,7 @@ class Page:
             reader for reader in self._readers[stream] if stream in self._timelines[reader].missing
         ]
 
-    def _rate(self, timeline: Timeline) -> float | None:
+    def _rate(self, timeline: StreamTimeline) -> float | None:
         """Return the rows per second over the last buckets; None: there are no buckets."""
         span = max(1, _RATE_MS // self._width_ms)
         found = [
@@ -612,8 +612,8 @@ class Page:
         """Return the stream that a process writes; empty: none, or several."""
         return str(row["name"]) if row["service"] == "ingestion" else ""
 
-    def _new_timeline(self) -> Timeline:
-        return Timeline(self._width_ms, self.cells_max)
+    def _new_timeline(self) -> StreamTimeline:
+        return StreamTimeline(self._width_ms, self.cells_max)
 
     def _cell(self, stream: str, bucket: int) -> list[Any]:
         """Return a cell as it is sent: bucket, phase, delays, rows, writer, missing, shed, and what

@@ -68,7 +68,7 @@ class Cell:
         return self.stable_ms if self.tentative_ms is None else self.tentative_ms
 
 
-class Timeline:
+class StreamTimeline:
     """Timeline of one stream. Not thread-safe."""
 
     def __init__(self, bucket_ms: int, cells_max: int) -> None:

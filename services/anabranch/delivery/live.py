@@ -44,7 +44,7 @@ from anabranch.protocol.edge.live_delivery import (
     live_begins_after,
     resumed,
 )
-from anabranch.protocol.edge.views import State, UpsertView, Write
+from anabranch.protocol.edge.views import KeyState, UpsertView, Write
 from anabranch.protocol.errors import (
     ConfigurationError,
     DataMissing,
@@ -377,7 +377,9 @@ class LiveTopic:
         for at in range(0, len(left), LIVE_CHUNK_ROWS):
             writer.begin()
             for partition, key in left[at : at + LIVE_CHUNK_ROWS]:
-                value, headers = live_records.upsert(Write(key, Kind.UNDO, State()), self._origin)
+                value, headers = live_records.upsert(
+                    Write(key, Kind.UNDO, KeyState()), self._origin
+                )
                 writer.send(TopicPartition(self._sink.topic, partition), value, key, headers)
             writer.commit()
         self._status.detail.update(

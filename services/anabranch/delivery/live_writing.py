@@ -23,7 +23,7 @@ from anabranch.delivery.rendering import MissingSources, Records, Renderer, Writ
 from anabranch.ports import TopicPartition, TransactionalWriter
 from anabranch.protocol.edge.delivery import Slice
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress, LiveRun
-from anabranch.protocol.edge.views import Rows, State, UpsertView, Version, Write
+from anabranch.protocol.edge.views import KeyState, Rows, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import BranchNumber
 
@@ -193,10 +193,10 @@ class CompactedView:
         """
         if self._fitting_bytes is None or self._size(write) <= self._fitting_bytes:
             return write
-        stable = Write(write.key, Kind.UNDO, State(write.state.stable))
+        stable = Write(write.key, Kind.UNDO, KeyState(write.state.stable))
         if self._size(stable) <= self._fitting_bytes:
             return stable
-        return Write(write.key, Kind.UNDO, State())
+        return Write(write.key, Kind.UNDO, KeyState())
 
     def _size(self, write: Write) -> int:
         """Return the size of ``write`` as a record: key, value and headers, in bytes."""

@@ -78,7 +78,7 @@ def contract_of(path: Path, root: object) -> Contract:
     return walk.without_mistakes(contract, defects(contract))
 
 
-class Terms(Document):
+class TermsReader(Document):
     """Base of the readers of all kinds of contracts: values that each of them has."""
 
     def without_mistakes(self, text: TextT, found: Iterable[str]) -> TextT:
@@ -137,7 +137,7 @@ class Terms(Document):
         return found_ms
 
 
-class _ContractReader(Terms):
+class _ContractReader(TermsReader):
     """Reader of one file. Its result counts only if it noted no mistakes."""
 
     def contract(self) -> Contract:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch.federation.contract_file import Terms, contract_of
+from anabranch.federation.contract_file import TermsReader, contract_of
 from anabranch.pipeline.document import MISSING, Place
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol.federation.contracts import Contract
@@ -104,7 +104,7 @@ def load_terms(path: Path | str) -> Contract | StreamContract:
     return contract_of(path, root)
 
 
-class _StreamReader(Terms):
+class _StreamReader(TermsReader):
     """Reader of one file. Its result counts only if it noted no mistakes."""
 
     def contract(self) -> StreamContract:

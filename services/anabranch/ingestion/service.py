@@ -52,7 +52,7 @@ from anabranch.process.crash_points import crash_point
 from anabranch.process.cycle_collector import without_collection
 from anabranch.process.frame import ServiceStatus
 from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
-from anabranch.protocol.edge.append_order import APPEND_ORDER, Step
+from anabranch.protocol.edge.append_order import APPEND_ORDER, AppendStep
 from anabranch.protocol.edge.handover import begins_by_start, goes_on, read_to, rest_upto
 from anabranch.protocol.edge.ingestion import (
     LOOK_EVERY_MS,
@@ -644,13 +644,13 @@ class IngestionService:
         parts: tuple[Part, ...] = ()
         for step in APPEND_ORDER:
             match step:
-                case Step.AWAIT_BLOCKS:
+                case AppendStep.AWAIT_BLOCKS:
                     parts = self._blocks.finish()
-                case Step.AWAIT_RECORD:
+                case AppendStep.AWAIT_RECORD:
                     self._await_accepted()
-                case Step.WRITE_DEAD_LETTERS:
+                case AppendStep.WRITE_DEAD_LETTERS:
                     self._dead_letters.flush()
-                case Step.SEND_RECORD:
+                case AppendStep.SEND_RECORD:
                     crash_point("ingestion.blocks_written")
                     self._boundaries.send(replace(draft, prev=self._boundaries.tip(), parts=parts))
         self._draft = None

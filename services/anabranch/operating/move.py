@@ -10,7 +10,7 @@ from anabranch.operating.known_topic import check_topic
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.protocol.stage.splitting import Phase, Splits, halves_of
+from anabranch.protocol.stage.splitting import SplitPhase, Splits, halves_of
 from anabranch.streams.placement import PlacementReader, append_decision, runs_on
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class MoveCommand:
         begin on no node any more.
         """
         stage, _, _ = self._label.rpartition(".")
-        if not self._node or splits.of(stage).phase is not Phase.CONFIRMED:
+        if not self._node or splits.of(stage).phase is not SplitPhase.CONFIRMED:
             return ""
         return f"{stage} was split: move replicas of its halves, {' and '.join(halves_of(stage))}"
 

@@ -31,7 +31,7 @@ _POLL_MS: Final = 250
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LoadView:
     """View of a pipeline's load."""
 
     shown: dict[str, Any]
@@ -45,7 +45,7 @@ def look(
     pipeline: Pipeline,
     clock: Clock,
     waiting: Callable[[], bool] = lambda: True,
-) -> Look:
+) -> LoadView:
     """Read the log of moves, then the reports of the nodes for a whole window, and return what a
     scaler makes of them. ``waiting``: whether to go on listening.
 
@@ -91,4 +91,4 @@ def look(
                     scaler.reported(entry, now_ms)
             placement.poll()
             would = scaler.tick(now_ms) or would
-        return Look(scaler.shown(clock.monotonic_ms()), would)
+        return LoadView(scaler.shown(clock.monotonic_ms()), would)

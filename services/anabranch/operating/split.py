@@ -12,7 +12,7 @@ from anabranch.operating.move import MoveCommand
 from anabranch.ports import Clock, EventLog, TopicPartition
 from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.protocol.stage.splitting import Attempt, Phase, halves_of, rejected
+from anabranch.protocol.stage.splitting import Attempt, SplitPhase, halves_of, rejected
 from anabranch.streams.placement import PlacementReader, append_decision
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SplitCommand:
             parents = {name: stage.parent for name, stage in self._pipeline.stages.items()}
             if why := rejected(self._shard, parents, reader.splits):
                 raise ConfigurationError(f"not split: {why}")
-            is_wanted = reader.splits.of(self._shard).phase is Phase.WANTED
+            is_wanted = reader.splits.of(self._shard).phase is SplitPhase.WANTED
             _, upper = halves_of(self._shard)
             is_there = self._node in ("", reader.places.node_of(f"{upper}.0"))
         if not is_there:
@@ -79,7 +79,7 @@ class SplitCommand:
             while True:
                 reader.read_to_end()
                 attempt = reader.splits.of(self._shard)
-                if attempt.phase is Phase.CONFIRMED:
+                if attempt.phase is SplitPhase.CONFIRMED:
                     return True
                 self._check(attempt)
                 if self._clock.monotonic_ms() >= deadline_ms:
@@ -88,7 +88,7 @@ class SplitCommand:
 
     def _check(self, attempt: Attempt) -> None:
         """Raise AnabranchError if the attempt was withdrawn."""
-        if attempt.phase is Phase.WITHDRAWN:
+        if attempt.phase is SplitPhase.WITHDRAWN:
             raise AnabranchError(
                 f"the split of {self._shard} was withdrawn, and nothing has changed:"
                 f" {attempt.reason}"

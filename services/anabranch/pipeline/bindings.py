@@ -37,7 +37,7 @@ _LOOKED_UP_KEYS: Final = ("replicas", "hops", "out_of_orderness")
 
 
 @dataclass(frozen=True, slots=True)
-class Catalog:
+class LookupContext:
     """Everything that looking up a binding needs: the catalog's federation, the reader's bucket
     width, clusters and lookup.
     """
@@ -53,7 +53,7 @@ class Catalog:
 
 
 def bindings(
-    file: Document, value: object, streams: Collection[str], catalog: Catalog
+    file: Document, value: object, streams: Collection[str], catalog: LookupContext
 ) -> dict[str, Binding]:
     """Return the bindings of the section ``bindings``, by name. ``streams``: names of streams that
     are taken already.
@@ -130,7 +130,7 @@ def _binding(
 
 
 def _catalog_binding(
-    file: Document, name: str, entry: dict[str, object], catalog: Catalog
+    file: Document, name: str, entry: dict[str, object], catalog: LookupContext
 ) -> Binding | None:
     """Return a binding that names only a participant and its stream; all else comes from the
     catalog. None: it has a mistake.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from anabranch.pipeline.addresses import holds_password
-from anabranch.pipeline.bindings import Catalog, bindings, published
+from anabranch.pipeline.bindings import LookupContext, bindings, published
 from anabranch.pipeline.clusters import check_uses, clusters
 from anabranch.pipeline.document import MISSING, Document, Place, guess, shown
 from anabranch.pipeline.environment import fill_in
@@ -287,7 +287,7 @@ class _PipelineReader(Document):
             self,
             top.get("bindings", {}),
             [*sections["sources"], *sections["stages"]],
-            Catalog(named_federation, bucket_ms, named_clusters, self._look_up),
+            LookupContext(named_federation, bucket_ms, named_clusters, self._look_up),
         )
 
     def _check_version(self, version: object) -> None:

@@ -19,7 +19,7 @@ from anabranch.pipeline.named_records import read_record
 from anabranch.pipeline.yaml_text import read_yaml
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.offered_stages import OR_NULL, Kind, Parameter, Terms
+from anabranch.protocol.federation.offered_stages import OR_NULL, Parameter, ParameterKind, Terms
 
 OFFERED_PARAMETERS_MAX: Final = 64
 """Maximum number of parameters of an offered stage: each is an argument of a function."""
@@ -267,8 +267,10 @@ def _parameter(file: Document, name: str, value: object, at: Place) -> Parameter
     if not name.isidentifier():
         file.mistake(at, "a parameter is an argument of a function; use letters, digits and '_'")
     raw = file.mapping(value, at, _PARAMETER_KEYS)
-    kind = Kind(
-        file.choice(raw.get("type", MISSING), (*at, "type"), tuple(each.value for each in Kind))
+    kind = ParameterKind(
+        file.choice(
+            raw.get("type", MISSING), (*at, "type"), tuple(each.value for each in ParameterKind)
+        )
     )
     low, high = (
         _bound(file, raw[key], (*at, key), kind) if key in raw else None for key in ("min", "max")
@@ -284,12 +286,14 @@ def _parameter(file: Document, name: str, value: object, at: Place) -> Parameter
     return Parameter(kind, default, low, high)
 
 
-def _bound(file: Document, value: object, at: Place, kind: Kind) -> float | None:
+def _bound(file: Document, value: object, at: Place, kind: ParameterKind) -> float | None:
     """Return a bound of a number, or of the length of a text; None after a mistake."""
-    if kind is Kind.BOOLEAN:
+    if kind is ParameterKind.BOOLEAN:
         file.mistake(at, "is for numbers and for the length of texts; leave it out")
         return None
-    wanted = Parameter(Kind.NUMBER if kind is Kind.NUMBER else Kind.INTEGER)
+    wanted = Parameter(
+        ParameterKind.NUMBER if kind is ParameterKind.NUMBER else ParameterKind.INTEGER
+    )
     bound = wanted.taken(value)
     if bound is None:
         file.mistake(at, f"{wanted.wanted()} is wanted, not {shown(value)}")

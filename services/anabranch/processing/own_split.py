@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, Attempt, Phase, SplitDriver
+from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, Attempt, SplitDriver, SplitPhase
 from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import open_stream
 
@@ -80,7 +80,7 @@ class ShardSplit:
         confirmed.
         """
         is_half = bool(self._context.pipeline.stages[self._stage].parent)
-        return not is_half or self.access.parent_attempt().phase is Phase.CONFIRMED
+        return not is_half or self.access.parent_attempt().phase is SplitPhase.CONFIRMED
 
     @property
     def is_awaited(self) -> bool:
@@ -110,7 +110,7 @@ class ShardSplit:
         Raises:
             Unavailable: the log of the shard cannot be read.
         """
-        if self.access.attempt().phase is not Phase.CONFIRMED:
+        if self.access.attempt().phase is not SplitPhase.CONFIRMED:
             return False
         context = self._context
         life = life_of(context.log, context.pipeline.topic_names.boundaries(self._stage))
@@ -149,10 +149,10 @@ class ShardSplit:
         """
         attempt = self.access.attempt()
         if self._proof is not None and (
-            attempt.phase is not Phase.WANTED or attempt.number != self._proof.attempt
+            attempt.phase is not SplitPhase.WANTED or attempt.number != self._proof.attempt
         ):
             self.close()
-        if attempt.phase is Phase.NONE:
+        if attempt.phase is SplitPhase.NONE:
             detail.pop("split", None)
             return False
         shown: dict[str, object] = {
@@ -160,12 +160,12 @@ class ShardSplit:
             "attempt": attempt.number,
             "halves": self._context.pipeline.halves(self._stage),
         }
-        if attempt.phase is Phase.WITHDRAWN:
+        if attempt.phase is SplitPhase.WITHDRAWN:
             shown["reason"] = attempt.reason
-        elif attempt.phase is Phase.WANTED:
+        elif attempt.phase is SplitPhase.WANTED:
             shown |= self._compare(attempt.number)
         detail["split"] = shown
-        return attempt.phase is Phase.CONFIRMED
+        return attempt.phase is SplitPhase.CONFIRMED
 
     def _compare(self, attempt: int) -> dict[str, object]:
         """Compare the shard with its halves and give the answer that follows. Return what is known

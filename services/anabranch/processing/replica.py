@@ -62,7 +62,7 @@ from anabranch.protocol.log.timeline import (
     fork_steps,
 )
 from anabranch.protocol.log.writer import RecordChain, pieces
-from anabranch.protocol.stage.availability import OWN, Look, Round
+from anabranch.protocol.stage.availability import OWN, Round, RoundKind
 from anabranch.protocol.stage.busy_time import BusyRead, BusyTime
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand, LoadFigures
@@ -285,9 +285,9 @@ class ReplicaRunner:
                 name, look, is_opening=reader.is_opening, own_wanted=self._must_probe_own(now_ms)
             )
         before, is_whole = reader.offset_next, False
-        if look is Look.NOTHING:
+        if look is RoundKind.NOTHING:
             self._clock.sleep_ms(wait_ms)
-        elif look is Look.READ_TO_END:
+        elif look is RoundKind.READ_TO_END:
             try:
                 reader.read_to_end()
                 is_whole = True
@@ -309,15 +309,15 @@ class ReplicaRunner:
                 self.lock.notify_all()
         return read
 
-    def _choose_look(self, name: str, now_ms: int) -> Look:
+    def _choose_look(self, name: str, now_ms: int) -> RoundKind:
         """Decide how far the log of input ``name`` is read now."""
         parts = self._stable_parts()
         look = (
-            Look.READ_ON
+            RoundKind.READ_ON
             if self._replica is None
             else self._replica.look(name, self._inputs[name].log_state.upto, parts, now_ms)
         )
-        if look is Look.NOTHING:
+        if look is RoundKind.NOTHING:
             self.unread.add(name)
         else:
             self.unread.discard(name)

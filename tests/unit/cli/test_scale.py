@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from anabranch.cli import app
 from anabranch.operating import scale as operating
-from anabranch.operating.scale import Look
+from anabranch.operating.scale import LoadView
 from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.control.scaling import Action, Cause, Halving
 
@@ -70,7 +70,7 @@ SPLIT = Halving(
 WOULD = Action("s.0", "local.0", "local.7", Cause.OVERLOAD, "it is slow")
 
 
-def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Look, *more: str) -> str:
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: LoadView, *more: str) -> str:
     (tmp_path / "r.avsc").write_text(RECORD)
     (tmp_path / "pipeline.yaml").write_text(FILE)
     monkeypatch.setattr(operating, "look", lambda *_: found)
@@ -87,7 +87,7 @@ def shown(**more: Any) -> dict[str, Any]:
 def test_nodes_replicas_decisions_and_what_would_be_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = printed(tmp_path, monkeypatch, Look(shown(events=[EVENT]), (WOULD,)))
+    text = printed(tmp_path, monkeypatch, LoadView(shown(events=[EVENT]), (WOULD,)))
     lines = [line.split() for line in text.splitlines()]
     assert ["local.0", "alive", "0.93", "of", "2"] in lines
     assert ["local.7", "pool", "silent", "-"] in lines
@@ -99,23 +99,23 @@ def test_nodes_replicas_decisions_and_what_would_be_done(
 def test_a_split_that_would_be_wanted_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = printed(tmp_path, monkeypatch, Look(shown(), (SPLIT,)))
+    text = printed(tmp_path, monkeypatch, LoadView(shown(), (SPLIT,)))
     assert "would split s on local.0 into s.0.0 on local.7, s.1.0 on local.8: it is slow" in text
-    (would,) = json.loads(printed(tmp_path, monkeypatch, Look(shown(), (SPLIT,)), "--json"))[
+    (would,) = json.loads(printed(tmp_path, monkeypatch, LoadView(shown(), (SPLIT,)), "--json"))[
         "would"
     ]
     assert (would["label"], would["cause"]) == ("s", "split")
 
 
 def test_what_no_move_can_help_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = printed(tmp_path, monkeypatch, Look(shown(notes={"s.0": "more shards can"}), ()))
+    text = printed(tmp_path, monkeypatch, LoadView(shown(notes={"s.0": "more shards can"}), ()))
     assert text.splitlines()[-1] == "more shards can"
-    text = printed(tmp_path, monkeypatch, Look(shown(), ()))
+    text = printed(tmp_path, monkeypatch, LoadView(shown(), ()))
     assert text.splitlines()[-1] == "nothing is to be moved now"
 
 
 def test_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = printed(tmp_path, monkeypatch, Look(shown(events=[EVENT]), (WOULD,)), "--json")
+    text = printed(tmp_path, monkeypatch, LoadView(shown(events=[EVENT]), (WOULD,)), "--json")
     found = json.loads(text)
     assert found["would"] == [
         {"label": "s.0", "target": "local.7", "cause": "overload", "because": "it is slow"}

@@ -9,7 +9,7 @@ from anabranch.codec import boundary_records, live_records
 from anabranch.codec.catalog import catalog
 from anabranch.protocol.edge.live_delivery import Kind, LiveProgress
 from anabranch.protocol.edge.origins import Origin
-from anabranch.protocol.edge.views import LiveRecord, State, Version, Write
+from anabranch.protocol.edge.views import KeyState, LiveRecord, Version, Write
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import EpochStarted
@@ -194,17 +194,17 @@ def test_what_is_none_of_ours_is_rejected(
 @pytest.mark.parametrize(
     ("kind", "state"),
     [
-        (Kind.INSERTION, State(STABLE)),
-        (Kind.UNDO, State(STABLE)),
-        (Kind.UNDO, State()),
-        (Kind.TENTATIVE, State(None, TENTATIVE)),
-        (Kind.TENTATIVE, State(STABLE, TENTATIVE)),
-        (Kind.TENTATIVE, State(dataclasses.replace(STABLE, missing=("a", "b")), TENTATIVE)),
-        (Kind.TENTATIVE, State(STABLE, dataclasses.replace(TENTATIVE, missing=()))),
-        (Kind.TENTATIVE, State(STABLE, dataclasses.replace(TENTATIVE, missing=(), shed=700))),
+        (Kind.INSERTION, KeyState(STABLE)),
+        (Kind.UNDO, KeyState(STABLE)),
+        (Kind.UNDO, KeyState()),
+        (Kind.TENTATIVE, KeyState(None, TENTATIVE)),
+        (Kind.TENTATIVE, KeyState(STABLE, TENTATIVE)),
+        (Kind.TENTATIVE, KeyState(dataclasses.replace(STABLE, missing=("a", "b")), TENTATIVE)),
+        (Kind.TENTATIVE, KeyState(STABLE, dataclasses.replace(TENTATIVE, missing=()))),
+        (Kind.TENTATIVE, KeyState(STABLE, dataclasses.replace(TENTATIVE, missing=(), shed=700))),
     ],
 )
-def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: State) -> None:
+def test_the_newest_record_of_a_key_is_its_state(kind: Kind, state: KeyState) -> None:
     value, headers = live_records.upsert(Write(b"k", kind, state), ORIGIN)
     assert value == (None if state.visible is None else state.visible.value)
     assert dict(headers)["anabranch-kind"] == kind.value.encode()

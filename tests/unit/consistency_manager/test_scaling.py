@@ -13,7 +13,7 @@ from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Scaling
 from anabranch.protocol.control.records import NodeReport, ReplicaLoad
 from anabranch.protocol.control.scaling import NODE_LOST_MS
-from anabranch.protocol.stage.splitting import Phase, Splits
+from anabranch.protocol.stage.splitting import SplitPhase, Splits
 from anabranch.streams.placement import PlacementReader
 from harness.control_topics import say
 from harness.manager_world import ManagerWorld
@@ -187,7 +187,7 @@ def test_a_shard_that_is_too_much_for_its_node_is_split_once() -> None:
     world = SplittingWorld()
     one, other = world.manager(), world.manager()
     world.run(10, one, other)
-    assert world.splits().of(STAGE).phase is Phase.WANTED
+    assert world.splits().of(STAGE).phase is SplitPhase.WANTED
     places = world.places()
     assert sorted(places[f"{half}.0"] for half in HALVES) == ["north.0", POOL]
     for manager in (one, other):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from anabranch.dashboard.stream_timelines import Phase, Timeline
+from anabranch.dashboard.stream_timelines import Phase, StreamTimeline
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry
 from harness.boundary_logs import part, record, started
@@ -17,7 +17,7 @@ class Log:
     """A boundary log and its timeline."""
 
     def __init__(self, cells_max: int = 100) -> None:
-        self.log_state, self.timeline = LogState(("0", "1")), Timeline(WIDTH_MS, cells_max)
+        self.log_state, self.timeline = LogState(("0", "1")), StreamTimeline(WIDTH_MS, cells_max)
         self.offset = 0
 
     def take(self, *entries: LogEntry) -> None:
@@ -158,7 +158,7 @@ def test_a_timeline_begins_with_the_buckets_of_a_log_snapshot() -> None:
     log = Log()
     log.take(started(), record(0, 0, 3, (part(2, rows=4), part(3, rows=5))))
     snapshot = log.log_state.snapshot(2)
-    other, timeline = LogState(("0", "1")), Timeline(WIDTH_MS, 100)
+    other, timeline = LogState(("0", "1")), StreamTimeline(WIDTH_MS, 100)
     from anabranch.protocol.log.log_snapshots import LogStart
 
     for offset, entry, outcome in LogStart(other, 2).apply(2, snapshot):

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from anabranch.adapters.system.progress import Progress, Step, unwatched
+from anabranch.adapters.system.progress import Progress, ProgressCall, unwatched
 from anabranch.local import detached, state_file
 
 _BEGIN = (
@@ -68,15 +68,15 @@ def test_how_many_of_its_services_run_is_counted(tmp_path: Path) -> None:
         " False, rows))\nend_s = time.monotonic() + 60\n"
         "while not (state / 'seen').exists() and time.monotonic() < end_s: time.sleep(0.01)\n"
     )
-    steps: list[Step] = []
+    steps: list[ProgressCall] = []
 
     def count(what: str, done: int, total: int) -> None:
-        steps.append(Step(what, done, total))
+        steps.append(ProgressCall(what, done, total))
         (tmp_path / "seen").touch()  # before that it is not ready
 
     code, _ = start(tmp_path, started + _READY, progress=count)
     assert code == 0
-    assert set(steps) == {Step("processes ready", 1, 2)}
+    assert set(steps) == {ProgressCall("processes ready", 1, 2)}
     known = state_file.read(tmp_path)
     assert known is not None
     os.kill(known.pid, signal.SIGKILL)

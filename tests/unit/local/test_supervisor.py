@@ -13,7 +13,7 @@ import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.adapters.system.progress import Step
+from anabranch.adapters.system.progress import ProgressCall
 from anabranch.local import probe, state_file
 from anabranch.local import supervisor as module
 from anabranch.local.processes import ManagedProcess, ProcessSpec, SpareProcess
@@ -305,21 +305,23 @@ def test_how_many_processes_are_ready_and_have_stopped_is_counted(
         lambda _: None,
         {"kafka": _Server()},
     )
-    steps: list[Step] = []
+    steps: list[ProgressCall] = []
 
     def progress(what: str, done: int, total: int) -> None:
-        steps.append(Step(what, done, total))
+        steps.append(ProgressCall(what, done, total))
         ready.add(done)  # one after the other
         if done == total:
             stopping.set()
 
     supervisor.run(stopping, progress=progress)
-    assert list(dict.fromkeys(steps)) == [Step("processes ready", done, 2) for done in (0, 1, 2)]
+    assert list(dict.fromkeys(steps)) == [
+        ProgressCall("processes ready", done, 2) for done in (0, 1, 2)
+    ]
     steps.clear()
     supervisor.stop(progress=progress)
-    assert list(dict.fromkeys(steps)) == [Step("processes stopped", done, 3) for done in (0, 2)], (
-        "the broker is the third"
-    )
+    assert list(dict.fromkeys(steps)) == [
+        ProgressCall("processes stopped", done, 3) for done in (0, 2)
+    ], "the broker is the third"
 
 
 class _Starting:

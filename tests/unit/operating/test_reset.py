@@ -8,7 +8,7 @@ import pytest
 
 from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.memory.log import LocalEventLog
-from anabranch.adapters.system.progress import Step
+from anabranch.adapters.system.progress import ProgressCall
 from anabranch.codec.catalog import TopicSettings
 from anabranch.local.state_file import Lock
 from anabranch.local.topic_creation import topics_of
@@ -46,7 +46,7 @@ def test_on_a_cluster_everything_but_the_inputs_is_deleted(tmp_path: Path) -> No
     assert set(log.topics) == {*(topic.settings.name for topic in topics), "others"}, (
         "a plan deletes nothing"
     )
-    steps: list[Step] = []
+    steps: list[ProgressCall] = []
     reset.carry_out(
         plan,
         state,
@@ -54,7 +54,7 @@ def test_on_a_cluster_everything_but_the_inputs_is_deleted(tmp_path: Path) -> No
         index,
         "anabranch:toll-road:",
         lines.append,
-        lambda *step: steps.append(Step(*step)),
+        lambda *step: steps.append(ProgressCall(*step)),
     )
     assert [step.what for step in steps if step.done == 0] == ["keys of Redis", "folders and files"]
     assert all(step.done < step.total for step in steps)

@@ -10,7 +10,7 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import topic_settings
-from anabranch.operating.scale import Look, look
+from anabranch.operating.scale import LoadView, look
 from anabranch.pipeline.model import Pipeline, Scaling, Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
@@ -51,7 +51,7 @@ class World:
         )
         self.busy = {"slow": 200, "light": 200}
 
-    def look(self) -> Look:
+    def look(self) -> LoadView:
         """Look, while both nodes report."""
         rounds = itertools.count()
 

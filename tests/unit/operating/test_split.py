@@ -14,7 +14,7 @@ from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
-from anabranch.protocol.stage.splitting import Phase
+from anabranch.protocol.stage.splitting import SplitPhase
 from anabranch.streams.placement import PlacementReader, append_decision
 
 
@@ -65,7 +65,7 @@ def world() -> World:
 def test_a_split_is_done_when_the_shard_has_confirmed_it(world: World) -> None:
     command = world.command()
     command.do()
-    assert world.reader().splits.of("s").phase is Phase.WANTED
+    assert world.reader().splits.of("s").phase is SplitPhase.WANTED
     assert not command.is_done(200)
     world.answer(Step.CONFIRMED, world.reader().splits.of("s").number)
     assert command.is_done(0)
@@ -89,7 +89,7 @@ def test_what_is_withdrawn_says_why(world: World) -> None:
     with pytest.raises(AnabranchError, match="nothing has changed: bucket 7 is another"):
         command.is_done(0)
     command.do()
-    assert world.reader().splits.of("s").phase is Phase.WANTED, "it may be wanted again"
+    assert world.reader().splits.of("s").phase is SplitPhase.WANTED, "it may be wanted again"
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_what_cannot_be_split_leaves_no_record(
 ) -> None:
     with pytest.raises(ConfigurationError, match=why):
         world.command(shard, node).do()
-    assert world.reader().splits.of(shard).phase is Phase.NONE
+    assert world.reader().splits.of(shard).phase is SplitPhase.NONE

@@ -12,7 +12,7 @@ from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.offers import known_offers, terms_for, types_of
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.federation.offered_stages import Kind, Parameter
+from anabranch.protocol.federation.offered_stages import Parameter, ParameterKind
 
 CAR = """{"type": "record", "name": "car", "fields": [
   {"name": "speed", "type": "long"},
@@ -73,8 +73,8 @@ def test_what_the_owner_offers(tmp_path: Path) -> None:
         tmp_path / "south.yaml",
     )
     assert counts.terms.parameters == {
-        "below": Parameter(Kind.INTEGER, 40, 1, 200),
-        "name": Parameter(Kind.TEXT, high=8),
+        "below": Parameter(ParameterKind.INTEGER, 40, 1, 200),
+        "name": Parameter(ParameterKind.TEXT, high=8),
     }
     assert (counts.terms.version, counts.terms.rows_per_s, counts.terms.price_class) == (
         3,

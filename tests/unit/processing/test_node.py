@@ -48,7 +48,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
-from anabranch.protocol.stage.splitting import Phase
+from anabranch.protocol.stage.splitting import SplitPhase
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
@@ -340,7 +340,7 @@ def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: W
     becomes(new, {"s.1.0": "running"})
     becomes(world.node(NEW), {"s.1.0": "running"})
     shard = next(each for each in MADE if each.name == "s.0").split
-    assert shard.access.attempt().phase is Phase.WANTED
+    assert shard.access.attempt().phase is SplitPhase.WANTED
     shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0, shard.access.attempt().number, "why"))
     world.clock.advance(PLACEMENT_LOOK_MS)
     becomes(old, {"s.0": "running"})

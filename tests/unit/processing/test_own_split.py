@@ -31,7 +31,7 @@ from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.load_control import LoadDemand
-from anabranch.protocol.stage.splitting import Attempt, Phase, end
+from anabranch.protocol.stage.splitting import Attempt, SplitPhase, end
 from anabranch.streams.boundary_reader import BoundaryReader, StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
@@ -116,7 +116,7 @@ def world() -> World:
 
 def test_equal_buckets_are_confirmed_and_then_the_stream_must_end(world: World) -> None:
     assert not world.split.round(world.detail)
-    world.attempt = Attempt(Phase.WANTED, 3)
+    world.attempt = Attempt(SplitPhase.WANTED, 3)
     world.close_all(1, 6)
     assert not world.split.round(world.detail)
     assert world.detail["split"] == {
@@ -137,7 +137,7 @@ def test_equal_buckets_are_confirmed_and_then_the_stream_must_end(world: World) 
     assert not world.split.round(world.detail)
     (answer,) = world.answers
     assert (answer.shard, answer.step, answer.attempt) == (STAGE, Step.CONFIRMED, 3)
-    world.attempt = Attempt(Phase.CONFIRMED, 3)
+    world.attempt = Attempt(SplitPhase.CONFIRMED, 3)
     assert not world.split.was_carried_out()
     assert world.split.round(world.detail)
     assert world.detail["split"] == {"phase": "confirmed", "attempt": 3, "halves": list(HALVES)}
@@ -148,13 +148,13 @@ def test_equal_buckets_are_confirmed_and_then_the_stream_must_end(world: World) 
 
 
 def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
-    world.attempt = Attempt(Phase.WANTED, 3)
+    world.attempt = Attempt(SplitPhase.WANTED, 3)
     world.close_all(1, 3)
     world.close_all(4, 4, upper=2)
     world.split.round(world.detail)
     (answer,) = world.answers
     assert (answer.step, answer.bucket) == (Step.WITHDRAWN, 4)
-    world.attempt = Attempt(Phase.WITHDRAWN, 3, answer.reason, 4)
+    world.attempt = Attempt(SplitPhase.WITHDRAWN, 3, answer.reason, 4)
     world.split.round(world.detail)
     assert world.detail["split"] == {
         "phase": "withdrawn",
@@ -162,7 +162,7 @@ def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
         "halves": list(HALVES),
         "reason": answer.reason,
     }
-    world.attempt = Attempt(Phase.WANTED, 5)
+    world.attempt = Attempt(SplitPhase.WANTED, 5)
     world.split.round(world.detail)
     assert world.detail["split"]["behind_ms"] == [None, None]
     assert [each.attempt for each in world.answers] == [3], "no half has begun for this attempt"
@@ -180,7 +180,7 @@ def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
 
 
 def test_an_answer_that_cannot_be_written_is_shown_and_given_again(world: World) -> None:
-    world.attempt, world.why = Attempt(Phase.WANTED, 3), "not authorized"
+    world.attempt, world.why = Attempt(SplitPhase.WANTED, 3), "not authorized"
     world.close_all(1, 8)
     with capture_logs() as logged:
         for _ in range(3):
@@ -195,7 +195,7 @@ def test_an_answer_that_cannot_be_written_is_shown_and_given_again(world: World)
 
 
 def test_while_a_log_cannot_be_read_the_stage_goes_on_and_says_so(world: World) -> None:
-    world.attempt = Attempt(Phase.WANTED, 3)
+    world.attempt = Attempt(SplitPhase.WANTED, 3)
     world.close_all(1, 4)
     world.split.round(world.detail)
     world.close_all(5, 8)
@@ -216,7 +216,7 @@ def test_halves_that_are_further_wait_for_the_shard(world: World) -> None:
         return world.split.is_awaited
 
     assert not is_awaited()
-    world.attempt = Attempt(Phase.WANTED, 3)
+    world.attempt = Attempt(SplitPhase.WANTED, 3)
     world.close_all(1, 2)
     world.close(STAGE, 3)
     assert not is_awaited()
@@ -224,19 +224,19 @@ def test_halves_that_are_further_wait_for_the_shard(world: World) -> None:
         for half in HALVES:
             world.close(half, bucket)
     assert is_awaited()
-    world.attempt = Attempt(Phase.WITHDRAWN, 3)
+    world.attempt = Attempt(SplitPhase.WITHDRAWN, 3)
     assert not is_awaited()
 
 
 def test_a_half_begins_again_for_each_attempt(world: World) -> None:
-    newest = Attempt(Phase.WANTED, 3)
+    newest = Attempt(SplitPhase.WANTED, 3)
     half = ShardSplit(world.context(), HALVES[0])
     half.access = OwnSplit(parent_attempt=lambda: newest)
     assert half.begin_for() == 3
     half.check_attempt()
-    newest = Attempt(Phase.WITHDRAWN, 3)
+    newest = Attempt(SplitPhase.WITHDRAWN, 3)
     half.check_attempt()
-    newest = Attempt(Phase.WANTED, 8)
+    newest = Attempt(SplitPhase.WANTED, 8)
     with pytest.raises(Unavailable, match="to be split anew"):
         half.check_attempt()
     assert half.begin_for() == 8
@@ -246,13 +246,13 @@ def test_a_half_begins_again_for_each_attempt(world: World) -> None:
 @pytest.mark.parametrize(
     ("name", "phase", "is_read"),
     [
-        (STAGE, Phase.WANTED, True),
-        (HALVES[0], Phase.WANTED, False),
-        (HALVES[0], Phase.CONFIRMED, True),
+        (STAGE, SplitPhase.WANTED, True),
+        (HALVES[0], SplitPhase.WANTED, False),
+        (HALVES[0], SplitPhase.CONFIRMED, True),
     ],
 )
 def test_a_half_is_read_once_its_split_is_confirmed(
-    world: World, name: str, phase: Phase, *, is_read: bool
+    world: World, name: str, phase: SplitPhase, *, is_read: bool
 ) -> None:
     replica = StageReplica(
         outputs.context(
@@ -432,7 +432,7 @@ def test_a_shard_that_starts_after_its_end_lets_go_of_its_inputs(world: World) -
     writer = world.writers[STAGE]
     world.close_all(1, 2)
     writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
-    world.attempt = Attempt(Phase.CONFIRMED, 3)
+    world.attempt = Attempt(SplitPhase.CONFIRMED, 3)
     engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
     replica = StageReplica(world.context(), engine, disks, "north.0")
     replica.split.access = world.split.access
@@ -475,7 +475,7 @@ def test_a_process_that_stands_by_rests_when_the_shard_was_split(world: World) -
     standby.round.return_value = False
     standby.standby.fetched = {}
     replica._inputs = Mock()
-    world.attempt = Attempt(Phase.CONFIRMED, 3)
+    world.attempt = Attempt(SplitPhase.CONFIRMED, 3)
     replica.step()
     standby.cool_down.assert_not_called()
     writer = world.writers[STAGE]

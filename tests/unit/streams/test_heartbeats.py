@@ -29,7 +29,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from anabranch.protocol.limits import FAILURE_AFTER_MS, HEARTBEAT_EVERY_MS, HEARTBEAT_SEND_MS
-from anabranch.protocol.stage.scheduling import CorrectionGate, Why
+from anabranch.protocol.stage.scheduling import CorrectionGate, GateReason
 from anabranch.streams.heartbeats import (
     CONTROL_WAIT_MS,
     HEARTBEAT_NEWS_MS,
@@ -366,7 +366,7 @@ def test_one_stays_with_a_replica_until_another_is_better(neighbours: Neighbours
 def test_a_peer_that_corrects_is_heard(neighbours: Neighbours) -> None:
     assert not neighbours.control.may_correct(False)
     neighbours.hears(replace(BEAT, replica="1", replica_state="stabilization", corrects=True))
-    for wanted, why in ((True, Why.ANOTHER_CORRECTS), (False, Why.NOTHING_WANTED)):
+    for wanted, why in ((True, GateReason.ANOTHER_CORRECTS), (False, GateReason.NOTHING_WANTED)):
         assert not neighbours.control.may_correct(wanted)
         assert neighbours.gate.why is why
 

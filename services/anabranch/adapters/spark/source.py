@@ -33,7 +33,7 @@ _ROWS_PER_SPLIT: Final = 20_000
 """Number of rows that a task reads at least: a smaller task costs more than its rows."""
 
 
-class Split(InputPartition):
+class TaskInput(InputPartition):
     """Share of a plan that one task reads: (stream, writer, parts), and the per mille of their
     rows that it keeps.
     """
@@ -112,7 +112,7 @@ class PlannedReader(DataSourceStreamReader):
             group = groups[split_of[stream, part.partition]]
             group.setdefault((stream, replica), []).append(part)
         return [
-            Split([(*writer, tuple(parts)) for writer, parts in group.items()], kept)
+            TaskInput([(*writer, tuple(parts)) for writer, parts in group.items()], kept)
             for group in groups
         ]
 
@@ -120,7 +120,7 @@ class PlannedReader(DataSourceStreamReader):
         """Yield the rows of one task. A missing block fails the batch."""
         from anabranch.adapters.spark import reading  # see the module's text
 
-        assert isinstance(partition, Split)  # noqa: S101 - what ``partitions`` made
+        assert isinstance(partition, TaskInput)  # noqa: S101 - what ``partitions`` made
         return reading.rows(self._options, partition.taken, partition.kept)
 
     def commit(self, end: dict[str, Any]) -> None:

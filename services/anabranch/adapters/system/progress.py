@@ -27,7 +27,7 @@ class Progress(Protocol):
         """
 
 
-class Step(NamedTuple):
+class ProgressCall(NamedTuple):
     """Arguments of a call of ``Progress``."""
 
     what: str
@@ -54,7 +54,7 @@ def _print(what: str, done: int, total: int) -> None:
     sys.stdout.flush()
 
 
-def step_of(line: str) -> Step | None:
+def step_of(line: str) -> ProgressCall | None:
     """Return the step that a line of output states; None: it is another line."""
     match = _LINE.fullmatch(line)
-    return None if match is None else Step(match[3], int(match[1]), int(match[2]))
+    return None if match is None else ProgressCall(match[3], int(match[1]), int(match[2]))

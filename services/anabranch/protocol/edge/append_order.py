@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Final
 
 
-class Step(Enum):
+class AppendStep(Enum):
     """Step of appending one batch. After a crash between any two the batch is read again."""
 
     AWAIT_BLOCKS = auto()
@@ -37,8 +37,8 @@ class Step(Enum):
 
 
 APPEND_ORDER: Final = (
-    Step.AWAIT_BLOCKS,
-    Step.AWAIT_RECORD,
-    Step.WRITE_DEAD_LETTERS,
-    Step.SEND_RECORD,
+    AppendStep.AWAIT_BLOCKS,
+    AppendStep.AWAIT_RECORD,
+    AppendStep.WRITE_DEAD_LETTERS,
+    AppendStep.SEND_RECORD,
 )

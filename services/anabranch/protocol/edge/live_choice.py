@@ -66,7 +66,7 @@ are lost must not make delivery grow.
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Candidate:
     """Tentative buckets of a replica that could be shown."""
 
     replica: str
@@ -97,7 +97,7 @@ class Hold:
             self._aged_upto = upto
 
     def left_ms(
-        self, offer: Offer, states: Mapping[str, ReplicaState], now_ms: int, *, failing: bool
+        self, offer: Candidate, states: Mapping[str, ReplicaState], now_ms: int, *, failing: bool
     ) -> int:
         """Return how long to delay the offered buckets, in ms; 0 if they may be shown now.
 
@@ -218,7 +218,7 @@ class LiveChoice:
         if chosen is None:
             return 0
         upto = offers[chosen]
-        offer = Offer(chosen, first, upto, log_state.first_tentative_upto(chosen))
+        offer = Candidate(chosen, first, upto, log_state.first_tentative_upto(chosen))
         self.hold_ms = self._hold.left_ms(offer, states, now_ms, failing=failing)
         if self.hold_ms:
             return 0

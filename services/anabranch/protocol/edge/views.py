@@ -361,7 +361,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class KeyState:
     """State of a key."""
 
     stable: Version | None = None
@@ -387,7 +387,7 @@ class Write:
     key: bytes
     kind: Kind
     """INSERTION, TENTATIVE, or UNDO: an older stable version, or nothing, is back."""
-    state: State
+    state: KeyState
 
 
 Rows = Iterable[tuple[bytes, Version]]
@@ -399,7 +399,7 @@ class UpsertView:
 
     def __init__(self, output: str) -> None:
         self._output = output
-        self._keys: dict[bytes, State] = {}
+        self._keys: dict[bytes, KeyState] = {}
         self._touched: dict[int, set[bytes]] = {}
         """Keys with a tentative version, by its bucket."""
         self._size_bytes = 0
@@ -407,11 +407,11 @@ class UpsertView:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def state(self, key: bytes) -> State:
+    def state(self, key: bytes) -> KeyState:
         """Return the state of ``key``."""
-        return self._keys.get(key, State())
+        return self._keys.get(key, KeyState())
 
-    def restore(self, key: bytes, state: State) -> None:
+    def restore(self, key: bytes, state: KeyState) -> None:
         """Apply the next record read back from the topic (UV3): a later record of a key replaces an
         earlier one.
 
@@ -442,18 +442,18 @@ class UpsertView:
         """Return the writes of one live transaction, after which stable results are delivered up to
         ``stable_upto``. Nothing changes here yet (UV4).
         """
-        after: dict[bytes, State] = {}
+        after: dict[bytes, KeyState] = {}
         for bucket, keys in self._touched.items():
             if undo or bucket <= stable_upto:
-                after.update({key: State(self._keys[key].stable) for key in sorted(keys)})
+                after.update({key: KeyState(self._keys[key].stable) for key in sorted(keys)})
         inserted = set()
         for key, version in insertions:
             now = after.get(key) or self.state(key)
-            after[key] = State(version, now.tentative)
+            after[key] = KeyState(version, now.tentative)
             inserted.add(key)
         for key, version in tentative:
             now = after.get(key) or self.state(key)
-            after[key] = State(now.stable, version)
+            after[key] = KeyState(now.stable, version)
         return [
             Write(key, _kind(state, inserted=key in inserted), state)
             for key, state in after.items()
@@ -468,7 +468,7 @@ class UpsertView:
             del self._touched[bucket]
 
 
-def _kind(state: State, *, inserted: bool) -> Kind:
+def _kind(state: KeyState, *, inserted: bool) -> Kind:
     if state.tentative is not None:
         return Kind.TENTATIVE
     return Kind.INSERTION if inserted else Kind.UNDO

@@ -44,7 +44,7 @@ from anabranch.protocol.federation.movements import (
     offer_number,
 )
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
-from anabranch.protocol.federation.shedding import Phase, Shedding
+from anabranch.protocol.federation.shedding import Shedding, SheddingPhase
 from anabranch.protocol.federation.standing import AgentRules, Counters, Partner, Standing
 from anabranch.protocol.federation.taking import Taking
 
@@ -80,7 +80,7 @@ class Agent:
         return self._standing.counters
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> SheddingPhase:
         """Return the phase of load shedding."""
         return self._shedding.phase
 

@@ -61,7 +61,7 @@ from anabranch.protocol.federation.movements import (
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import UNITS_MAX
-from anabranch.protocol.federation.silence import Silence
+from anabranch.protocol.federation.silence import SellerSilence
 from anabranch.protocol.federation.statements import Verify
 
 DISPUTES_MAX: Final = 5
@@ -272,7 +272,7 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         self._contract = contract
         self.disputes: list[tuple[str, int]] = []
         """Movement and slot where the two measured different loads."""
-        self._silence = Silence()
+        self._silence = SellerSilence()
         self._wrong: set[str] = set()
         self._commitments = Commitments()
         self._noticed_ms: int | None = None

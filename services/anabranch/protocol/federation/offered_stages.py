@@ -42,7 +42,7 @@ OR_NULL: Final = " or null"
 """At the end of the type of a column that may be null."""
 
 
-class Kind(StrEnum):
+class ParameterKind(StrEnum):
     """The type of a parameter."""
 
     INTEGER = "integer"
@@ -55,7 +55,7 @@ class Kind(StrEnum):
 class Parameter:
     """Type and bounds of a parameter: ``low`` and ``high`` bound a number or a text's length."""
 
-    kind: Kind
+    kind: ParameterKind
     default: Value | None = None
     """Value of the parameter where none is given; None if one must be given."""
     low: float | None = None
@@ -66,19 +66,25 @@ class Parameter:
         another type (OS1).
         """
         low, high = self._bounds()
-        if isinstance(value, bool) or self.kind is Kind.BOOLEAN:
-            is_taken = isinstance(value, bool) and self.kind is Kind.BOOLEAN
+        if isinstance(value, bool) or self.kind is ParameterKind.BOOLEAN:
+            is_taken = isinstance(value, bool) and self.kind is ParameterKind.BOOLEAN
             return value is True if is_taken else None
-        if self.kind is Kind.TEXT:
+        if self.kind is ParameterKind.TEXT:
             return str(value) if isinstance(value, str) and low <= len(value) <= high else None
-        is_number = isinstance(value, int if self.kind is Kind.INTEGER else int | float)
+        is_number = isinstance(value, int if self.kind is ParameterKind.INTEGER else int | float)
         if not is_number or not low <= cast("float", value) <= high:  # so is what is no number
             return None
-        return int(cast("int", value)) if self.kind is Kind.INTEGER else float(cast("float", value))
+        return (
+            int(cast("int", value))
+            if self.kind is ParameterKind.INTEGER
+            else float(cast("float", value))
+        )
 
     def _bounds(self) -> tuple[float, float]:
         least, most = (
-            (0, OFFERED_CHARACTERS_MAX) if self.kind is Kind.TEXT else (-NUMBER_MAX, NUMBER_MAX)
+            (0, OFFERED_CHARACTERS_MAX)
+            if self.kind is ParameterKind.TEXT
+            else (-NUMBER_MAX, NUMBER_MAX)
         )
         return (
             least if self.low is None else max(least, self.low),
@@ -87,12 +93,12 @@ class Parameter:
 
     def wanted(self) -> str:
         """Return the accepted values in words."""
-        if self.kind is Kind.BOOLEAN:
+        if self.kind is ParameterKind.BOOLEAN:
             return "true or false"
         low, high = self._bounds()
-        if self.kind is Kind.TEXT:
+        if self.kind is ParameterKind.TEXT:
             return f"a text of {low} to {high} characters"
-        article = "an integer" if self.kind is Kind.INTEGER else "a number"
+        article = "an integer" if self.kind is ParameterKind.INTEGER else "a number"
         return (
             article
             if (low, high) == (-NUMBER_MAX, NUMBER_MAX)

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 PERMILLE: Final = 1_000
 
 
-class Split(StrEnum):
+class GainSplit(StrEnum):
     """Division of the gain of a trade between buyer and seller."""
 
     SELLER = "seller"
@@ -65,7 +65,9 @@ def ask(bound: Bound, units: int, taken_micro: int) -> int | None:
     return lowest if lowest <= bound.ceiling else None
 
 
-def settled(bound: Bound, highest: int, lowest: int, split: Split = Split.HALVES) -> int | None:
+def settled(
+    bound: Bound, highest: int, lowest: int, split: GainSplit = GainSplit.HALVES
+) -> int | None:
     """Return the price of a trade between a bid and an ask; None if the bid does not reach the ask,
     or is no price of this contract (FP1).
     """
@@ -73,9 +75,11 @@ def settled(bound: Bound, highest: int, lowest: int, split: Split = Split.HALVES
         return None
     if bound.is_fixed:
         return bound.ceiling
-    return {Split.SELLER: highest, Split.BUYER: lowest, Split.HALVES: (highest + lowest) // 2}[
-        split
-    ]
+    return {
+        GainSplit.SELLER: highest,
+        GainSplit.BUYER: lowest,
+        GainSplit.HALVES: (highest + lowest) // 2,
+    }[split]
 
 
 def gains_enough(highest: int, units: int, taken_micro: int, margin_permille: int) -> bool:

@@ -32,15 +32,15 @@ from anabranch.protocol.federation.standing import Standing
 from anabranch.protocol.federation.trading import bound_of, choose
 
 
-class Phase(Enum):
-    """Phase of shedding."""
+class SheddingPhase(Enum):
+    """Phase of shedding, between two offers or within one."""
 
     IDLE = "idle"
     WAITING = "waiting"
     RESTING = "resting"
 
 
-class Turn(Enum):
+class SheddingEvent(Enum):
     """Event that changes the phase."""
 
     OFFERS = "offers"
@@ -50,12 +50,12 @@ class Turn(Enum):
     RESTED = "rested"
 
 
-PHASES: Final[dict[tuple[Phase, Turn], Phase]] = {
-    (Phase.IDLE, Turn.OFFERS): Phase.WAITING,
-    (Phase.WAITING, Turn.AGREED): Phase.RESTING,
-    (Phase.WAITING, Turn.NEXT): Phase.WAITING,
-    (Phase.WAITING, Turn.NOBODY): Phase.RESTING,
-    (Phase.RESTING, Turn.RESTED): Phase.IDLE,
+PHASES: Final[dict[tuple[SheddingPhase, SheddingEvent], SheddingPhase]] = {
+    (SheddingPhase.IDLE, SheddingEvent.OFFERS): SheddingPhase.WAITING,
+    (SheddingPhase.WAITING, SheddingEvent.AGREED): SheddingPhase.RESTING,
+    (SheddingPhase.WAITING, SheddingEvent.NEXT): SheddingPhase.WAITING,
+    (SheddingPhase.WAITING, SheddingEvent.NOBODY): SheddingPhase.RESTING,
+    (SheddingPhase.RESTING, SheddingEvent.RESTED): SheddingPhase.IDLE,
 }
 
 
@@ -76,7 +76,7 @@ class Shedding:
     """
 
     def __init__(self, standing: Standing) -> None:
-        self.phase = Phase.IDLE
+        self.phase = SheddingPhase.IDLE
         self.turned_down_ms = -1
         """The last time at which all sellers had got an offer, and load was left that the buyer
         would rather not have.
@@ -92,15 +92,15 @@ class Shedding:
         commands = self._recalls(now_ms)
         if self._outstanding is not None and now_ms >= self._outstanding.until_ms:
             commands += self._unanswered(self._outstanding, now_ms)
-        if self.phase is Phase.RESTING and now_ms >= self._next_ms:
-            self.phase = PHASES[self.phase, Turn.RESTED]
-        if self.phase is Phase.IDLE and now_ms >= self._next_ms:
-            commands += self._offer(self._sellers(now_ms), Turn.OFFERS, now_ms)
+        if self.phase is SheddingPhase.RESTING and now_ms >= self._next_ms:
+            self.phase = PHASES[self.phase, SheddingEvent.RESTED]
+        if self.phase is SheddingPhase.IDLE and now_ms >= self._next_ms:
+            commands += self._offer(self._sellers(now_ms), SheddingEvent.OFFERS, now_ms)
         return commands
 
     def room(self, now_ms: int) -> None:
         """Note that a seller has room: the next try need not wait."""
-        if self.phase is Phase.RESTING:
+        if self.phase is SheddingPhase.RESTING:
             self._next_ms = now_ms
 
     def _sellers(self, now_ms: int) -> list[str]:
@@ -114,7 +114,7 @@ class Shedding:
         ]
         return [name for *_, name in sorted(usable)]
 
-    def _offer(self, sellers: list[str], turn: Turn, now_ms: int) -> list[Command]:
+    def _offer(self, sellers: list[str], turn: SheddingEvent, now_ms: int) -> list[Command]:
         """Return the offer to the first of ``sellers`` under whose contract a task is worth moving
         (FA1).
         """
@@ -150,8 +150,8 @@ class Shedding:
             self.phase = PHASES[self.phase, turn]
             standing.counters.offers += 1
             return [offer]
-        if self.phase is Phase.WAITING:
-            self.phase = PHASES[self.phase, Turn.NOBODY]
+        if self.phase is SheddingPhase.WAITING:
+            self.phase = PHASES[self.phase, SheddingEvent.NOBODY]
         self.turned_down_ms = now_ms
         self._next_ms = now_ms + standing.rules.offer_every_ms + standing.jitter(now_ms)
         return []
@@ -204,8 +204,8 @@ class Shedding:
             commands.append(Prepare(name, contract.contract_id, task.name, contract.seller))
         self._unreserve(outstanding, now_ms)
         if not commands:
-            return self._offer(outstanding.left, Turn.NEXT, now_ms)
-        self.phase = PHASES[self.phase, Turn.AGREED]
+            return self._offer(outstanding.left, SheddingEvent.NEXT, now_ms)
+        self.phase = PHASES[self.phase, SheddingEvent.AGREED]
         self._next_ms = now_ms + standing.rules.rest_ms + standing.jitter(now_ms)
         return commands
 
@@ -222,7 +222,7 @@ class Shedding:
         if partner.silences >= rules.silences_max:
             partner.silences, partner.avoided_until_ms = 0, now_ms + rules.backoff_ms
         self._unreserve(outstanding, now_ms)
-        return self._offer(outstanding.left, Turn.NEXT, now_ms)
+        return self._offer(outstanding.left, SheddingEvent.NEXT, now_ms)
 
     def _unreserve(self, outstanding: _Outstanding, now_ms: int) -> None:
         for task in outstanding.offer.tasks:

@@ -48,8 +48,8 @@ def patience_ms(contract: Contract) -> int:
     return promised_ms(contract) + MEASURED_AFTER_MS
 
 
-class Silence:
-    """Silence of sellers in one contract's ledger. Not thread-safe. After a crash: replay."""
+class SellerSilence:
+    """Silence of the sellers in one contract's ledger. Not thread-safe. After a crash: replay."""
 
     def __init__(self) -> None:
         self._measured_ms: dict[str, int] = {}

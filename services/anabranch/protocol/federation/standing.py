@@ -20,7 +20,7 @@ from anabranch.protocol.federation.contract_book import BookedContract, Contract
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.costs import Cost, marginal
 from anabranch.protocol.federation.holdings import Holding, Holdings, Place, Term
-from anabranch.protocol.federation.pricing import Split
+from anabranch.protocol.federation.pricing import GainSplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class AgentRules:
     """Interval between two requests for the same thing, in ms."""
     silences_max: int = 3
     backoff_ms: int = 60_000
-    split: Split = Split.HALVES
+    split: GainSplit = GainSplit.HALVES
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from fractions import Fraction
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.costs import Cost, marginal
 from anabranch.protocol.federation.offers import OFFERED_TASKS_MAX, AcceptedTask, OfferedTask
-from anabranch.protocol.federation.pricing import Bound, Split, ask, bid, gains_enough, settled
+from anabranch.protocol.federation.pricing import Bound, GainSplit, ask, bid, gains_enough, settled
 
 
 def bound_of(contract: Contract) -> Bound:
@@ -65,7 +65,7 @@ def accept(
     level: int,
     cost: Cost,
     bound: Bound,
-    split: Split,
+    split: GainSplit,
     margin_permille: int,
 ) -> tuple[AcceptedTask, ...]:
     """Return the tasks of an offer that are taken, each with its price (FT2).

@@ -163,7 +163,7 @@ def policy_of(on_missing_input: str, *, is_seen: bool) -> Policy:
     return Policy(on_missing_input) if is_seen else Policy.SUSPEND
 
 
-class Look(Enum):
+class RoundKind(Enum):
     """Kind of one round of following an input's log."""
 
     NOTHING = auto()
@@ -403,7 +403,7 @@ class Availability:
         if started is not None:
             self._lags.closed(name, now_ms - started)
 
-    def look(self, name: str, now_ms: int, *, wanted: bool) -> Look:
+    def look(self, name: str, now_ms: int, *, wanted: bool) -> RoundKind:
         """Return how to follow the log of input ``name``, for which there is room. After a pause a
         process reads first, then judges. ``wanted``: reading to the end may decide something
         (``look_wanted``).
@@ -411,15 +411,15 @@ class Availability:
         end_wanted = self.end_wanted(name)
         if name in self.elsewhere:
             asks = self._asks_elsewhere(name, now_ms, wanted=wanted or end_wanted)
-            return Look.ASK_END if asks else Look.READ_ON
+            return RoundKind.ASK_END if asks else RoundKind.READ_ON
         if wanted:
-            return Look.READ_TO_END
+            return RoundKind.READ_TO_END
         question_ms, _ = self._ends.get(name, (-1, 0))
         asks = end_wanted and question_ms < self.look_due_ms(name)
-        return Look.ASK_END if asks else Look.READ_ON
+        return RoundKind.ASK_END if asks else RoundKind.READ_ON
 
     def clusters_to_ask(
-        self, name: str, look: Look, *, is_opening: bool, own_wanted: bool
+        self, name: str, look: RoundKind, *, is_opening: bool, own_wanted: bool
     ) -> list[str]:
         """Return the clusters to request a log's end from, in order, for this round of input
         ``name`` (AV7): the own cluster before that of the input. If one does not answer, the next
@@ -431,7 +431,7 @@ class Availability:
             is_opening: Whether the log is still being opened: nothing is judged before.
             own_wanted: Whether an answer of the own cluster may decide something now.
         """
-        ends = [name] if look is Look.ASK_END else []
+        ends = [name] if look is RoundKind.ASK_END else []
         if name not in self.elsewhere:
             return ends
         if is_opening:

@@ -113,7 +113,7 @@ from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import BoundaryRecord
 from anabranch.protocol.log.stateful_plan import NO_STATE, StageState
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.availability import Availability, Look, Policy
+from anabranch.protocol.stage.availability import Availability, Policy, RoundKind
 from anabranch.protocol.stage.batch_size import BatchSize
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import (
@@ -391,14 +391,14 @@ class Replica:
         """Return the last bucket that every query of this replica has read."""
         return min((query.position.bucket for query in self._queries.values()), default=0)
 
-    def look(self, name: str, upto: int, parts: int, now_ms: int) -> Look:
+    def look(self, name: str, upto: int, parts: int, now_ms: int) -> RoundKind:
         """Return how to follow the log of input ``name`` now, which is complete up to ``upto``,
         while all inputs together hold ``parts`` (RE8).
         """
         stable_at = self.position(self.stable_query)
         if parts > INPUT_PARTS_MAX and stable_at is not None and upto > stable_at.bucket:
             self._availability.left_unread(name, now_ms)
-            return Look.NOTHING
+            return RoundKind.NOTHING
         return self._availability.look(name, now_ms, wanted=self.look_wanted(name, now_ms))
 
     def _is_in_time(self, now_ms: int) -> bool:

@@ -236,7 +236,7 @@ or could: one that hangs must not block them.
 """
 
 
-class Why(Enum):
+class GateReason(Enum):
     """Reason why the gate is open or closed: the row of ``GATE`` that decided."""
 
     NOTHING_WANTED = 1
@@ -266,17 +266,17 @@ class _Seen:
     """
 
 
-GATE: Final[tuple[tuple[Why, Callable[[_Seen], bool]], ...]] = (
-    (Why.NOTHING_WANTED, lambda seen: not seen.is_wanted),
-    (Why.GOES_ON, lambda seen: seen.was_open and not seen.lower_corrects),
-    (Why.ANOTHER_CORRECTS, lambda seen: seen.peer_corrects),
-    (Why.ANOTHER_IS_FIRST, lambda seen: seen.lower_could),
-    (Why.OWN_TURN, lambda seen: seen.could_be_heard),
-    (Why.WAITING, lambda _: True),
+GATE: Final[tuple[tuple[GateReason, Callable[[_Seen], bool]], ...]] = (
+    (GateReason.NOTHING_WANTED, lambda seen: not seen.is_wanted),
+    (GateReason.GOES_ON, lambda seen: seen.was_open and not seen.lower_corrects),
+    (GateReason.ANOTHER_CORRECTS, lambda seen: seen.peer_corrects),
+    (GateReason.ANOTHER_IS_FIRST, lambda seen: seen.lower_could),
+    (GateReason.OWN_TURN, lambda seen: seen.could_be_heard),
+    (GateReason.WAITING, lambda _: True),
 )
 """Rows of (reason, condition); the first one whose condition holds decides."""
 
-OPEN: Final = frozenset({Why.GOES_ON, Why.OWN_TURN})
+OPEN: Final = frozenset({GateReason.GOES_ON, GateReason.OWN_TURN})
 
 
 class CorrectionGate:
@@ -288,7 +288,7 @@ class CorrectionGate:
 
     def __init__(self, stage: str, replica: str, detector: FailureDetector) -> None:
         """Start closed. ``detector``: failure detector for the replicas of ``stage``."""
-        self.why = Why.NOTHING_WANTED
+        self.why = GateReason.NOTHING_WANTED
         """Reason of the last check."""
         self._stage = stage
         self._replica = replica
@@ -306,12 +306,12 @@ class CorrectionGate:
         at = self._detector.look(monotonic_ms)
         if self._wanted_at is None:
             self._wanted_at = at
-            self.why = Why.WAITING
+            self.why = GateReason.WAITING
 
     def done(self) -> None:
         """Record that corrections are complete, or no longer possible."""
         self._wanted_at = None
-        self.why = Why.NOTHING_WANTED
+        self.why = GateReason.NOTHING_WANTED
 
     def peer_serves(self, monotonic_ms: int) -> bool:
         """Return whether another live replica of the stage gives new results: one that does not

@@ -42,7 +42,7 @@ from typing import Final
 
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE
-from anabranch.protocol.stage.utility import STEP, StageLoad, Step, choose
+from anabranch.protocol.stage.utility import STEP, SheddingStep, StageLoad, choose
 
 FILLED: Final = 900
 """Use of a node's cores, in per mille, that the limits aim at. What is left is for the corrections
@@ -73,7 +73,7 @@ class Limits:
     """Whether there are limits, though perhaps not for each stage."""
     waiting: frozenset[str]
     """Stages whose corrections wait for those of others (NL5)."""
-    next_steps: Mapping[str, Step]
+    next_steps: Mapping[str, SheddingStep]
     """Next step of each stage: the utility that it would cost and the processor time that it would
     save. Shown to people.
     """

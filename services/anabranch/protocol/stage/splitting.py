@@ -113,7 +113,7 @@ it would wait for buckets that never come.
 """
 
 
-class Phase(Enum):
+class SplitPhase(Enum):
     """Phase of the newest attempt to split a shard."""
 
     NONE = auto()
@@ -122,11 +122,11 @@ class Phase(Enum):
     WITHDRAWN = auto()
 
 
-AFTER: Final[Mapping[tuple[Phase, Step], Phase]] = {
-    (Phase.NONE, Step.WANTED): Phase.WANTED,
-    (Phase.WITHDRAWN, Step.WANTED): Phase.WANTED,  # another attempt
-    (Phase.WANTED, Step.CONFIRMED): Phase.CONFIRMED,
-    (Phase.WANTED, Step.WITHDRAWN): Phase.WITHDRAWN,
+AFTER: Final[Mapping[tuple[SplitPhase, Step], SplitPhase]] = {
+    (SplitPhase.NONE, Step.WANTED): SplitPhase.WANTED,
+    (SplitPhase.WITHDRAWN, Step.WANTED): SplitPhase.WANTED,  # another attempt
+    (SplitPhase.WANTED, Step.CONFIRMED): SplitPhase.CONFIRMED,
+    (SplitPhase.WANTED, Step.WITHDRAWN): SplitPhase.WITHDRAWN,
 }
 """Phase after a record. Every other record has no effect (HV1)."""
 
@@ -135,7 +135,7 @@ AFTER: Final[Mapping[tuple[Phase, Step], Phase]] = {
 class Attempt:
     """Newest attempt to split a shard."""
 
-    phase: Phase = Phase.NONE
+    phase: SplitPhase = SplitPhase.NONE
     number: int = -1
     """Offset of the record that wants it, in the log of moves."""
     reason: str = ""
@@ -192,17 +192,17 @@ def rejected(shard: str, parents: Mapping[str, str], splits: Splits) -> str:
             f"the pipeline file names no halves of {shard}: raise `halvings` of its stage before"
             " the pipeline's first start"
         )
-    if splits.of(shard).phase is Phase.CONFIRMED:
+    if splits.of(shard).phase is SplitPhase.CONFIRMED:
         return f"{shard} was split: split {' or '.join(halves_of(shard))}"
     parent = parents[shard]
-    if parent and splits.of(parent).phase is not Phase.CONFIRMED:
+    if parent and splits.of(parent).phase is not SplitPhase.CONFIRMED:
         return f"{shard} does not run: it is a half of {parent}, which is not split"
     return ""
 
 
 def half_runs(attempt: Attempt) -> bool:
     """Return whether the halves of a shard run (HV3). ``attempt``: the newest one of the shard."""
-    return attempt.phase in (Phase.WANTED, Phase.CONFIRMED)
+    return attempt.phase in (SplitPhase.WANTED, SplitPhase.CONFIRMED)
 
 
 def half_begins_after(shard: LogState, half: LogState, horizon: int) -> int:

@@ -153,7 +153,7 @@ class StageLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SheddingStep:
     """Row of the decision table: what the next step of a stage costs and saves."""
 
     stage: str
@@ -177,7 +177,7 @@ class Choice:
 
     kept: Mapping[str, int]
     saved_us: int
-    table: tuple[Step, ...]
+    table: tuple[SheddingStep, ...]
     """The steps that were taken, in order; then the next ones of each stage, cheapest first."""
 
 
@@ -187,7 +187,7 @@ def choose(loads: Sequence[StageLoad], needed_us: int) -> Choice:
     """
     by_name = {load.stage: load for load in loads}
     kept = dict.fromkeys(by_name, KEPT_ALL)
-    taken: list[Step] = []
+    taken: list[SheddingStep] = []
     saved_us = 0
     while True:
         found = (_step(load, kept[name]) for name, load in by_name.items())
@@ -197,16 +197,16 @@ def choose(loads: Sequence[StageLoad], needed_us: int) -> Choice:
         if saved_us >= needed_us or not steps:
             return Choice(kept, saved_us, (*taken, *steps))
         step = steps[0]
-        taken.append(Step(step.stage, step.kept, step.lost, step.saved_us, is_taken=True))
+        taken.append(SheddingStep(step.stage, step.kept, step.lost, step.saved_us, is_taken=True))
         kept[step.stage] = step.kept
         saved_us += step.saved_us
 
 
-def _step(load: StageLoad, kept: int) -> Step | None:
+def _step(load: StageLoad, kept: int) -> SheddingStep | None:
     """Return the next step of a stage that keeps ``kept`` per mille; None: it saves nothing."""
     next_kept = max(0, kept - STEP)
     saved_us = load.cpu_us * (kept - next_kept) // KEPT_ALL
     if saved_us == 0:
         return None
     lost = load.utility(kept) - load.utility(next_kept)
-    return Step(load.stage, next_kept, lost, saved_us)
+    return SheddingStep(load.stage, next_kept, lost, saved_us)

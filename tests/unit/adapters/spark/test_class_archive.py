@@ -14,7 +14,7 @@ import pytest
 from anabranch.adapters.spark import bare_files, class_archive
 from anabranch.adapters.system.cache import cache_dir
 from anabranch.adapters.system.java import find_java
-from anabranch.adapters.system.progress import Step, unwatched
+from anabranch.adapters.system.progress import ProgressCall, unwatched
 from anabranch.protocol.errors import ConfigurationError
 from harness.missing_java import hide_java
 
@@ -150,13 +150,13 @@ def test_the_steps_of_what_makes_it_are_counted_and_its_errors_kept(tmp_path: Pa
         "import sys; from anabranch.adapters.system.progress import printed; print('of Java');"
         " printed()('steps', 3, 12); sys.stderr.write('no room'); sys.exit(4)"
     )
-    steps: list[Step] = []
+    steps: list[ProgressCall] = []
     assert class_archive.run_counted(
         [sys.executable, "-c", program],
         tmp_path / "errors",
-        lambda *step: steps.append(Step(*step)),
+        lambda *step: steps.append(ProgressCall(*step)),
     ) == (4, "no room")
-    assert steps == [Step("steps", 3, 12)]
+    assert steps == [ProgressCall("steps", 3, 12)]
 
 
 def test_what_does_not_end_is_ended(tmp_path: Path) -> None:

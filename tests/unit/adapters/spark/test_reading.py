@@ -16,7 +16,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.spark import reading as module
 from anabranch.adapters.spark.reading import arrow_schema
-from anabranch.adapters.spark.source import PlannedReader, Split
+from anabranch.adapters.spark.source import PlannedReader, TaskInput
 from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.codec.blocks import row_hashes, schema_text
 from anabranch.codec.catalog import TopicSettings
@@ -61,7 +61,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
     reader.close()
 
 
-def rows(given: SourceOptions, split: Split) -> list[dict[str, Any]]:
+def rows(given: SourceOptions, split: TaskInput) -> list[dict[str, Any]]:
     batches = list(PlannedReader(given).read(split))
     assert all(batch.schema.equals(arrow_schema(options())) for batch in batches)
     return pa.Table.from_batches(batches, arrow_schema(options())).to_pylist()  # type: ignore[no-any-return]
@@ -74,13 +74,13 @@ def at(ms: int) -> dt.datetime:
 class TestRows:
     def test_the_rows_of_the_parts(self, log: Log) -> None:
         part = log.write(0, 2, (1, "x", 110), (2, None, 200))
-        assert rows(options(), Split([("a", "0", (part,))])) == [
+        assert rows(options(), TaskInput([("a", "0", (part,))])) == [
             {"n": 1, "text": "x", "event_time": at(110)},
             {"n": 2, "text": None, "event_time": at(200)},
         ]
 
     def test_columns_that_the_query_does_not_use_are_null(self, log: Log) -> None:
-        split = Split([("a", "0", (log.write(0, 2, (1, "x", 110)),))])
+        split = TaskInput([("a", "0", (log.write(0, 2, (1, "x", 110)),))])
         assert rows(options(columns=("n",)), split)[0] == {
             "n": 1,
             "text": None,
@@ -89,7 +89,7 @@ class TestRows:
 
     def test_wide_rows_are_handed_to_java_a_few_at_a_time(self, log: Log) -> None:
         part = log.write(0, 2, *((n, "x" * 3_000_000, 110 + n) for n in range(5)))
-        batches = list(PlannedReader(options()).read(Split([("a", "0", (part,))])))
+        batches = list(PlannedReader(options()).read(TaskInput([("a", "0", (part,))])))
         assert [batch.num_rows for batch in batches] == [2, 2, 1]
         assert [n for batch in batches for n in batch.column("n").to_pylist()] == [*range(5)]
 
@@ -99,18 +99,18 @@ class TestRows:
         levels = pa.array([-0.0, 0.0, None, math.nan, -1.5], kind)
         part = log.put(0, 2, pa.table([pa.array([0] * 5), levels, pa.array([110] * 5)], schema))
         given = options(schema=schema_text(schema), columns=("n", "level"))
-        (batch,) = PlannedReader(given).read(Split([("a", "0", (part,))]))
+        (batch,) = PlannedReader(given).read(TaskInput([("a", "0", (part,))]))
         assert str(batch.column("level").to_pylist()) == "[0.0, 0.0, None, nan, -1.5]"
 
     def test_a_split_without_parts_has_no_rows(self, log: Log) -> None:
         del log
-        assert rows(options(), Split([])) == []
+        assert rows(options(), TaskInput([])) == []
 
     def test_where_order_counts_rows_come_in_canonical_order(self, log: Log) -> None:
         parts = [log.write(1, 2, (3, "c", 120), (1, "a", 110)), log.write(0, 2, (2, "b", 110))]
         orders = []
         for given in (parts, parts[::-1]):
-            split = Split([("a", "0", tuple(given))])
+            split = TaskInput([("a", "0", tuple(given))])
             orders.append([row["n"] for row in rows(options(ordered=True), split)])
         assert orders[0] == orders[1]
         assert sorted(orders[0]) == [1, 2, 3]
@@ -121,7 +121,7 @@ class TestKept:
 
     def numbers(self, log: Log, kept: int, *parts: Part, **changes: Any) -> list[int]:
         del log
-        split = Split([("a", "0", parts)], kept)
+        split = TaskInput([("a", "0", parts)], kept)
         return [row["n"] for row in rows(options(**changes), split)]
 
     def test_each_row_counts_by_all_of_its_columns(self, log: Log) -> None:
@@ -208,12 +208,12 @@ class TestKept:
     def test_nothing_may_be_left(self, log: Log) -> None:
         assert self.numbers(log, 0, log.write(0, 2, (1, "x", 110))) == []
         missing = options(schema=schema_text(SCHEMA.append(pa.field("new", pa.int64()))))
-        split = Split([("a", "0", (log.write(0, 2, (1, "x", 110)),))], 0)
+        split = TaskInput([("a", "0", (log.write(0, 2, (1, "x", 110)),))], 0)
         assert list(PlannedReader(missing).read(split)) == []
 
     def test_batches_for_java_are_as_large_as_without(self, log: Log) -> None:
         part = log.write(0, 2, *((n, "x" * 300_000, 110) for n in range(100)))
-        batches = list(PlannedReader(options()).read(Split([("a", "0", (part,))], 500)))
+        batches = list(PlannedReader(options()).read(TaskInput([("a", "0", (part,))], 500)))
         assert [batch.num_rows for batch in batches[:-1]] == [27] * (len(batches) - 1)
 
 
@@ -222,13 +222,13 @@ class TestOwnRows:
 
     GIVEN = tuple((n, f"car {n % 20}", 110 + n) for n in range(90))
 
-    def numbers(self, bits: str, split: Split, **changes: Any) -> list[int]:
+    def numbers(self, bits: str, split: TaskInput, **changes: Any) -> list[int]:
         found = rows(options(**({"share_by": ("text",), "share_bits": bits} | changes)), split)
         return [row["n"] for row in found]
 
     def test_a_key_is_one_shards_whatever_block_it_is_in(self, log: Log) -> None:
         parts = log.write(0, 2, *self.GIVEN[:40]), log.write(1, 2, *self.GIVEN[40:])
-        found = [self.numbers(bits, Split([("a", "0", parts)])) for bits in ("00", "01", "1")]
+        found = [self.numbers(bits, TaskInput([("a", "0", parts)])) for bits in ("00", "01", "1")]
         assert all(found)
         assert sorted(n for each in found for n in each) == [*range(90)]
         keys = [{n % 20 for n in each} for each in found]
@@ -236,11 +236,11 @@ class TestOwnRows:
         assert all(each == sorted(each) for each in found), "in the order of the blocks"
 
     def test_a_shard_without_a_key_of_the_input_takes_all_of_it(self, log: Log) -> None:
-        split = Split([("a", "0", (log.write(0, 2, *self.GIVEN),))])
+        split = TaskInput([("a", "0", (log.write(0, 2, *self.GIVEN),))])
         assert self.numbers("01", split, share_by=()) == [*range(90)]
 
     def test_they_are_in_canonical_order_where_it_counts(self, log: Log) -> None:
-        split = Split([("a", "0", (log.write(0, 2, *self.GIVEN[::-1]),))])
+        split = TaskInput([("a", "0", (log.write(0, 2, *self.GIVEN[::-1]),))])
         found = self.numbers("1", split, ordered=True)
         assert found == sorted(self.numbers("1", split))
 
@@ -249,14 +249,14 @@ class TestOwnRows:
         now = log.write(0, 2, *((n, str(n), 110) for n in range(20)))
         was = pa.table({"n": range(20), "text": range(20), "event_time": [110] * 20})
         before = log.put(0, 2, was)
-        found = [self.numbers("0", Split([("a", "0", (part,))])) for part in (now, before)]
+        found = [self.numbers("0", TaskInput([("a", "0", (part,))])) for part in (now, before)]
         assert found[0] == found[1] != []
 
     def test_a_key_that_the_record_had_not_is_null(self, log: Log) -> None:
         null = log.write(0, 2, (1, None, 110))
         without = log.put(0, 2, pa.table({"n": [1], "event_time": [110]}))
         for part in (null, without):
-            split = Split([("a", "0", (part,))])
+            split = TaskInput([("a", "0", (part,))])
             assert [len(self.numbers(bits, split, optional=("text",))) for bits in ("0", "1")] == [
                 1,
                 0,
@@ -265,7 +265,7 @@ class TestOwnRows:
     def test_a_key_that_is_missing_ends_the_stage_with_words(self, log: Log) -> None:
         part = log.put(0, 2, pa.table({"n": [1], "event_time": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column text"):
-            self.numbers("0", Split([("a", "0", (part,))]))
+            self.numbers("0", TaskInput([("a", "0", (part,))]))
 
     def test_of_its_own_rows_a_shard_keeps_those_that_matter_most(
         self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -274,8 +274,8 @@ class TestOwnRows:
         monkeypatch.setattr(sys, "path", [*sys.path])
         changes = {"kept_function": "own_matters:matters", "pipeline": str(tmp_path / "p.yaml")}
         part = log.write(0, 2, *self.GIVEN)
-        own = self.numbers("0", Split([("a", "0", (part,))]))
-        kept = self.numbers("0", Split([("a", "0", (part,))], 500), **changes)
+        own = self.numbers("0", TaskInput([("a", "0", (part,))]))
+        kept = self.numbers("0", TaskInput([("a", "0", (part,))], 500), **changes)
         assert sorted(kept) == own[len(own) // 2 :]
 
 
@@ -298,7 +298,7 @@ class TestShards:
 
         def found(ordered: bool, *taken: tuple[str, str, tuple[Part, ...]]) -> list[int]:
             streams = {stream: f"p.{stream}.blocks" for stream, _, _ in taken}
-            read = rows(options(blocks=streams, ordered=ordered), Split(list(taken)))
+            read = rows(options(blocks=streams, ordered=ordered), TaskInput(list(taken)))
             return [row["n"] for row in read]
 
         whole = [("a", "0", written(topics[0], given))]
@@ -320,7 +320,7 @@ class TestChangedColumns:
     def test_columns_that_are_not_used_do_not_matter(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
         for given in (parts, parts[::-1]):
-            found = rows(options(columns=("n",)), Split([("a", "0", given)]))
+            found = rows(options(columns=("n",)), TaskInput([("a", "0", given)]))
             assert sorted((row["n"], row["text"], row["event_time"]) for row in found) == [
                 (1, None, at(110)),
                 (2, None, at(210)),
@@ -332,11 +332,13 @@ class TestChangedColumns:
             log.put(0, 3, self.OTHERS),
         )
         for given in (parts, parts[::-1]):
-            found = rows(options(columns=("n",), ordered=True), Split([("a", "0", given)]))
+            found = rows(options(columns=("n",), ordered=True), TaskInput([("a", "0", given)]))
             assert [row["n"] for row in found] in ([4, 0, 2, 1], [4, 2, 0, 1])
             assert [row["n"] for row in found] == [
                 row["n"]
-                for row in rows(options(columns=("n",), ordered=True), Split([("a", "0", parts)]))
+                for row in rows(
+                    options(columns=("n",), ordered=True), TaskInput([("a", "0", parts)])
+                )
             ]
 
     def test_a_column_that_is_used_and_gone_ends_the_stage_with_words(self, log: Log) -> None:
@@ -346,20 +348,20 @@ class TestChangedColumns:
             " double, n int32, event_time int64: the columns of a"
         )
         with pytest.raises(StageFunctionError, match=words):
-            rows(options(), Split([("a", "0", parts)]))
+            rows(options(), TaskInput([("a", "0", parts)]))
 
     def test_an_optional_one_is_null_where_the_record_had_none(self, log: Log) -> None:
         parts = (log.write(0, 2, (1, "x", 110)), log.put(0, 3, self.OTHERS))
-        found = rows(options(optional=("text",)), Split([("a", "0", parts)]))
+        found = rows(options(optional=("text",)), TaskInput([("a", "0", parts)]))
         assert sorted((row["n"], row["text"]) for row in found) == [(1, "x"), (2, None)]
         part = log.put(0, 2, pa.table({"text": ["x"], "event_time": [110]}))
         with pytest.raises(StageFunctionError, match="has no column n of type int64"):
-            rows(options(optional=("text",)), Split([("a", "0", (part,))]))
+            rows(options(optional=("text",)), TaskInput([("a", "0", (part,))]))
 
     def test_so_does_one_of_another_type(self, log: Log) -> None:
         part = log.put(0, 2, pa.table({"n": ["many"], "text": ["x"], "event_time": [110]}))
         with pytest.raises(StageFunctionError, match="bucket 2 of a has no column n of type int64"):
-            rows(options(), Split([("a", "0", (part,))]))
+            rows(options(), TaskInput([("a", "0", (part,))]))
 
 
 class TestReaders:

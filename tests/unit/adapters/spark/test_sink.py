@@ -30,7 +30,7 @@ from anabranch.adapters.spark.sink import (
     slices_of,
     to_rows,
 )
-from anabranch.adapters.spark.source import PlannedReader, Split
+from anabranch.adapters.spark.source import PlannedReader, TaskInput
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.part_lists import parts_from_json
 from anabranch.codec.plan_offsets import INITIAL, Offset, offset_of, position_of
@@ -453,7 +453,7 @@ class TestRows:
         rows = [
             sum(part.rows for _, _, each in split.taken for part in each)
             for split in splits
-            if isinstance(split, Split)
+            if isinstance(split, TaskInput)
         ]
         assert rows == [50_000, 50_000]
 

@@ -25,7 +25,7 @@ from anabranch.adapters.spark.source import (
     FORMAT,
     AnabranchSource,
     PlannedReader,
-    Split,
+    TaskInput,
 )
 from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.scratch import Scratch
@@ -50,9 +50,9 @@ def offset(*parts: Part, replica: str = "0", bucket: int = 5, sequence: int = 1)
     return offset_of(plan, "a")
 
 
-def splits(reader: PlannedReader, end: Offset) -> list[Split]:
+def splits(reader: PlannedReader, end: Offset) -> list[TaskInput]:
     found = list(reader.partitions(INITIAL, end))
-    assert all(isinstance(split, Split) for split in found)
+    assert all(isinstance(split, TaskInput) for split in found)
     return found
 
 

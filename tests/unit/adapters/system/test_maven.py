@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from anabranch.adapters.system import maven
-from anabranch.adapters.system.progress import Step
+from anabranch.adapters.system.progress import ProgressCall
 from anabranch.protocol.errors import ConfigurationError
 
 
@@ -67,16 +67,16 @@ def context(monkeypatch: pytest.MonkeyPatch) -> type[Context]:
 def test_what_the_first_group_brings_stays_and_each_jar_is_counted(
     tmp_path: Path, context: type[Context]
 ) -> None:
-    steps: list[Step] = []
+    steps: list[ProgressCall] = []
     jars = maven.fetched(
-        [["o:first:1"], ["o:second:2"]], tmp_path, lambda *step: steps.append(Step(*step))
+        [["o:first:1"], ["o:second:2"]], tmp_path, lambda *step: steps.append(ProgressCall(*step))
     )
     assert {name: str(path) for (_, name), path in jars.items()} == {
         "first": "/first-1.jar",
         "shared": "/shared-1.jar",
         "second": "/second-2.jar",
     }
-    assert steps == [Step("jars", done, 3) for done in range(4)]
+    assert steps == [ProgressCall("jars", done, 3) for done in range(4)]
 
 
 def test_a_repository_that_does_not_answer_is_named(

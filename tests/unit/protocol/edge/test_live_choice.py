@@ -6,7 +6,7 @@ import pytest
 
 from anabranch.protocol.control.records import ReplicaState
 from anabranch.protocol.edge import live_choice as module
-from anabranch.protocol.edge.live_choice import LIVE_HOLD_MS, Hold, LiveChoice, Offer
+from anabranch.protocol.edge.live_choice import LIVE_HOLD_MS, Candidate, Hold, LiveChoice
 from anabranch.protocol.edge.live_delivery import Available, LiveProgress
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.log.boundary_log import LogState
@@ -33,7 +33,7 @@ def left_ms(
     states: dict[str, ReplicaState] = BOTH,
     failing: bool = False,
 ) -> int:
-    offer = Offer("0", first, first if last is None else last, first_closed)
+    offer = Candidate("0", first, first if last is None else last, first_closed)
     return of.left_ms(offer, states, now_ms, failing=failing)
 
 

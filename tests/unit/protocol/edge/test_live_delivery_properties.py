@@ -26,7 +26,7 @@ from anabranch.protocol.edge.live_delivery import (
     LiveRun,
 )
 from anabranch.protocol.edge.origins import Origin
-from anabranch.protocol.edge.views import LiveRecord, LiveView, State, UpsertView, Version, Write
+from anabranch.protocol.edge.views import KeyState, LiveRecord, LiveView, UpsertView, Version, Write
 from anabranch.protocol.identifiers import RecordId
 from harness.examples import examples
 
@@ -155,7 +155,7 @@ class Topic:
         self.partitions, self.log = partitions, log
         self.transactions: list[list[tuple[int, LiveRecord]]] = []
         self.progress = LiveProgress("out", partitions, 0, 0)
-        self.upsert, self.view = dict[bytes, State](), UpsertView("out")
+        self.upsert, self.view = dict[bytes, KeyState](), UpsertView("out")
 
     def records(self, run: LiveRun) -> Iterator[tuple[int, LiveRecord]]:
         def control(kind: Kind, progress: LiveProgress) -> Iterator[tuple[int, LiveRecord]]:

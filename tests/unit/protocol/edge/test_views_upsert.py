@@ -4,7 +4,7 @@ import pytest
 
 from anabranch.protocol.edge import views
 from anabranch.protocol.edge.live_delivery import Kind
-from anabranch.protocol.edge.views import State, UpsertView, Version, Write
+from anabranch.protocol.edge.views import KeyState, UpsertView, Version, Write
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import RecordId
 
@@ -51,7 +51,7 @@ def test_stable_values_replace_each_other() -> None:
         b"k": ("insertion", b"s2", b"s2"),
         b"l": ("insertion", b"s2", b"s2"),
     }
-    assert (len(view), view.state(b"m")) == (2, State())
+    assert (len(view), view.state(b"m")) == (2, KeyState())
 
 
 def test_an_undo_brings_the_last_stable_values_back() -> None:
@@ -67,7 +67,7 @@ def test_an_undo_brings_the_last_stable_values_back() -> None:
         b"k": ("undo", b"s1", b"s1"),
         b"new": ("undo", None, None),
     }
-    assert (len(view), view.state(b"new")) == (2, State())
+    assert (len(view), view.state(b"new")) == (2, KeyState())
 
 
 def test_what_is_shown_again_with_the_undo_stays() -> None:
@@ -122,7 +122,7 @@ def test_a_view_read_back_goes_on_alike() -> None:
             b"k": Kind.UNDO,
             b"n": Kind.UNDO,
         }
-    again.restore(b"k", State())
+    again.restore(b"k", KeyState())
     assert len(again) == 2
 
 
@@ -130,8 +130,8 @@ def test_too_much_to_remember_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(views, "UPSERT_BYTES_MAX", 1_000)
     view = UpsertView("out")
     for number in range(100):
-        view.restore(b"k", State(stable(number + 1)))
+        view.restore(b"k", KeyState(stable(number + 1)))
     for number in range(3):
-        view.restore(b"%d" % number, State(stable(1)))
+        view.restore(b"%d" % number, KeyState(stable(1)))
     with pytest.raises(ConfigurationError, match="more than 1000 bytes"):
-        view.restore(b"9", State(stable(1)))
+        view.restore(b"9", KeyState(stable(1)))

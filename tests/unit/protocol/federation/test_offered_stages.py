@@ -11,18 +11,18 @@ import pytest
 from anabranch.protocol.federation.offered_stages import (
     NUMBER_MAX,
     OFFERED_CHARACTERS_MAX,
-    Kind,
     Parameter,
+    ParameterKind,
     Terms,
     arguments,
     rejection,
     wrong_columns,
 )
 
-BELOW = Parameter(Kind.INTEGER, 40, 1, 200)
-SHARE = Parameter(Kind.NUMBER)
-NAME = Parameter(Kind.TEXT, None, 2, 4)
-EXACT = Parameter(Kind.BOOLEAN, default=False)
+BELOW = Parameter(ParameterKind.INTEGER, 40, 1, 200)
+SHARE = Parameter(ParameterKind.NUMBER)
+NAME = Parameter(ParameterKind.TEXT, None, 2, 4)
+EXACT = Parameter(ParameterKind.BOOLEAN, default=False)
 TERMS = Terms(
     version=1,
     reads={"cars": {"speed": "long", "note": "string or null"}},
@@ -41,7 +41,7 @@ TERMS = Terms(
         (SHARE, -(10**15)),
         (NAME, "ab"),
         (NAME, "abcd"),
-        (Parameter(Kind.TEXT), "x" * OFFERED_CHARACTERS_MAX),
+        (Parameter(ParameterKind.TEXT), "x" * OFFERED_CHARACTERS_MAX),
         (EXACT, True),
         (EXACT, False),
     ],
@@ -71,7 +71,7 @@ def test_what_is_of_the_type_and_within_the_bounds_is_taken(
         (NAME, "abcde"),
         (NAME, 12),
         (NAME, False),
-        (Parameter(Kind.TEXT, high=10**9), "x" * (OFFERED_CHARACTERS_MAX + 1)),
+        (Parameter(ParameterKind.TEXT, high=10**9), "x" * (OFFERED_CHARACTERS_MAX + 1)),
         (EXACT, 1),
         (EXACT, "true"),
     ],
@@ -90,7 +90,7 @@ def test_a_number_comes_as_one_and_an_integer_stays_one() -> None:
     [
         (BELOW, "an integer from 1 to 200, 40 if left out"),
         (SHARE, "a number"),
-        (Parameter(Kind.NUMBER, low=0.5), f"a number from 0.5 to {NUMBER_MAX}"),
+        (Parameter(ParameterKind.NUMBER, low=0.5), f"a number from 0.5 to {NUMBER_MAX}"),
         (NAME, "a text of 2 to 4 characters"),
         (EXACT, "true or false, False if left out"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.protocol.federation.pricing import Bound, Split, ask, bid, gains_enough, settled
+from anabranch.protocol.federation.pricing import Bound, GainSplit, ask, bid, gains_enough, settled
 
 BOUNDS = st.tuples(st.integers(0, 60), st.integers(1, 60)).map(
     lambda pair: Bound(min(pair), max(pair))
@@ -22,9 +22,9 @@ def prices(bound: Bound, units: int, kept: int, taken: int) -> list[int]:
     ]
 
 
-@given(BOUNDS, UNITS, MICRO, MICRO, st.sampled_from(Split))
+@given(BOUNDS, UNITS, MICRO, MICRO, st.sampled_from(GainSplit))
 def test_fp1_fp2_fp3_a_trade_takes_place_exactly_where_a_price_in_the_bound_is_a_gain_for_both(
-    bound: Bound, units: int, kept: int, taken: int, split: Split
+    bound: Bound, units: int, kept: int, taken: int, split: GainSplit
 ) -> None:
     highest, lowest = bid(bound, units, kept), ask(bound, units, taken)
     price = (
@@ -45,7 +45,7 @@ def test_the_splits(bound: Bound, units: int, kept: int, taken: int) -> None:
         assert lowest is not None
         found = [
             settled(bound, highest, lowest, split)
-            for split in (Split.BUYER, Split.SELLER, Split.HALVES)
+            for split in (GainSplit.BUYER, GainSplit.SELLER, GainSplit.HALVES)
         ]
         assert found == [possible[0], possible[-1], (possible[0] + possible[-1]) // 2]
 

@@ -17,7 +17,7 @@ from anabranch.protocol.federation.offers import (
     OfferedTask,
     ReturnRequest,
 )
-from anabranch.protocol.federation.shedding import PHASES, Phase, Turn
+from anabranch.protocol.federation.shedding import PHASES, SheddingEvent, SheddingPhase
 from harness.markets import (
     CONTRACT,
     RULES,
@@ -74,7 +74,7 @@ def test_who_has_too_much_offers_what_costs_more_than_its_price() -> None:
     assert offered(made, 1_000) == Offer(
         "north-south", 1, "north", 1_000, 1_000, (OfferedTask("north.a", 10, 1_000),)
     )
-    assert phase(made) is Phase.WAITING
+    assert phase(made) is SheddingPhase.WAITING
     assert place(made) is Place.OFFERED
 
 
@@ -87,7 +87,7 @@ def test_fa1_one_offer_is_out_at_a_time() -> None:
 def test_who_has_room_offers_nothing() -> None:
     made = agent("north", COST, SOUTH, a=10, b=10, c=10)
     assert made.tick(1_000) == []
-    assert phase(made) is Phase.IDLE
+    assert phase(made) is SheddingPhase.IDLE
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_the_cheapest_is_asked_first_and_the_next_one_when_it_turns_down_or_is_s
     [second] = made.answered(accepted(first), 1_100)
     assert isinstance(second, Offer)
     assert second.contract_id == "north-east"
-    assert phase(made) is Phase.WAITING
+    assert phase(made) is SheddingPhase.WAITING
     assert made.tick(2_099) == []
     assert made.tick(2_100) == [], "nobody is left"
-    assert phase(made) is Phase.RESTING
+    assert phase(made) is SheddingPhase.RESTING
     assert made.holdings.at(Place.OFFERED) == []
     assert made.tick(4_099) == []
     assert offered(made, 4_100).contract_id == "north-south"
@@ -126,7 +126,7 @@ def test_after_a_success_it_rests_and_the_last_price_is_remembered() -> None:
         1_000, AcceptedTask("north.a", 10, 1_150), contract_id="north-east", seller="east"
     )
     assert [type(each) for each in made.answered(given, 1_100)] == [Prepare]
-    assert phase(made) is Phase.RESTING
+    assert phase(made) is SheddingPhase.RESTING
     assert made.tick(6_099) == []
     made.owns("north.d", 10)
     made.owns("north.a2", 10)
@@ -143,7 +143,7 @@ def test_room_at_a_seller_ends_the_rest() -> None:
     made.room(1_200)
     assert offered(made, 1_200).number == 1_200
     made.room(1_300)
-    assert phase(made) is Phase.WAITING
+    assert phase(made) is SheddingPhase.WAITING
 
 
 def test_fa5_a_seller_that_does_not_answer_is_left_alone_for_a_while() -> None:
@@ -184,7 +184,7 @@ def test_an_answer_out_of_the_bound_is_a_rejection_and_is_counted() -> None:
     first = offered(made, 1_000)
     assert made.answered(accepted(first, 1_001), 1_100) == []
     assert made.counters.disbelieved == 1
-    assert phase(made) is Phase.RESTING
+    assert phase(made) is SheddingPhase.RESTING
 
 
 def test_a_task_that_became_cheap_to_keep_is_not_handed_over() -> None:
@@ -247,7 +247,7 @@ def test_a_task_that_came_from_the_seller_is_returned_not_sold_to_it() -> None:
 
 
 def test_the_phases_are_all_reached() -> None:
-    assert set(PHASES.values()) == set(Phase)
-    assert {turn for _, turn in PHASES} == set(Turn)
+    assert set(PHASES.values()) == set(SheddingPhase)
+    assert {turn for _, turn in PHASES} == set(SheddingEvent)
     assert RULES.collect_ms < RULES.offer_every_ms
     assert CONTRACT.version == 1

@@ -10,7 +10,7 @@ from anabranch.protocol.federation.movements import Movement, MovementState
 from anabranch.protocol.federation.silence import (
     MEASURED_AFTER_MS,
     SILENT_SLOTS,
-    Silence,
+    SellerSilence,
     patience_ms,
     promised_ms,
 )
@@ -24,7 +24,7 @@ PATIENCE_MS = PROMISED_MS + MEASURED_AFTER_MS
 
 def test_fi1_who_measures_nothing_for_longer_than_measuring_takes_is_silent() -> None:
     assert (promised_ms(CONTRACT), patience_ms(CONTRACT)) == (PROMISED_MS, PATIENCE_MS)
-    made = Silence()
+    made = SellerSilence()
     assert not made.is_silent(RUNS, CONTRACT, 500 + PATIENCE_MS)
     assert made.is_silent(RUNS, CONTRACT, 501 + PATIENCE_MS)
     made.measured("m", 4_000, Reading(seller=10))
@@ -37,7 +37,7 @@ def test_fi1_who_measures_nothing_for_longer_than_measuring_takes_is_silent() ->
 
 
 def test_fi2_zeros_of_both_are_idleness_and_zeros_of_the_seller_alone_are_not() -> None:
-    made = Silence()
+    made = SellerSilence()
     made.measured("m", 2_000, Reading(seller=10, buyer=10))
     for end_ms in range(3_000, 9_000, 1_000):
         made.measured("m", end_ms, Reading(seller=0))
@@ -50,7 +50,7 @@ def test_fi2_zeros_of_both_are_idleness_and_zeros_of_the_seller_alone_are_not() 
 
 
 def test_fi2_what_either_says_was_made_is_work() -> None:
-    made = Silence()
+    made = SellerSilence()
     made.measured("m", 5_000, Reading(seller=10, buyer=0))
     assert not made.is_idle(RUNS, CONTRACT, 5_000 + PATIENCE_MS)
     made.measured("m", 6_000, Reading(seller=0))
@@ -60,7 +60,7 @@ def test_fi2_what_either_says_was_made_is_work() -> None:
 
 
 def test_a_zero_that_nobody_answered_in_time_stands() -> None:
-    made = Silence()
+    made = SellerSilence()
     made.measured("m", 4_000, Reading(seller=0))
     made.measured("m", 6_000, Reading(seller=0))
     made.settled(5_000)
@@ -77,7 +77,7 @@ def test_a_zero_that_nobody_answered_in_time_stands() -> None:
 def test_fi2_a_seller_that_measures_what_it_made_is_never_idle(
     readings: list[tuple[int, int, int | None]],
 ) -> None:
-    made, latest = Silence(), 0
+    made, latest = SellerSilence(), 0
     for slot, seller, buyer in readings:
         made.measured("m", slot * METER_MS, Reading(seller=seller, buyer=buyer))
         latest = max(latest, slot * METER_MS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from anabranch.protocol.federation import trading
 from anabranch.protocol.federation.costs import CornerCost, marginal
 from anabranch.protocol.federation.offers import AcceptedTask, OfferedTask
-from anabranch.protocol.federation.pricing import Bound, Split
+from anabranch.protocol.federation.pricing import Bound, GainSplit
 from anabranch.protocol.federation.trading import accept, bound_of, choose
 from harness.markets import CONTRACT, stepped
 
@@ -68,9 +68,9 @@ def test_an_offer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(choose([(str(number), 1) for number in range(9)], 9, stepped(50), Bound(1, 1))) == 2
 
 
-@given(COSTS, BOUNDS, SIZES, st.integers(0, 100), st.sampled_from(Split), st.integers(0, 100))
+@given(COSTS, BOUNDS, SIZES, st.integers(0, 100), st.sampled_from(GainSplit), st.integers(0, 100))
 def test_ft2_no_task_is_taken_for_less_than_it_costs_with_those_before_it(
-    cost: CornerCost, bound: Bound, sizes: list[int], level: int, split: Split, margin: int
+    cost: CornerCost, bound: Bound, sizes: list[int], level: int, split: GainSplit, margin: int
 ) -> None:
     offered = [
         OfferedTask(str(number), size, bound.ceiling - number % (bound.ceiling - bound.floor + 1))
@@ -96,7 +96,7 @@ def test_what_is_too_dear_is_left_out_and_the_rest_is_taken() -> None:
         OfferedTask("c", 10, 10),
         OfferedTask("d", 10, 10),
     ]
-    assert accept(offered, 0, cost, Bound(0, 10), Split.SELLER, 0) == (
+    assert accept(offered, 0, cost, Bound(0, 10), GainSplit.SELLER, 0) == (
         AcceptedTask("a", 10, 10),
         AcceptedTask("c", 10, 10),
     )
@@ -104,16 +104,17 @@ def test_what_is_too_dear_is_left_out_and_the_rest_is_taken() -> None:
 
 def test_what_costs_just_what_is_bid_is_left_out() -> None:
     assert (
-        accept([OfferedTask("a", 10, 100)], 0, stepped(100), Bound(0, 200), Split.HALVES, 0) == ()
+        accept([OfferedTask("a", 10, 100)], 0, stepped(100), Bound(0, 200), GainSplit.HALVES, 0)
+        == ()
     )
 
 
 def test_a_small_gain_is_left_out_by_the_margin() -> None:
     offered = [OfferedTask("a", 10, 101)]
-    assert accept(offered, 0, stepped(100), Bound(0, 200), Split.HALVES, 0) == (
+    assert accept(offered, 0, stepped(100), Bound(0, 200), GainSplit.HALVES, 0) == (
         AcceptedTask("a", 10, 101),
     )
-    assert accept(offered, 0, stepped(100), Bound(0, 200), Split.HALVES, 20) == ()
+    assert accept(offered, 0, stepped(100), Bound(0, 200), GainSplit.HALVES, 20) == ()
 
 
 @given(COSTS, st.integers(1, 60), st.integers(1, 20), st.integers(0, 60), st.integers(0, 60))
@@ -122,7 +123,7 @@ def test_ft3_at_delta_0_a_task_moves_exactly_if_the_one_price_lies_between_the_t
 ) -> None:
     bound = Bound(price, price)
     chosen = choose([("a", units)], here + units, cost, bound)
-    moves = bool(chosen) and bool(accept(chosen, there, cost, bound, Split.HALVES, 0))
+    moves = bool(chosen) and bool(accept(chosen, there, cost, bound, GainSplit.HALVES, 0))
     assert moves == (marginal(cost, there, units) < price * units < marginal(cost, here, units))
 
 
@@ -143,7 +144,7 @@ def test_every_trade_lowers_the_total_cost_and_so_trading_ends(
             offered = choose(
                 [(str(number), 10) for number in range(levels[i] // 10)], levels[i], cost, bound
             )
-            taken = accept(offered, levels[j], cost, bound, Split.HALVES, 0)
+            taken = accept(offered, levels[j], cost, bound, GainSplit.HALVES, 0)
             if taken:
                 levels[i] -= 10 * len(taken)
                 levels[j] += 10 * len(taken)

@@ -22,9 +22,9 @@ from anabranch.protocol.stage.availability import (
     Availability,
     BucketTimers,
     InputLags,
-    Look,
     Policy,
     Round,
+    RoundKind,
     Waits,
     delay_bound_ms,
     policy_of,
@@ -317,8 +317,8 @@ class TestOtherClusters:
 
         def asks(now_ms: int, *, wanted: bool = True) -> bool:
             look = availability.look("b", now_ms, wanted=wanted)
-            assert look in {Look.ASK_END, Look.READ_ON}
-            return look is Look.ASK_END
+            assert look in {RoundKind.ASK_END, RoundKind.READ_ON}
+            return look is RoundKind.ASK_END
 
         assert asks(700)
         assert not asks(700, wanted=False)
@@ -336,26 +336,26 @@ class TestLooks:
     """AV3, AV4: what is there is known when the log was read to an end asked for."""
 
     def test_where_a_wait_may_be_over_a_log_is_read_to_its_end(self) -> None:
-        assert made().look("a", 700, wanted=True) is Look.READ_TO_END
+        assert made().look("a", 700, wanted=True) is RoundKind.READ_TO_END
 
     def test_who_has_begun_asks_where_the_log_ends_once_and_reads_up_to_there(self) -> None:
         availability = made()
-        assert availability.look("a", 100, wanted=False) is Look.ASK_END
+        assert availability.look("a", 100, wanted=False) is RoundKind.ASK_END
         availability.end_found("a", 100, 5)
-        assert availability.look("a", 150, wanted=False) is Look.READ_ON
+        assert availability.look("a", 150, wanted=False) is RoundKind.READ_ON
         assert not availability.reached("a", 4)
         assert availability.end_wanted("a")
         assert availability.reached("a", 5)
         assert not availability.end_wanted("a")
         assert not availability.reached("a", 9), "nothing was asked"
-        assert availability.look("a", 200, wanted=False) is Look.READ_ON
+        assert availability.look("a", 200, wanted=False) is RoundKind.READ_ON
 
     def test_an_end_asked_for_before_a_pause_says_nothing_after_it(self) -> None:
         availability = made()
         availability.observe(100, 4)
         availability.end_found("a", 100, 5)
         availability.observe(60_000, 4)
-        assert availability.look("a", 60_001, wanted=False) is Look.ASK_END
+        assert availability.look("a", 60_001, wanted=False) is RoundKind.ASK_END
         availability.end_found("a", 60_001, 9)
         assert not availability.reached("a", 5)
         assert availability.reached("a", 9)
@@ -605,16 +605,16 @@ class TestSigns:
 @pytest.mark.parametrize(
     ("elsewhere", "look", "is_opening", "own_wanted", "clusters"),
     [
-        ("", Look.ASK_END, False, False, ["a"]),
-        ("", Look.READ_ON, False, True, []),
-        ("a", Look.ASK_END, False, False, ["a"]),
-        ("a", Look.ASK_END, False, True, [OWN, "a"]),
-        ("a", Look.READ_ON, False, True, [OWN]),
-        ("a", Look.ASK_END, True, True, []),
+        ("", RoundKind.ASK_END, False, False, ["a"]),
+        ("", RoundKind.READ_ON, False, True, []),
+        ("a", RoundKind.ASK_END, False, False, ["a"]),
+        ("a", RoundKind.ASK_END, False, True, [OWN, "a"]),
+        ("a", RoundKind.READ_ON, False, True, [OWN]),
+        ("a", RoundKind.ASK_END, True, True, []),
     ],
 )
 def test_av7_the_own_cluster_is_asked_before_another(
-    elsewhere: str, look: Look, is_opening: bool, own_wanted: bool, clusters: list[str]
+    elsewhere: str, look: RoundKind, is_opening: bool, own_wanted: bool, clusters: list[str]
 ) -> None:
     availability = Availability("ab", Waits(2_000, 600), Policy.PROCESS, elsewhere=elsewhere)
     assert (

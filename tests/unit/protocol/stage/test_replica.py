@@ -15,7 +15,7 @@ from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord
 from anabranch.protocol.log.timeline import timeline_name
-from anabranch.protocol.stage.availability import STALL_MS, Look, Policy
+from anabranch.protocol.stage.availability import STALL_MS, Policy, RoundKind
 from anabranch.protocol.stage.planner import Plan, PlanTraits, QueryPosition
 from anabranch.protocol.stage.recovery import Beginning
 from anabranch.protocol.stage.replica import (
@@ -295,7 +295,7 @@ class TestRoom:
             bench.replica.look(name, upto, parts, bench.now_ms)
             for parts in (INPUT_PARTS_MAX, INPUT_PARTS_MAX + 1)
         ]
-        assert looks == [Look.READ_ON, Look.NOTHING]
+        assert looks == [RoundKind.READ_ON, RoundKind.NOTHING]
 
     def test_re10_who_had_no_room_is_stable_again_when_it_has_run_what_was_there(self) -> None:
         bench = stable()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol.stage.scheduling import Why
+from anabranch.protocol.stage.scheduling import GateReason
 from harness.correcting_stage import TICK_MS, CorrectingStage
 from harness.transcripts import check_transcript
 
@@ -19,7 +19,7 @@ class Theatre:
     def __init__(self) -> None:
         self._stage = CorrectingStage(1)
         self._began_ms = 0
-        self._shown: dict[str, Why] = {}
+        self._shown: dict[str, GateReason] = {}
 
     def play(self, commands: list[str]) -> list[str]:
         return [line for command in commands for line in self._play(command)]
@@ -53,8 +53,8 @@ class Theatre:
         at = f"{(self._stage.now_ms - self._began_ms) / 1000:6.1f} s"
         lines = []
         for name, why in self._stage.why().items():
-            reason = Why.OWN_TURN if why is Why.GOES_ON else why
-            if self._shown.get(name, Why.NOTHING_WANTED) is not reason:
+            reason = GateReason.OWN_TURN if why is GateReason.GOES_ON else why
+            if self._shown.get(name, GateReason.NOTHING_WANTED) is not reason:
                 lines.append(
                     f"{at}  {name}: {'open' if name in self._stage.open() else 'closed'},"
                     f" {reason.name.lower().replace('_', ' ')}"
@@ -72,7 +72,7 @@ def test_every_row_of_the_gates_table_is_reached() -> None:
     reached = {
         word
         for path in FILES
-        for word in Why
+        for word in GateReason
         if f", {word.name.lower().replace('_', ' ')}" in path.read_text()
     }
-    assert reached == set(Why) - {Why.GOES_ON}, "which goes on in silence"
+    assert reached == set(GateReason) - {GateReason.GOES_ON}, "which goes on in silence"

@@ -19,10 +19,10 @@ from anabranch.protocol.stage.splitting import (
     SPLIT_MS_MAX,
     STALLED_MS,
     Attempt,
-    Phase,
     Proof,
     ShardLogState,
     SplitDriver,
+    SplitPhase,
     Splits,
     end,
     half_begins_after,
@@ -66,14 +66,14 @@ def steps(*given: tuple[Step, int]) -> Splits:
 # -- attempts
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", SplitPhase)
 @pytest.mark.parametrize("step", Step)
-def test_the_table_names_every_record_that_has_an_effect(phase: Phase, step: Step) -> None:
-    before: dict[Phase, list[tuple[Step, int]]] = {
-        Phase.NONE: [],
-        Phase.WANTED: [(Step.WANTED, -1)],
-        Phase.CONFIRMED: [(Step.WANTED, -1), (Step.CONFIRMED, 0)],
-        Phase.WITHDRAWN: [(Step.WANTED, -1), (Step.WITHDRAWN, 0)],
+def test_the_table_names_every_record_that_has_an_effect(phase: SplitPhase, step: Step) -> None:
+    before: dict[SplitPhase, list[tuple[Step, int]]] = {
+        SplitPhase.NONE: [],
+        SplitPhase.WANTED: [(Step.WANTED, -1)],
+        SplitPhase.CONFIRMED: [(Step.WANTED, -1), (Step.CONFIRMED, 0)],
+        SplitPhase.WITHDRAWN: [(Step.WANTED, -1), (Step.WITHDRAWN, 0)],
     }
     splits = steps(*before[phase])
     assert splits.of("s").phase is phase
@@ -84,10 +84,10 @@ def test_the_table_names_every_record_that_has_an_effect(phase: Phase, step: Ste
 
 def test_hv1_an_answer_counts_for_the_attempt_that_it_names() -> None:
     splits = steps((Step.WANTED, -1), (Step.WITHDRAWN, 0), (Step.WANTED, -1))
-    assert splits.of("s") == Attempt(Phase.WANTED, 2)
+    assert splits.of("s") == Attempt(SplitPhase.WANTED, 2)
     assert not splits.apply(3, SplitStep("s", Step.CONFIRMED, 0, attempt=0))
     assert splits.apply(4, SplitStep("s", Step.WITHDRAWN, 0, 2, "too slow", 5))
-    assert splits.of("s") == Attempt(Phase.WITHDRAWN, 2, "too slow", 5)
+    assert splits.of("s") == Attempt(SplitPhase.WITHDRAWN, 2, "too slow", 5)
 
 
 @pytest.mark.parametrize(("known", "counts"), [(-1, False), (0, False), (2, True)])
@@ -140,13 +140,13 @@ def test_a_shard_that_cannot_be_split_is_rejected(
 @pytest.mark.parametrize(
     ("phase", "runs"),
     [
-        (Phase.NONE, False),
-        (Phase.WANTED, True),
-        (Phase.CONFIRMED, True),
-        (Phase.WITHDRAWN, False),
+        (SplitPhase.NONE, False),
+        (SplitPhase.WANTED, True),
+        (SplitPhase.CONFIRMED, True),
+        (SplitPhase.WITHDRAWN, False),
     ],
 )
-def test_hv3_halves_stop_when_their_attempt_is_withdrawn(phase: Phase, *, runs: bool) -> None:
+def test_hv3_halves_stop_when_their_attempt_is_withdrawn(phase: SplitPhase, *, runs: bool) -> None:
     assert half_runs(Attempt(phase)) == runs
 
 
