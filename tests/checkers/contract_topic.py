@@ -12,7 +12,7 @@ from typing import Final
 
 from anabranch.protocol.federation.contracts import Contract
 from anabranch.protocol.federation.ledger import Metered, Posting, Settled
-from anabranch.protocol.federation.movements import Ended, Placed, Started, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, EndReason, Placed, Started, Withdrawn
 from anabranch.protocol.federation.offers import Answer
 from anabranch.protocol.federation.statements import Signature
 
@@ -48,7 +48,7 @@ class Ran:
     ended_by: str = ""
     ended_number: int = -1
     """Number of the ending entry, in the topic."""
-    why: Why | None = None
+    why: EndReason | None = None
     silent_ms: int = 0
     """For how long its seller had measured nothing when it ended."""
     words: list[str] = field(default_factory=list)
@@ -261,7 +261,7 @@ def _due(ran: Ran, text: Contract, found: int | None) -> list[tuple[str, int]]:
     assert ran.ended_ms is not None
     violation = text.penalty.violation_micro * 1_000
     patience_ms = text.quality.delay_ms_max + SILENT_SLOTS * text.audit.meter_ms
-    is_blamed = ran.why is Why.SILENT and ran.ended_by == text.buyer
+    is_blamed = ran.why is EndReason.SILENT and ran.ended_by == text.buyer
     if is_blamed and ran.silent_ms > patience_ms + MEASURED_AFTER_MS:
         return [(text.seller, violation + text.penalty.silent_micro_per_s * ran.silent_ms)]
     if found is not None and found < ran.ended_number:

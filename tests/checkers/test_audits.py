@@ -10,7 +10,7 @@ import pytest
 
 from anabranch.protocol.federation.audit import Fault, Finding, is_sampled
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited
-from anabranch.protocol.federation.movements import Why
+from anabranch.protocol.federation.movements import EndReason
 from checkers import audits, contract_topic
 from checkers.audits import Findings, Made
 from checkers.contract_topic import Book, Entry
@@ -143,7 +143,9 @@ def test_a_movement_is_audited_soon() -> None:
 
 
 def test_what_was_found_is_over_soon() -> None:
-    found, book = read(committed(), audited(LAST_MS, wrong()), end(LAST_MS + 500, why=Why.WRONG))
+    found, book = read(
+        committed(), audited(LAST_MS, wrong()), end(LAST_MS + 500, why=EndReason.WRONG)
+    )
     assert not text_of(audits.homecoming(found, book, 0, 500))
     assert "ends at" in text_of(audits.homecoming(found, book, 0, 499))
     assert not text_of(audits.homecoming(found, book, LAST_MS + 400, 100))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from anabranch.protocol.federation.ledger import Metered, Posting, Settled
-from anabranch.protocol.federation.movements import Ended, Placed, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, EndReason, Placed, Withdrawn
 from anabranch.protocol.federation.offers import AcceptedTask
 from anabranch.protocol.federation.statements import Signature, Statement, signed_bytes
 from checkers import contract_topic
@@ -35,7 +35,9 @@ def start(at_ms: int = 1_500, number: int = 1, price: int = 900) -> Entry:
     return record(at_ms, started(answer(number, AcceptedTask("north.a", 10, price))))
 
 
-def end(at_ms: int, name: str = NAME, by: str = "north", why: Why = Why.RECALLED) -> Entry:
+def end(
+    at_ms: int, name: str = NAME, by: str = "north", why: EndReason = EndReason.RECALLED
+) -> Entry:
     return record(at_ms, Ended("north-south", name, by, 0, why))
 
 
@@ -210,11 +212,11 @@ def test_who_ends_too_early_pays_and_a_seller_for_silence_alone() -> None:
     fine = Posting("north", "south", VIOLATION, f"ended before its time: {NAME}")
     assert text_of(contract_topic.penalties(early, [fine], TEXT)) == ""
     assert "costs []" in text_of(contract_topic.penalties(early, [], TEXT))
-    blamed = read(start(), metered(4_000, 3, 5), end(11_000, why=Why.SILENT))
+    blamed = read(start(), metered(4_000, 3, 5), end(11_000, why=EndReason.SILENT))
     assert blamed.ran[NAME].silent_ms == 7_000
     assert text_of(contract_topic.penalties(blamed, [], TEXT)) == ""
     cost = VIOLATION + TEXT.penalty.silent_micro_per_s * 7_001
-    silent = read(start(), end(8_501, why=Why.SILENT))
+    silent = read(start(), end(8_501, why=EndReason.SILENT))
     owed = Posting("south", "north", cost, f"silent 7001 ms: {NAME}")
     assert text_of(contract_topic.penalties(silent, [owed], TEXT)) == ""
     assert "not [('south'" in text_of(contract_topic.penalties(silent, [], TEXT))
@@ -224,7 +226,7 @@ def test_who_ends_too_early_pays_and_a_seller_for_silence_alone() -> None:
 def test_what_an_audit_found_costs_its_seller_once_whether_before_or_after_the_end() -> None:
     fine = Posting("south", "north", VIOLATION, f"wrong results: {NAME}")
     early = Posting("north", "south", VIOLATION, f"ended before its time: {NAME}")
-    for why in Why:
+    for why in EndReason:
         book = read(start(), end(4_000, why=why))
         assert text_of(contract_topic.penalties(book, [fine], TEXT, {NAME: 0})) == ""
         assert "costs []" in text_of(contract_topic.penalties(book, [], TEXT, {NAME: 2}))
@@ -235,7 +237,7 @@ def test_what_an_audit_found_costs_its_seller_once_whether_before_or_after_the_e
     assert text_of(contract_topic.penalties(book, [fine], TEXT, {NAME: 0})) == ""
     assert "costs" in text_of(contract_topic.penalties(book, [fine], TEXT, {NAME: 2}))
     idle = Posting("south", "north", VIOLATION, f"made nothing: {NAME}")
-    book = read(start(), end(4_000, why=Why.SILENT))
+    book = read(start(), end(4_000, why=EndReason.SILENT))
     assert text_of(contract_topic.penalties(book, [idle], TEXT, {NAME: 2})) == ""
 
 

@@ -36,7 +36,7 @@ from anabranch.process.frame import ServiceContext, StartEngine
 from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
-from anabranch.protocol.federation.movements import Ended, Why
+from anabranch.protocol.federation.movements import Ended, EndReason
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.planner import PlanTraits
@@ -288,7 +288,7 @@ class AuditedStage:
         self.book.say("north", replace(started(taken, self.task), signature=signed))
         return text
 
-    def end(self, why: Why = Why.RECALLED) -> None:
+    def end(self, why: EndReason = EndReason.RECALLED) -> None:
         self.book.say("north", Ended("north-south", self.movement_id, "north", 0, why))
 
     def round(self) -> None:

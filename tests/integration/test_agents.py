@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch.protocol.federation.movements import Movement, MovementState, Why
+from anabranch.protocol.federation.movements import EndReason, Movement, MovementState
 from harness.agent_processes import AgentProcesses
 from harness.trading_world import CALM
 
@@ -67,7 +67,7 @@ def test_a_rush_sells_the_stage_and_calm_brings_it_home_whoever_is_killed(
         world.rate = CALM
         world.wait(lambda: not world.running() and world.runs_on() == "north.0", "it is home")
     over = [each for each in world.movements() if each.state is MovementState.OVER]
-    assert {each.why for each in over} == {Why.RECALLED}
+    assert {each.why for each in over} == {EndReason.RECALLED}
     assert all(15 <= each.price <= 40 for each in over)
     balances = world.balances()
     assert sum(balances.values()) == 0

@@ -16,7 +16,7 @@ from anabranch.adapters.key_files import VARIABLE
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.protocol.federation.audit import Fault, commitment
 from anabranch.protocol.federation.ledger import AuditCommitted, Posting
-from anabranch.protocol.federation.movements import Why
+from anabranch.protocol.federation.movements import EndReason
 from harness.audited_stage import AuditedStage
 from harness.service_processes import ModuleProcess, service
 from harness.waiting import wait_until
@@ -76,7 +76,7 @@ def test_what_a_seller_makes_wrong_or_not_at_all_is_found_and_costs_the_violatio
         auditor.stop()
     (report,) = world.audit_reports()
     assert [(each.bucket, each.fault) for each in report.findings] == [(world.spoilt[0], fault)]
-    world.end(Why.WRONG)
+    world.end(EndReason.WRONG)
     assert [(each.payer, each.payee, each.reason) for each in postings(world)] == [
         ("south", "north", f"wrong results: {world.movement_id}")
     ]
@@ -100,7 +100,7 @@ def test_an_honest_seller_pays_nothing(world: AuditedStage) -> None:
 
     try:
         wait_until(lambda: queries() >= 3, DEADLINE_S, f"queries; {auditor.status.detail}")
-        world.end(Why.WRONG)
+        world.end(EndReason.WRONG)
         wait_until(has_report, DEADLINE_S, f"the number is revealed; {auditor.status.detail}")
     finally:
         auditor.stop()

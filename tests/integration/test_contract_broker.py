@@ -21,7 +21,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses
 from anabranch.protocol.federation.ledger import Metered, Posting
-from anabranch.protocol.federation.movements import Ended, Movement, Why
+from anabranch.protocol.federation.movements import Ended, EndReason, Movement
 from harness.federations import FederationWorld
 from harness.markets import DAY_MS, answer, contract, started
 from harness.service_processes import ModuleProcess, service
@@ -169,7 +169,7 @@ def test_it_is_killed_between_any_two_steps_and_what_is_due_is_settled_once(worl
         world.write(topic, b"nonsense", None)
 
     def end() -> None:
-        world.say("north", Ended("north-south", NAME, "north", 0, Why.RECALLED))
+        world.say("north", Ended("north-south", NAME, "north", 0, EndReason.RECALLED))
 
     for step in (world.agree, world.begin, spoil, world.measure, spoil, end):
         step()

@@ -26,10 +26,10 @@ from anabranch.protocol.federation.movements import (
     Claim,
     Command,
     Ended,
+    EndReason,
     MovementState,
     Placed,
     Started,
-    Why,
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer
@@ -135,7 +135,9 @@ class DishonestAgent(AgentService):
                     and now_ms - movement.started_ms >= _BLAMES_AFTER_MS
                 ):
                     self._ledgers.write(
-                        Ended(name, movement.movement_id, self._participant, now_ms, Why.SILENT)
+                        Ended(
+                            name, movement.movement_id, self._participant, now_ms, EndReason.SILENT
+                        )
                     )
 
 
@@ -177,9 +179,9 @@ class Forger:
         slot = now_ms // self._text.audit.meter_ms - 1
         period = slot * self._text.audit.meter_ms // self._text.audit.settle_ms - 2
         forged: tuple[Statement, ...] = (
-            Ended(contract_id, name, buyer, now_ms, Why.RECALLED),
-            Ended(contract_id, name, seller, now_ms, Why.RETURNED),
-            Ended(contract_id, name, self._key.participant, now_ms, Why.SILENT),
+            Ended(contract_id, name, buyer, now_ms, EndReason.RECALLED),
+            Ended(contract_id, name, seller, now_ms, EndReason.RETURNED),
+            Ended(contract_id, name, self._key.participant, now_ms, EndReason.SILENT),
             Withdrawn(contract_id, f"{contract_id}:{now_ms}/{self._text.tasks[0]}", buyer, now_ms),
             Placed(contract_id, name, seller, now_ms, 1, "west.0"),
             Placed(contract_id, name, self._key.participant, now_ms, 1, "west.0"),

@@ -19,7 +19,7 @@ from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import Contract
-from anabranch.protocol.federation.movements import Ended, Placed, Started, Why
+from anabranch.protocol.federation.movements import Ended, EndReason, Placed, Started
 from anabranch.protocol.federation.offers import Offer
 from anabranch.protocol.federation.stage_moves import node_of
 from anabranch.protocol.federation.statements import Signature, signed_bytes
@@ -235,7 +235,7 @@ def _not_suspended(run: Run, options: MarketOptions, deal: _Deal) -> Iterator[st
     guilty = [
         name
         for name in found.convicted()
-        if book.ran[name].ended_ms is not None and book.ran[name].why is not Why.SILENT
+        if book.ran[name].ended_ms is not None and book.ran[name].why is not EndReason.SILENT
     ]
     suspended = [
         entry.at_ms

@@ -24,7 +24,7 @@ from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.federation.holdings import Holding, Place, Term
 from anabranch.protocol.federation.ledger import Ledger
-from anabranch.protocol.federation.movements import Command, Movement, MovementState, Why
+from anabranch.protocol.federation.movements import Command, EndReason, Movement, MovementState
 from anabranch.protocol.federation.stage_moves import (
     failure,
     is_ready,
@@ -96,7 +96,7 @@ class TradedStages:
         self._placement.read_to_end()
         self._homes = {stage: pipeline.places().node_of(f"{stage}.0") for stage in self.names}
         self._moved_ms: dict[str, int] = {}
-        self._recalled: dict[str, tuple[Why, int]] = {}
+        self._recalled: dict[str, tuple[EndReason, int]] = {}
         """Reason and time of failure of each movement whose stage was taken home because its seller
         failed.
         """
@@ -247,7 +247,7 @@ class TradedStages:
         sale: _Sale,
         contracts: Mapping[str, LoadLog],
         now_ms: int,
-    ) -> Why | None:
+    ) -> EndReason | None:
         """Return why a sold stage was taken home, or must be; None if its seller has not failed.
 
         A recalled stage stays at home: whichever node is alive then is an own one. If another party
@@ -298,7 +298,7 @@ class TradedStages:
         )
         return [] if entry is None else [entry]
 
-    def _may_end(self, holding: Holding, why: Why, sale: _Sale, now_ms: int) -> bool:
+    def _may_end(self, holding: Holding, why: EndReason, sale: _Sale, now_ms: int) -> bool:
         """Return whether the ledger proves the failure. The proof may only be measured once the
         stage is home, so it is waited for as long as a movement may take. After that the end needs
         no proof, if the stage has stayed long enough.

@@ -118,7 +118,7 @@ PARTICIPANTS: Final = (
     ),
     Mutant(
         "late_measurement_is_silence",
-        "protocol.federation.silence:Silence.is_silent",
+        "protocol.federation.silence:SellerSilence.is_silent",
         "> patience_ms(contract)",
         "> SILENT_SLOTS * contract.audit.meter_ms",
         "FI1",
@@ -187,7 +187,7 @@ PARTICIPANTS: Final = (
         "convicted_only_for_one_reason",
         "protocol.federation.ledger:Ledger._penalise",
         "elif self.is_wrong(entry.movement_id)",
-        "elif entry.why is Why.WRONG and self.is_wrong(entry.movement_id)",
+        "elif entry.why is EndReason.WRONG and self.is_wrong(entry.movement_id)",
         "FL",
         SPOILS,
         scenario=FEDERATION,

@@ -21,7 +21,7 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import LoadUnit
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Metered
-from anabranch.protocol.federation.movements import Ended, MovementState, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
 from harness import outputs
 from harness.sources import everything
@@ -79,7 +79,7 @@ def test_a_fast_clock_that_is_set_back_stops_neither_sales_nor_measurements(
     assert {each.payer for each in world.ledger().postings} == {"north"}
     world.rate = CALM
     world.until(lambda: world.place() is Place.HERE, "it is home again")
-    assert world.movements()[0].why is Why.RECALLED
+    assert world.movements()[0].why is EndReason.RECALLED
 
 
 @pytest.mark.parametrize("at", ["before it is sold", "while it moves", "while it is away"])
@@ -122,7 +122,7 @@ def test_a_stage_whose_seller_dies_is_taken_home_and_the_seller_pays(world: Trad
     assert (world.sources["north"].upto - before) * 250 < 10_000
     world.until(lambda: world.place() is Place.HERE, "the ledger has it")
     (movement,) = world.movements()
-    assert movement.why is Why.SILENT
+    assert movement.why is EndReason.SILENT
     assert world.balances()["south"] < 0
     assert any("silent" in posting.reason for posting in world.ledger().postings)
 
@@ -140,7 +140,9 @@ def test_a_buyer_cannot_blame_a_seller_that_works_for_silence(world: TradingWorl
     assert longest_ms > 2 * METER_MS, "it is measured later than two slots after"
     (movement,) = world.movements()
     now_ms = world.clock.now_ms()
-    world.book.say("north", Ended("north-south", movement.movement_id, "north", now_ms, Why.SILENT))
+    world.book.say(
+        "north", Ended("north-south", movement.movement_id, "north", now_ms, EndReason.SILENT)
+    )
     assert {each.payer for each in world.ledger().postings} <= {"north"}
 
 

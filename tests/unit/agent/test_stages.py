@@ -22,7 +22,7 @@ from anabranch.protocol.federation.ledger import (
     Audited,
     Metered,
 )
-from anabranch.protocol.federation.movements import Movement, MovementState, Placed, Why
+from anabranch.protocol.federation.movements import EndReason, Movement, MovementState, Placed
 from harness.trading_world import BUCKET_MS, CALM, METER_MS, RUSH, SAMPLE_PPM, TradingWorld
 
 
@@ -117,7 +117,7 @@ def test_a_seller_that_is_heard_and_makes_nothing_loses_the_stage_and_pays(
     stuck_ms = world.clock.now_ms()
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
     assert world.clock.now_ms() - stuck_ms < 10_000
-    assert ended(world).why is Why.SILENT
+    assert ended(world).why is EndReason.SILENT
     assert [(payer, reason.split()[0]) for payer, reason in penalties(world)] == [
         ("south", "silent")
     ]
@@ -135,13 +135,13 @@ def test_a_seller_that_made_nothing_pays_though_it_is_cheaper_at_home_before_tha
     world.rate = CALM
     world.until(lambda: world.place() is Place.COMING, "it is recalled", 300)
     world.until(lambda: world.place() is not Place.COMING, "it is over", 300)
-    assert ended(world).why is Why.SILENT
+    assert ended(world).why is EndReason.SILENT
 
 
 def test_a_seller_that_makes_too_little_loses_the_stage_and_pays(world: TradingWorld) -> None:
     world.nodes["south.0"].slow_since = world.sources["north"].upto
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 400)
-    assert ended(world).why is Why.SILENT
+    assert ended(world).why is EndReason.SILENT
     assert [payer for payer, _ in penalties(world)] == ["south"]
 
 
@@ -150,7 +150,7 @@ def test_a_seller_that_makes_nothing_and_measures_zeros_is_not_alive(world: Trad
     hostile_south_says(world, 0)
     world.nodes["south.0"].is_stuck = True
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 300)
-    assert ended(world).why is Why.SILENT
+    assert ended(world).why is EndReason.SILENT
     assert penalties(world) == [("south", "made nothing")]
     world.until(lambda: suspended_by(world) == ("north",), "nothing new moves")
 
@@ -161,7 +161,7 @@ def test_a_seller_that_claims_more_than_it_made_gets_no_more_and_no_other_stage(
     world.kill("south")
     hostile_south_says(world, 3 * RUSH)
     world.until(lambda: world.runs_on() == "north.0", "it runs at home", 600)
-    assert ended(world).why is Why.WRONG
+    assert ended(world).why is EndReason.WRONG
     assert penalties(world) == [], "it is one word against the other"
     assert len(world.ledger().disputes) >= DISPUTES_MAX
     world.until(lambda: suspended_by(world) == ("north",), "nothing new moves")
@@ -181,7 +181,7 @@ def test_what_the_auditor_finds_ends_the_movement_and_suspends_the_contract_once
     found = (Finding(drawn[0], Fault.WRONG_RESULT),)
     world.book.say("auditor", Audited("north-south", name, "auditor", number, found))
     world.until(lambda: suspended_by(world) == ("north",), "nothing new moves")
-    assert ended(world).why is Why.WRONG
+    assert ended(world).why is EndReason.WRONG
     assert penalties(world) == [("south", "wrong results")]
     now_ms = world.clock.now_ms()
     world.book.say(
@@ -273,7 +273,7 @@ def test_a_stage_is_sold_on_and_comes_back_the_same_way(three: TradingWorld) -> 
     three.until(lambda: three.place() is Place.HERE, "north has it back")
     three.until(lambda: three.runs_on() == "north.0", "it runs there")
     three.lasts(12_000)
-    assert {each.why for each in (*three.movements(), *three.movements(ON))} == {Why.RECALLED}
+    assert {each.why for each in (*three.movements(), *three.movements(ON))} == {EndReason.RECALLED}
     assert three.movements()[0].nodes == ("west.0", "south.0")
     assert all(three.ledger(name).balances()["south"] for name in ("north-south", ON))
     assert three.ledger(ON).balances()["west"] > 0
@@ -307,7 +307,7 @@ def test_a_stage_is_sold_on_twice_and_comes_back_through_every_hand(four: Tradin
     four.until(lambda: four.runs_on() == "north.0", "it runs there")
     four.lasts(12_000)
     sales = [four.movements(name) for name in ("north-south", ON, FURTHER)]
-    assert [[each.why for each in sale] for sale in sales] == [[Why.RECALLED]] * 3
+    assert [[each.why for each in sale] for sale in sales] == [[EndReason.RECALLED]] * 3
     assert [sale[0].nodes for sale in sales] == [
         ("west.0", "east.0", "south.0"),
         ("east.0", "west.0"),
@@ -354,7 +354,7 @@ def test_what_goes_home_is_over_for_whom_it_was_sold_on_to(three: TradingWorld) 
     three.until(lambda: three.place("west") is None, "west has it no more")
     assert three.runs_on() == "north.0"
     (on,) = three.movements(ON)
-    assert (on.state, on.why, on.ended_by) == (MovementState.OVER, Why.RECALLED, "south")
+    assert (on.state, on.why, on.ended_by) == (MovementState.OVER, EndReason.RECALLED, "south")
     seen_to_end(three)
 
 
@@ -371,7 +371,7 @@ def test_a_third_that_dies_pays_the_middleman_who_pays_the_owner(three: TradingW
         600,
     )
     (movement,), (on,) = three.movements(), three.movements(ON)
-    assert (movement.why, on.why) == (Why.SILENT, Why.SILENT)
+    assert (movement.why, on.why) == (EndReason.SILENT, EndReason.SILENT)
     for name, payer in (("north-south", "south"), (ON, "west")):
         fines = [each for each in three.ledger(name).postings if "period" not in each.reason]
         assert [each.payer for each in fines] == [payer]

@@ -25,7 +25,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.federation import auditing
 from anabranch.protocol.federation.audit import Fault, Finding, commitment
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited
-from anabranch.protocol.federation.movements import Why
+from anabranch.protocol.federation.movements import EndReason
 from harness import outputs
 from harness.audited_stage import STAGE, STAGES, AuditedStage, FewLines
 
@@ -108,7 +108,7 @@ def test_a_wrong_bucket_is_found_and_the_seller_pays(world: AuditedStage) -> Non
     assert [each.findings for each in reports] == [(Finding(world.spoilt[0], Fault.WRONG_RESULT),)]
     ledger = world.ledger()
     assert ledger.is_wrong(world.movement_id)
-    world.end(Why.WRONG)
+    world.end(EndReason.WRONG)
     ledger = world.ledger()
     assert [(each.payer, each.reason) for each in ledger.postings] == [
         ("south", f"wrong results: {world.movement_id}")

@@ -22,7 +22,7 @@ from anabranch.federation.stream_file import PLANS_EXAMPLE, STREAM_EXAMPLE
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.protocol.federation.ledger import Ledger, Metered, Settled
-from anabranch.protocol.federation.movements import Ended, Why
+from anabranch.protocol.federation.movements import Ended, EndReason
 from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.statements import Statement
 from anabranch.protocol.federation.stream_ledger import StreamMetered
@@ -251,7 +251,7 @@ def test_the_market_and_the_ledger_show_what_moved_and_who_owes_what(office: Off
     assert (row["units"], row["price_micro"], row["to"]) == (10, 900, None)
     assert "north.a" in office.do("north", "market")
     office.say("north", Metered("north-south", row["movement"], "south", 1, 10))
-    office.say("north", Ended("north-south", row["movement"], "north", 0, Why.RECALLED))
+    office.say("north", Ended("north-south", row["movement"], "north", 0, EndReason.RECALLED))
     assert office.json("south", "market") == []
     (row,) = office.json("south", "market", "--all")
     assert (row["run_by"], row["ended_by"], row["why"]) == ("north", "north", "recalled")

@@ -26,7 +26,7 @@ from anabranch.protocol.federation.ledger import (
     Settled,
 )
 from anabranch.protocol.federation.lookup import CatalogEntry
-from anabranch.protocol.federation.movements import Ended, Placed, Started, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, EndReason, Placed, Started, Withdrawn
 from anabranch.protocol.federation.offers import (
     OFFERED_TASKS_MAX,
     AcceptedTask,
@@ -151,7 +151,7 @@ def test_the_largest_of_each_kind_fits() -> None:
 @pytest.mark.parametrize(
     ("statement", "text"),
     [
-        (Ended("c", "m", "n" * 250, 0, Why.SILENT), "250 characters"),
+        (Ended("c", "m", "n" * 250, 0, EndReason.SILENT), "250 characters"),
         (contract(tasks=("t" * 250,)), "250 characters"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_signature_of_another_length_is_not_written() -> None:
 
 @pytest.mark.parametrize("why", ["", "recalled ", "silenced", "x" * 249])
 def test_a_word_that_does_not_exist_is_rejected(why: str) -> None:
-    ended = Ended("c", "m", "n", 0, cast("Why", why))
+    ended = Ended("c", "m", "n", 0, cast("EndReason", why))
     value = federation_records.encode(ended, signature(CONTRACT, "north"))
     with pytest.raises(RemoteProtocolError, match="is no why"):
         federation_records.decode(value)

@@ -16,7 +16,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.ledger import Metered
-from anabranch.protocol.federation.movements import Ended, MovementState, Started, Why
+from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Started
 from harness.contents import TOLLS, content
 from harness.federations import FederationWorld
 from harness.markets import CONTRACT, DAY_MS, answer, contract, offer, started
@@ -174,7 +174,7 @@ def test_what_was_read_is_judged_later_where_the_keys_cannot_be_read_now(
     assert ledger is not None
     assert whole.ledger is not None
     assert list(ledger.movements) == list(whole.ledger.movements) != []
-    world.say("north", Ended("north-south", NAME, "north", 0, Why.RECALLED))
+    world.say("north", Ended("north-south", NAME, "north", 0, EndReason.RECALLED))
     for _ in range(2):
         world.log.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
         with pytest.raises(Unavailable):

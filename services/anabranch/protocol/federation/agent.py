@@ -37,9 +37,9 @@ from anabranch.protocol.federation.movements import (
     Claim,
     Command,
     Ended,
+    EndReason,
     MovementEntry,
     Started,
-    Why,
     Withdrawn,
     offer_number,
 )
@@ -163,9 +163,9 @@ class Agent:
             return []
         if holding.place is Place.LEAVING:
             return [Claim(movement, holding.name, self._shedding.agreed[movement])]
-        return [self._ended(holding.went, Why.RECALLED, now_ms)]
+        return [self._ended(holding.went, EndReason.RECALLED, now_ms)]
 
-    def failed(self, movement: str, why: Why, now_ms: int) -> list[Command]:
+    def failed(self, movement: str, why: EndReason, now_ms: int) -> list[Command]:
         """Handle the failure of the node that runs the task of an own movement: the shell runs the
         task here again when the ledger says so.
         """
@@ -197,7 +197,7 @@ class Agent:
             commands += self._orphaned(
                 self._withdrawn(on, now_ms)
                 if holding.place is Place.LEAVING
-                else self._ended(on, holding.failed or Why.RECALLED, now_ms)
+                else self._ended(on, holding.failed or EndReason.RECALLED, now_ms)
             )
         self.holdings.befell(holding, event, now_ms)
         return commands
@@ -249,7 +249,7 @@ class Agent:
         ):
             name = entry.movement_id
             return self._orphaned(
-                Ended(entry.contract_id, name, self.participant, now_ms, Why.RECALLED)
+                Ended(entry.contract_id, name, self.participant, now_ms, EndReason.RECALLED)
             )
         return []
 
@@ -290,7 +290,7 @@ class Agent:
     def _deadline_ms(self, term: Term) -> int:
         return self._standing.of(term).contract.moving.deadline_ms + self._standing.rules.ttl_ms
 
-    def _ended(self, term: Term, why: Why, now_ms: int) -> Ended:
+    def _ended(self, term: Term, why: EndReason, now_ms: int) -> Ended:
         return Ended(term.contract_id, term.movement_id, self.participant, now_ms, why)
 
     def _withdrawn(self, term: Term, now_ms: int) -> Withdrawn:

@@ -22,7 +22,7 @@ from typing import Final
 
 from anabranch.protocol.errors import LocalProtocolError
 from anabranch.protocol.federation.load_average import LoadAverage
-from anabranch.protocol.federation.movements import Why
+from anabranch.protocol.federation.movements import EndReason
 
 
 class Place(Enum):
@@ -122,7 +122,7 @@ class Holding:
     """Time at which the buyer last got the request to take the task back, in ms."""
     unpaid_ms: int | None = None
     """Time since which it has cost more than it is paid, in ms; None: it does not."""
-    failed: Why | None = None
+    failed: EndReason | None = None
     """Failure of the participant to which the task was sold, as the shell sees it; None: none."""
 
     @property

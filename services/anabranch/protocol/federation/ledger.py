@@ -51,13 +51,13 @@ from anabranch.protocol.federation.metering import (
 )
 from anabranch.protocol.federation.movements import (
     Ended,
+    EndReason,
     Movement,
     MovementEntry,
     MovementLog,
     MovementState,
     Placed,
     Started,
-    Why,
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import UNITS_MAX
@@ -410,11 +410,15 @@ class Ledger(PeriodLedger[dict[tuple[str, int], Reading]]):
         contract = self.movements.contract(movement.version)
         violation = contract.penalty.violation_micro * NANO_PER_MICRO
         by_buyer = entry.by == contract.buyer
-        if entry.why is Why.SILENT and by_buyer and self.is_silent(movement, movement.ended_ms):
+        if (
+            entry.why is EndReason.SILENT
+            and by_buyer
+            and self.is_silent(movement, movement.ended_ms)
+        ):
             self._breached(movement, violation, contract)
         elif self.is_wrong(entry.movement_id):
             self._convicted(movement)
-        elif entry.why is Why.CONTRACT_ENDS and self._ends(contract, movement.ended_ms):
+        elif entry.why is EndReason.CONTRACT_ENDS and self._ends(contract, movement.ended_ms):
             return
         elif movement.ended_ms - movement.started_ms < contract.min_hold_ms:
             self._post(entry.by, violation, f"ended before its time: {entry.movement_id}")

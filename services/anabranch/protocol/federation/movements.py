@@ -52,7 +52,7 @@ class MovementState(StrEnum):
     OVER = "over"
 
 
-class Why(StrEnum):
+class EndReason(StrEnum):
     """Reason for which a movement ended."""
 
     RECALLED = "recalled"
@@ -103,7 +103,7 @@ class Ended:
     movement_id: str
     by: str
     at_ms: int
-    why: Why
+    why: EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Movement:
     started_ms: int = 0
     ended_ms: int = 0
     ended_by: str = ""
-    why: Why | None = None
+    why: EndReason | None = None
     nodes: tuple[str, ...] = ()
     """Nodes that the seller has named, each once."""
     node: str = ""

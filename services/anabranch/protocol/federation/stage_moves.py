@@ -42,10 +42,10 @@ from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import DISPUTES_MAX, Ledger
 from anabranch.protocol.federation.movements import (
     NODES_MAX,
+    EndReason,
     Movement,
     MovementState,
     Placed,
-    Why,
 )
 from anabranch.protocol.federation.silence import promised_ms
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
@@ -148,7 +148,9 @@ def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> s
     return partner
 
 
-def failure(ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int) -> Why | None:
+def failure(
+    ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int
+) -> EndReason | None:
     """Return how the seller of a running movement has failed; None if it has not.
 
     Args:
@@ -159,13 +161,13 @@ def failure(ledger: Ledger, movement: Movement, *, is_heard: bool, waits_ms: int
     """
     name, contract = movement.movement_id, ledger.movements.contract(movement.version)
     if ledger.is_wrong(name) or ledger.disputed(name) >= DISPUTES_MAX:
-        return Why.WRONG
-    return Why.SILENT if not is_heard or waits_ms > promised_ms(contract) else None
+        return EndReason.WRONG
+    return EndReason.SILENT if not is_heard or waits_ms > promised_ms(contract) else None
 
 
-def may_end(ledger: Ledger, movement: Movement, why: Why, at_ms: int) -> bool:
+def may_end(ledger: Ledger, movement: Movement, why: EndReason, at_ms: int) -> bool:
     """Return whether the ledger proves a failure, so that the buyer ends the movement for free."""
-    if why is Why.SILENT:
+    if why is EndReason.SILENT:
         return ledger.is_silent(movement, at_ms)
     return ledger.is_wrong(movement.movement_id)
 

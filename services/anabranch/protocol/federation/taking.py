@@ -15,7 +15,7 @@ from __future__ import annotations
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.holdings import Event, Holding, Place, Term
 from anabranch.protocol.federation.load_average import LoadAverage
-from anabranch.protocol.federation.movements import Command, Ended, Why, movement_id
+from anabranch.protocol.federation.movements import Command, Ended, EndReason, movement_id
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest, objection_to_offer
 from anabranch.protocol.federation.standing import Standing
 from anabranch.protocol.federation.trading import accept, bound_of
@@ -153,7 +153,7 @@ class Taking:
         self, holding: Holding, came: Term, now_ms: int, turned_down_ms: int
     ) -> list[Command]:
         if self._standing.state_of(came, now_ms) is ContractState.ENDED:
-            return self._end(came, Why.CONTRACT_ENDS, now_ms)
+            return self._end(came, EndReason.CONTRACT_ENDS, now_ms)
         if holding.place is Place.AWAY:
             return []
         pays = self._standing.saves(holding) <= came.price * holding.load.units
@@ -181,7 +181,7 @@ class Taking:
             holding.unpaid_ms = None
             return []
         if now_ms - holding.since_ms >= self._standing.of(came).contract.ending.drain_ms:
-            return self._end(came, Why.RETURNED, now_ms)
+            return self._end(came, EndReason.RETURNED, now_ms)
         if now_ms - holding.request_ms < self._standing.rules.repeat_ms:
             return []
         holding.request_ms = now_ms
@@ -190,7 +190,7 @@ class Taking:
     def _request(self, came: Term) -> ReturnRequest:
         return ReturnRequest(came.contract_id, came.movement_id, self._standing.participant)
 
-    def _end(self, came: Term, why: Why, now_ms: int) -> list[Command]:
+    def _end(self, came: Term, why: EndReason, now_ms: int) -> list[Command]:
         """Return the commands that write the end, repeated until the ledger has it."""
         last_ms = self._ended.get(came.movement_id)
         if last_ms is not None and now_ms - last_ms < self._standing.rules.repeat_ms:

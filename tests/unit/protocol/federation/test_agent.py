@@ -12,9 +12,9 @@ from anabranch.protocol.federation.movements import (
     BringHome,
     Claim,
     Ended,
+    EndReason,
     Prepare,
     Started,
-    Why,
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import AcceptedTask, Answer, Offer, OfferedTask
@@ -94,7 +94,7 @@ def test_offer_answer_start_and_the_two_sides_agree_who_runs_what() -> None:
     assert place(south) is Place.HERE
     assert (north.holdings.level(), south.holdings.level()) == (20, 10)
     assert (north.participant, north.phase.value, north.counters.offers) == ("north", "resting", 1)
-    end = Ended("north-south", prepare.movement_id, "north", 9_000, Why.RECALLED)
+    end = Ended("north-south", prepare.movement_id, "north", 9_000, EndReason.RECALLED)
     for each in (north, south):
         assert each.recorded(end, 9_000) == []
     assert (north.holdings.level(), south.holdings.level()) == (30, 0)
@@ -131,14 +131,18 @@ def test_fa3_a_recall_that_does_not_get_ready_is_dropped_and_tried_again() -> No
     assert home == BringHome(name, "north.a")
     later = made.tick(23_000 + WAIT_MS)
     assert later == [home]
-    assert made.ready(name, 60_000) == [Ended("south-east", name, "south", 60_000, Why.RECALLED)]
+    assert made.ready(name, 60_000) == [
+        Ended("south-east", name, "south", 60_000, EndReason.RECALLED)
+    ]
 
 
 def test_a_task_that_gets_ready_after_its_recall_was_dropped_comes_home_all_the_same() -> None:
     made, name = sold_and_started()
     made.holdings.befell(made.holdings.tasks["north.a"], Event.RECALLED, 13_000)
     made.holdings.befell(made.holdings.tasks["north.a"], Event.KEPT, 14_000)
-    assert made.ready(name, 15_000) == [Ended("south-east", name, "south", 15_000, Why.RECALLED)]
+    assert made.ready(name, 15_000) == [
+        Ended("south-east", name, "south", 15_000, EndReason.RECALLED)
+    ]
 
 
 def test_ready_of_what_is_no_own_movement_says_nothing() -> None:
@@ -151,40 +155,40 @@ def test_ready_of_what_is_no_own_movement_says_nothing() -> None:
 
 def test_what_a_silent_seller_had_runs_here_when_the_ledger_says_so() -> None:
     made, name = sold_and_started()
-    assert made.failed("unknown", Why.SILENT, 0) == []
-    [entry] = made.failed(name, Why.SILENT, 13_000)
-    assert entry == Ended("south-east", name, "south", 13_000, Why.SILENT)
+    assert made.failed("unknown", EndReason.SILENT, 0) == []
+    [entry] = made.failed(name, EndReason.SILENT, 13_000)
+    assert entry == Ended("south-east", name, "south", 13_000, EndReason.SILENT)
     assert place(made) is Place.AWAY
     assert made.recorded(entry, 13_100) == []
     assert place(made) is Place.HERE
-    assert made.failed(name, Why.SILENT, 13_200) == []
-    assert host().failed(NAME, Why.WRONG, 0) == []
+    assert made.failed(name, EndReason.SILENT, 13_200) == []
+    assert host().failed(NAME, EndReason.WRONG, 0) == []
 
 
 def test_fa6_a_task_that_goes_home_comes_back_from_whom_it_was_sold_on_to() -> None:
     made, name = sold_and_started()
-    assert made.recorded(Ended("north-south", NAME, "north", 20_000, Why.RECALLED), 20_000) == [
-        Ended("south-east", name, "south", 20_000, Why.RECALLED)
-    ]
+    assert made.recorded(
+        Ended("north-south", NAME, "north", 20_000, EndReason.RECALLED), 20_000
+    ) == [Ended("south-east", name, "south", 20_000, EndReason.RECALLED)]
     assert "north.a" not in made.holdings.tasks
 
 
 def test_fa6_an_end_that_was_lost_is_written_until_the_ledger_has_it() -> None:
     made, name = sold_and_started()
-    made.recorded(Ended("north-south", NAME, "north", 20_000, Why.RECALLED), 20_000)
+    made.recorded(Ended("north-south", NAME, "north", 20_000, EndReason.RECALLED), 20_000)
     assert made.tick(21_999) == []
-    end = Ended("south-east", name, "south", 22_000, Why.RECALLED)
+    end = Ended("south-east", name, "south", 22_000, EndReason.RECALLED)
     assert made.tick(22_000) == [end]
     assert made.tick(23_000) == []
-    assert made.recorded(replace(end, by="east", why=Why.RETURNED), 23_500) == []
+    assert made.recorded(replace(end, by="east", why=EndReason.RETURNED), 23_500) == []
     assert made.tick(30_000) == []
 
 
 def test_fa6_a_buyer_that_has_failed_is_told_so() -> None:
     made, name = sold_and_started()
-    made.holdings.tasks["north.a"].failed = Why.SILENT
-    assert made.recorded(Ended("north-south", NAME, "north", 20_000, Why.SILENT), 20_000) == [
-        Ended("south-east", name, "south", 20_000, Why.SILENT)
+    made.holdings.tasks["north.a"].failed = EndReason.SILENT
+    assert made.recorded(Ended("north-south", NAME, "north", 20_000, EndReason.SILENT), 20_000) == [
+        Ended("south-east", name, "south", 20_000, EndReason.SILENT)
     ]
 
 
@@ -193,14 +197,14 @@ def test_fa6_also_while_it_is_being_sold_whichever_the_ledger_has_first() -> Non
     accepted = answer(
         12_000, AcceptedTask("north.a", 10, 1_000), contract_id="south-east", seller="east"
     )
-    assert made.recorded(Ended("north-south", NAME, "north", 20_000, Why.RECALLED), 20_000) == [
-        Withdrawn("south-east", name, "south", 20_000)
-    ]
+    assert made.recorded(
+        Ended("north-south", NAME, "north", 20_000, EndReason.RECALLED), 20_000
+    ) == [Withdrawn("south-east", name, "south", 20_000)]
     entry = Started(
         "south-east", name, "south", 1, "north.a", accepted, signature(accepted, "east")
     )
     assert made.recorded(entry, 20_100) == [
-        Ended("south-east", name, "south", 20_100, Why.RECALLED)
+        Ended("south-east", name, "south", 20_100, EndReason.RECALLED)
     ]
 
 
@@ -221,13 +225,13 @@ def test_after_a_crash_the_ledgers_say_what_is_where() -> None:
         "south.x": Place.HERE,
         "north.a": Place.AWAY,
     }
-    assert made.recorded(Ended("north-south", NAME, "north", 9, Why.RECALLED), 1) == [
-        Ended("south-east", "south-east:7/north.a", "south", 1, Why.RECALLED)
+    assert made.recorded(Ended("north-south", NAME, "north", 9, EndReason.RECALLED), 1) == [
+        Ended("south-east", "south-east:7/north.a", "south", 1, EndReason.RECALLED)
     ]
     buyer = agent("north", stepped(100), booked(), a=10)
     buyer.recorded(started(first), 0)
     assert place(buyer) is Place.AWAY
-    assert buyer.recorded(Ended("north-south", NAME, "north", 9, Why.RECALLED), 1) == []
+    assert buyer.recorded(Ended("north-south", NAME, "north", 9, EndReason.RECALLED), 1) == []
     assert place(buyer) is Place.HERE
 
 
@@ -261,7 +265,7 @@ def test_entries_of_what_is_not_known_change_nothing() -> None:
     made = agent("south", stepped(100), booked(), booked(ON))
     assert made.recorded(started(answer(), contract_id="unknown"), 0) == []
     assert made.recorded(Withdrawn("north-south", NAME, "north", 0), 0) == []
-    assert made.recorded(Ended("unknown", NAME, "north", 0, Why.RECALLED), 0) == []
+    assert made.recorded(Ended("unknown", NAME, "north", 0, EndReason.RECALLED), 0) == []
     assert made.holdings.tasks == {}
     made.measured("unknown", 5)
 
@@ -270,7 +274,7 @@ def test_a_movement_of_a_task_that_is_not_here_is_over_at_once() -> None:
     """The task went home before its sale was known: after a crash, say."""
     made = agent("north", stepped(100), booked())
     assert made.recorded(started(answer()), 4) == [
-        Ended("north-south", NAME, "north", 4, Why.RECALLED)
+        Ended("north-south", NAME, "north", 4, EndReason.RECALLED)
     ]
 
 

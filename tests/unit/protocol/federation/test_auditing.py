@@ -16,7 +16,7 @@ from anabranch.protocol.federation.auditing import (
     why_not_judged,
 )
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
-from anabranch.protocol.federation.movements import Ended, Movement, Why
+from anabranch.protocol.federation.movements import Ended, EndReason, Movement
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import EpochStarted
 from harness.boundary_logs import part, record, state_after
@@ -85,7 +85,7 @@ def look(made: MovementAudit, ledger: Ledger, log_state: LogState, now_ms: int) 
 
 
 def end(ledger: Ledger, at_ms: int) -> None:
-    assert ledger.add(Ended("north-south", NAME, "north", 0, Why.RECALLED), at_ms) == ""
+    assert ledger.add(Ended("north-south", NAME, "north", 0, EndReason.RECALLED), at_ms) == ""
 
 
 def test_a_number_is_drawn_while_the_movement_runs_and_its_hash_is_written_once() -> None:

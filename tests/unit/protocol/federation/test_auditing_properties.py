@@ -12,7 +12,7 @@ from anabranch.protocol.federation.audit import Fault, Finding, commitment, is_s
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage
 from anabranch.protocol.federation.contracts import AuditClauses
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
-from anabranch.protocol.federation.movements import Ended, MovementState, Why
+from anabranch.protocol.federation.movements import Ended, EndReason, MovementState
 from anabranch.protocol.log.boundary_log import LogState
 from anabranch.protocol.log.records import EpochStarted
 from harness.boundary_logs import record
@@ -120,7 +120,7 @@ class History:
         elif what == "kill":
             self.audit = MovementAudit("audit", "north-south", NAME, self.kept)
         elif what == "end" and not self.is_over:
-            entry = Ended("north-south", NAME, "north", 0, Why.RECALLED)
+            entry = Ended("north-south", NAME, "north", 0, EndReason.RECALLED)
             assert self.ledger.add(entry, self.now_ms) == ""
         self.look()
 

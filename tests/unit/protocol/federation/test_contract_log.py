@@ -24,7 +24,7 @@ from anabranch.protocol.federation.ledger import (
     Metered,
     Settled,
 )
-from anabranch.protocol.federation.movements import Ended, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, EndReason, Withdrawn
 from anabranch.protocol.federation.plan_switching import Word
 from anabranch.protocol.federation.stream_contracts import Tier
 from anabranch.protocol.federation.stream_ledger import StreamLedger
@@ -120,7 +120,7 @@ def test_a_text_of_another_contract_is_not_of_this_log() -> None:
 FORGED: list[tuple[Any, str]] = [
     (started(answer()), "south"),
     (Withdrawn("north-south", NAME, "north", 0), "south"),
-    (Ended("north-south", NAME, "north", 0, Why.RECALLED), "south"),
+    (Ended("north-south", NAME, "north", 0, EndReason.RECALLED), "south"),
     (metered(0, "north"), "south"),
     (AuditCommitted("north-south", NAME, "auditor", bytes(32), 100), "south"),
     (
@@ -199,7 +199,7 @@ def test_an_end_after_a_notice_costs_nothing_and_one_before_does() -> None:
         say(made, started(answer()), "north", 1_000)
         if is_noticed:
             assert say(made, word(Change.NOTICE, at_ms=1_000), "north", 1_500) == ""
-        end = Ended("north-south", NAME, "north", 0, Why.CONTRACT_ENDS)
+        end = Ended("north-south", NAME, "north", 0, EndReason.CONTRACT_ENDS)
         assert say(made, end, "north", 2_000) == ""
         assert made.ledger is not None
         assert bool(made.ledger.postings) is not is_noticed
@@ -221,7 +221,7 @@ def test_fr3_a_word_that_is_dated_back_or_ahead_is_none() -> None:
 def test_the_logs_time_never_goes_back() -> None:
     made = log()
     say(made, started(answer()), "north", 5_000)
-    say(made, Ended("north-south", NAME, "north", 0, Why.RECALLED), "north", 4_000)
+    say(made, Ended("north-south", NAME, "north", 0, EndReason.RECALLED), "north", 4_000)
     assert made.now_ms == 5_000
     assert made.ledger is not None
     assert made.ledger.movements[NAME].ended_ms == 5_000
@@ -267,7 +267,7 @@ STATEMENTS: list[tuple[ContractStatement, str]] = [
     (Audited("north-south", NAME, "auditor", b"n", (Finding(1, Fault.NO_RESULT),)), "auditor"),
     (Settled("north-south", "south", 0, SECOND), "south"),
     (Settled("north-south", "auditor", 0, 2 * SECOND), "auditor"),
-    (Ended("north-south", NAME, "north", 0, Why.WRONG), "north"),
+    (Ended("north-south", NAME, "north", 0, EndReason.WRONG), "north"),
     (word(Change.SUSPENDED), "north"),
     (word(Change.NOTICE, "south"), "south"),
 ]
@@ -386,7 +386,7 @@ def test_fr4_disputes_suspend_a_contract_for_each_side_once() -> None:
 def test_fr4_a_breach_is_its_buyers_to_suspend_for() -> None:
     made = log()
     say(made, started(answer()), "north")
-    assert say(made, Ended("north-south", NAME, "north", 0, Why.SILENT), "north", 9_000) == ""
+    assert say(made, Ended("north-south", NAME, "north", 0, EndReason.SILENT), "north", 9_000) == ""
     assert made.reason_to_suspend("north") == f"south owes a violation for {NAME}"
     assert made.reason_to_suspend("south") == ""
     assert say(made, word(Change.SUSPENDED, at_ms=9_000), "north", 9_000) == ""

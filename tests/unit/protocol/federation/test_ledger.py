@@ -19,7 +19,7 @@ from anabranch.protocol.federation.ledger import (
     Posting,
     Settled,
 )
-from anabranch.protocol.federation.movements import Ended, MovementState, Why, Withdrawn
+from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Withdrawn
 from anabranch.protocol.federation.offers import UNITS_MAX, AcceptedTask
 from harness.markets import CONTRACT, DAY_MS, answer, contract, started, verify
 
@@ -45,7 +45,7 @@ def settled(period: int, due: int, by: str = "south") -> Settled:
     return Settled("north-south", by, period, due)
 
 
-def ended(why: Why = Why.RECALLED, by: str = "north") -> Ended:
+def ended(why: EndReason = EndReason.RECALLED, by: str = "north") -> Ended:
     return Ended("north-south", NAME, by, 0, why)
 
 
@@ -198,10 +198,11 @@ def test_slots_and_periods_stay_as_they_began_for_all_who_ask() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "by", "payer"), [(Why.RECALLED, "north", "north"), (Why.RETURNED, "south", "south")]
+    ("why", "by", "payer"),
+    [(EndReason.RECALLED, "north", "north"), (EndReason.RETURNED, "south", "south")],
 )
 def test_who_ends_a_movement_before_its_time_owes_a_violation(
-    why: Why, by: str, payer: str
+    why: EndReason, by: str, payer: str
 ) -> None:
     made = ledger()
     assert made.add(ended(why, by), 9_999) == ""
@@ -215,7 +216,7 @@ def test_a_silent_seller_owes_a_violation_and_the_time() -> None:
     made = ledger()
     assert made.add(metered(4), 5_000) == ""
     assert made.add(metered(2), 5_000) == ""
-    assert made.add(ended(Why.SILENT), 13_000) == ""
+    assert made.add(ended(EndReason.SILENT), 13_000) == ""
     assert made.postings == [
         Posting("south", "north", VIOLATION + 2_000 * 8_000, f"silent 8000 ms: {NAME}")
     ]
@@ -231,7 +232,7 @@ def test_a_seller_that_made_nothing_owes_a_violation_once_both_say_so() -> None:
     assert not made.is_silent(movement, 10_000), "of the sixth slot the buyer has said nothing"
     assert made.add(metered(6, 0, "north"), 9_000) == ""
     assert made.is_silent(movement, 10_000)
-    assert made.add(ended(Why.SILENT), 10_000) == ""
+    assert made.add(ended(EndReason.SILENT), 10_000) == ""
     assert made.postings == [Posting("south", "north", VIOLATION, f"made nothing: {NAME}")]
     assert made.breaches == [NAME]
 
@@ -241,7 +242,7 @@ def test_silence_that_was_none_is_no_reason(by: str, at_ms: int) -> None:
     """The seller measured within its time before the end; or it is the seller that says so."""
     made = ledger()
     assert made.add(metered(1), 2_000) == ""
-    assert made.add(ended(Why.SILENT, by), at_ms) == ""
+    assert made.add(ended(EndReason.SILENT, by), at_ms) == ""
     assert [(each.payer, each.amount_nano) for each in made.postings] == [(by, VIOLATION)]
 
 
@@ -249,20 +250,20 @@ def test_wrong_results_cost_a_violation_if_an_audit_found_them() -> None:
     made = ledger()
     assert made.add(committed(), 1_000) == ""
     assert made.add(audited(Finding(SAMPLED, Fault.WRONG_RESULT)), FOUND_MS) == ""
-    assert made.add(ended(Why.WRONG), FOUND_MS + 20_000) == ""
+    assert made.add(ended(EndReason.WRONG), FOUND_MS + 20_000) == ""
     assert made.postings == [Posting("south", "north", VIOLATION, f"wrong results: {NAME}")]
     assert made.breaches == [NAME]
     for found, by in (((), "north"), ((Finding(SAMPLED, Fault.NO_RESULT),), "south")):
         made = ledger(begun_ms=FOUND_MS - 1_000)
         assert made.add(committed(), FOUND_MS - 1_000) == ""
         assert made.add(audited(*found), FOUND_MS) == ""
-        assert made.add(ended(Why.WRONG, by), FOUND_MS + 1) == ""
+        assert made.add(ended(EndReason.WRONG, by), FOUND_MS + 1) == ""
         assert [each.payer for each in made.postings] == [by], "judged as an end before its time"
 
 
-@pytest.mark.parametrize("why", list(Why))
+@pytest.mark.parametrize("why", list(EndReason))
 @pytest.mark.parametrize("by", ["north", "south"])
-def test_wrong_results_cost_a_violation_whoever_ends_it_and_why(by: str, why: Why) -> None:
+def test_wrong_results_cost_a_violation_whoever_ends_it_and_why(by: str, why: EndReason) -> None:
     """The buyer may have recalled it before it knows; the seller may be quicker."""
     made = ledger()
     assert made.add(committed(), 1_000) == ""
@@ -318,10 +319,10 @@ def test_the_end_of_the_contract_is_a_reason_if_it_ends(notice_ms: int | None) -
     if notice_ms is not None:
         made.noticed(notice_ms, "north", notice_ms)
         made.noticed(notice_ms + 9_000, "south", notice_ms)
-    assert made.add(ended(Why.CONTRACT_ENDS, "south"), 5_000) == ""
+    assert made.add(ended(EndReason.CONTRACT_ENDS, "south"), 5_000) == ""
     assert [each.payer for each in made.postings] == ([] if notice_ms == 3_000 else ["south"])
     made = ledger(begun_ms=30 * DAY_MS - 5)
-    assert made.add(ended(Why.CONTRACT_ENDS, "south"), 30 * DAY_MS) == ""
+    assert made.add(ended(EndReason.CONTRACT_ENDS, "south"), 30 * DAY_MS) == ""
     assert made.postings == []
 
 
@@ -340,7 +341,7 @@ def test_fl5_what_is_of_another_contract_does_not_count(entry: LedgerEntry) -> N
 def test_an_end_that_does_not_count_costs_nothing() -> None:
     made = ledger()
     assert made.add(ended(), 20_000) == ""
-    assert made.add(ended(Why.SILENT), 30_000) == "the movement is over"
+    assert made.add(ended(EndReason.SILENT), 30_000) == "the movement is over"
     assert made.postings == []
 
 
@@ -354,7 +355,7 @@ ENTRIES: Any = st.one_of(
         lambda name, by, why: Ended("north-south", name, by, 0, why),
         NAMES,
         PARTIES,
-        st.sampled_from(Why),
+        st.sampled_from(EndReason),
     ),
     st.builds(metered, st.integers(0, 200), st.integers(0, 20), PARTIES, NAMES),
     st.builds(lambda period: ("settle", period), st.integers(0, 3)),

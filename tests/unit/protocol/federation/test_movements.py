@@ -13,13 +13,13 @@ from anabranch.protocol.federation.movements import (
     NODES_MAX,
     TRANSITIONS,
     Ended,
+    EndReason,
     Movement,
     MovementEntry,
     MovementLog,
     MovementState,
     Placed,
     Started,
-    Why,
     Withdrawn,
     movement_id,
     offer_number,
@@ -39,7 +39,7 @@ def withdrawn(by: str = "south", name: str = NAME) -> Withdrawn:
 
 
 def ended(by: str = "north", name: str = NAME, at_ms: int = 20_000) -> Ended:
-    return Ended("north-south", name, by, at_ms, Why.RECALLED)
+    return Ended("north-south", name, by, at_ms, EndReason.RECALLED)
 
 
 def placed(number: int, node: str = "west.0", by: str = "south") -> Placed:
@@ -68,7 +68,11 @@ def test_a_movement_starts_runs_and_ends() -> None:
     assert found.add(ended(), 20_000) == ""
     assert list(found) == [
         replace(
-            movement, state=MovementState.OVER, ended_ms=20_000, ended_by="north", why=Why.RECALLED
+            movement,
+            state=MovementState.OVER,
+            ended_ms=20_000,
+            ended_by="north",
+            why=EndReason.RECALLED,
         )
     ]
 

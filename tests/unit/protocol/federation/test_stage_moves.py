@@ -17,7 +17,13 @@ from anabranch.protocol.federation.ledger import (
     LedgerEntry,
     Metered,
 )
-from anabranch.protocol.federation.movements import NODES_MAX, Movement, MovementState, Placed, Why
+from anabranch.protocol.federation.movements import (
+    NODES_MAX,
+    EndReason,
+    Movement,
+    MovementState,
+    Placed,
+)
 from anabranch.protocol.federation.stage_moves import (
     failure,
     is_ready,
@@ -119,10 +125,10 @@ def test_a_seller_has_failed_that_is_not_heard_or_makes_nothing_for_too_long() -
     of = ledger()
     movement = of.movements[NAME]
     assert failure(of, movement, is_heard=True, waits_ms=PROMISED_MS) is None
-    assert failure(of, movement, is_heard=False, waits_ms=0) is Why.SILENT
-    assert failure(of, movement, is_heard=True, waits_ms=PROMISED_MS + 1) is Why.SILENT
-    assert not may_end(of, movement, Why.SILENT, 7_000)
-    assert may_end(of, movement, Why.SILENT, 7_001)
+    assert failure(of, movement, is_heard=False, waits_ms=0) is EndReason.SILENT
+    assert failure(of, movement, is_heard=True, waits_ms=PROMISED_MS + 1) is EndReason.SILENT
+    assert not may_end(of, movement, EndReason.SILENT, 7_000)
+    assert may_end(of, movement, EndReason.SILENT, 7_001)
 
 
 def test_a_seller_has_failed_whom_the_ledger_convicts() -> None:
@@ -132,8 +138,8 @@ def test_a_seller_has_failed_whom_the_ledger_convicts() -> None:
     of = Ledger(contract(audit=sample), verify, "auditor")
     for entry, at_ms in ((started(answer()), 0), (fixed, 0), (found, 300)):
         assert of.add(entry, at_ms) == ""
-    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is Why.WRONG
-    assert may_end(of, of.movements[NAME], Why.WRONG, 0)
+    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is EndReason.WRONG
+    assert may_end(of, of.movements[NAME], EndReason.WRONG, 0)
     claims = [
         Metered("north-south", NAME, by, slot, units)
         for slot in range(DISPUTES_MAX)
@@ -142,8 +148,10 @@ def test_a_seller_has_failed_whom_the_ledger_convicts() -> None:
     of = ledger(*claims[:-1], at_ms=100_000)
     assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is None
     of = ledger(*claims, at_ms=100_000)
-    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is Why.WRONG
-    assert not may_end(of, of.movements[NAME], Why.WRONG, 0), "it is one word against the other"
+    assert failure(of, of.movements[NAME], is_heard=True, waits_ms=0) is EndReason.WRONG
+    assert not may_end(of, of.movements[NAME], EndReason.WRONG, 0), (
+        "it is one word against the other"
+    )
 
 
 def test_a_buyer_trades_what_its_partner_may_run() -> None:

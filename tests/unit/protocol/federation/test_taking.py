@@ -9,7 +9,7 @@ import pytest
 from anabranch.protocol.federation.agent import Agent
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.holdings import Place
-from anabranch.protocol.federation.movements import Ended, Why
+from anabranch.protocol.federation.movements import Ended, EndReason
 from anabranch.protocol.federation.offers import (
     AcceptedTask,
     Answer,
@@ -168,7 +168,9 @@ def test_fa3_what_nobody_takes_back_ends_after_the_drain_time(host: Agent) -> No
     host.tick(12_200)
     found = [each for now in range(12_300, 80_000, 100) for each in host.tick(now)]
     ends = [each for each in found if isinstance(each, Ended)]
-    assert ends[0] == Ended("north-south", "north-south:1/north.a", "south", 72_200, Why.RETURNED)
+    assert ends[0] == Ended(
+        "north-south", "north-south:1/north.a", "south", 72_200, EndReason.RETURNED
+    )
     assert [each.at_ms for each in ends] == [
         72_200,
         74_200,
@@ -191,7 +193,7 @@ def test_only_as_many_are_asked_back_as_do_not_pay(host: Agent) -> None:
 
 def test_all_goes_when_the_contract_has_ended(host: Agent) -> None:
     host.knows(booked(state=ContractState.ENDED))
-    end = Ended("north-south", "north-south:1/north.a", "south", 100, Why.CONTRACT_ENDS)
+    end = Ended("north-south", "north-south:1/north.a", "south", 100, EndReason.CONTRACT_ENDS)
     assert host.tick(100) == [end]
     assert host.tick(200) == []
     assert host.tick(2_100) == [replace(end, at_ms=2_100)]
