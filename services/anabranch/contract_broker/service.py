@@ -150,16 +150,19 @@ class ContractBroker:
         """
         assert self._reader is not None, "started"  # noqa: S101 - step is called after start
         now_ms = self._context.clock.monotonic_ms()
-        if now_ms >= self._look_next_ms:
-            self._look_next_ms = now_ms + _LOOK_EVERY_MS
-            try:
-                self._reader.look()
-                self.status.waiting_for = None
-            except Unavailable as error:
-                self.status.waiting_for = f"the broker: {error}"
         if self._catalog is not None:
             self._catalog.refresh(self._reader)
-        if self._reader.poll(_POLL_MS) and now_ms < self._settle_next_ms:
+        try:
+            if now_ms >= self._look_next_ms:
+                self._look_next_ms = now_ms + _LOOK_EVERY_MS
+                self._reader.look()
+            has_read = self._reader.poll(_POLL_MS) > 0
+            self.status.waiting_for = None
+        except Unavailable as error:
+            # What was read is applied once the keys by which it is judged can be read, too.
+            self.status.waiting_for = f"the broker: {error}"
+            has_read = True
+        if has_read and now_ms < self._settle_next_ms:
             self._report(self._reader)
             return
         self._settle_next_ms = now_ms + _SETTLE_EVERY_MS

@@ -265,6 +265,21 @@ def test_a_log_that_cannot_be_asked_for_new_contracts_is_asked_again(
     assert broker.status.waiting_for is None
 
 
+def test_keys_that_do_not_answer_for_a_moment_end_no_broker(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = world.broker(monkeypatch)
+    broker._catalog = None  # it reads the keys, too
+    world.until(RIPE_MS)
+    world.measured(61)
+    world.local.fail_next(Operation.OFFSETS, error=Unavailable, topic=world.topics.keys("north"))
+    broker.step()
+    assert str(broker.status.waiting_for).startswith("the broker: ")
+    run(broker)
+    assert broker.status.waiting_for is None
+    assert [entry.due_nano for entry in world.settlements()] == [SECOND]
+
+
 def test_a_pipeline_without_a_federation_has_no_broker() -> None:
     clock = VirtualClock(0)
     of = outputs.pipeline("p")
