@@ -194,7 +194,8 @@ def _chosen(kind: type[StrEnum], found: str) -> StrEnum:
     try:
         return kind(found)
     except ValueError:
-        raise RemoteProtocolError(f"{found[:60]!r} is no {kind.__name__.lower()}") from None
+        known = ", ".join(kind)
+        raise RemoteProtocolError(f"{found[:60]!r} is none of: {known}") from None
 
 
 def _number(found: int | str) -> int:

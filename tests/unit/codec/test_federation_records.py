@@ -198,7 +198,7 @@ def test_a_signature_of_another_length_is_not_written() -> None:
 def test_a_word_that_does_not_exist_is_rejected(why: str) -> None:
     ended = Ended("c", "m", "n", 0, cast("EndReason", why))
     value = federation_records.encode(ended, signature(CONTRACT, "north"))
-    with pytest.raises(RemoteProtocolError, match="is no why"):
+    with pytest.raises(RemoteProtocolError, match="is none of: recalled, returned, silent"):
         federation_records.decode(value)
 
 
