@@ -108,6 +108,10 @@ class SplitOptions:
     """Whether a half is split, too, once it counts."""
     trims: bool = False
     """Whether the input is deleted as soon as the first shard has it."""
+    is_overloaded: bool = False
+    """Whether a shard that is to be split leaves the cores to a branch that leaves out rows, for
+    ever, unless its halves wait for its stable results.
+    """
     turn_ms: int = 50
     faults: tuple[SplitFault, ...] = ()
 
@@ -133,7 +137,10 @@ def draw(seed: int) -> SplitOptions:
     # Drawn on its own, so that the other options of a seed stay.
     chance = 0.9 if kind == "mixed" else 0.2
     has_scalers = random.Random(f"{seed}/scalers").random() < chance
-    options = replace(options, has_scalers=has_scalers)
+    # Halves that begin within the run end the overload.
+    begins = kind in ("plain", "mixed")
+    is_overloaded = begins and random.Random(f"{seed}/overloaded").random() < 0.3
+    options = replace(options, has_scalers=has_scalers, is_overloaded=is_overloaded)
     if kind == "slow":
         options = replace(options, buckets=350, turn_ms=1_000)
     if kind == "away":
@@ -584,10 +591,17 @@ class ShardProcess:
             if not is_compared and world.rng.random() < 0.1:
                 self._log.state.forget(self._log.state.upto - 2)
             yield from self._drive()
-            if self._bucket < world.available and world.turn % self._pace() == 0:
+            has_turn = world.turn % self._pace() == 0 and self._has_cores()
+            if self._bucket < world.available and has_turn:
                 yield from self._run_batch()
                 if not self._goes_on():
                     return
+
+    def _has_cores(self) -> bool:
+        """Return whether it may run a batch that counts."""
+        is_split = self._splits.of(self._shard).phase is SplitPhase.WANTED
+        is_awaited = self._driver is not None and self._driver.is_awaited
+        return is_awaited or not (is_split and self._world.options.is_overloaded)
 
     def _pace(self) -> int:
         return 1 if self._parent is None else self._world.options.half_pace

@@ -51,6 +51,14 @@ SPLITS: Final = (
         "outcome",
     ),
     _bug(
+        "overloaded_shard_is_not_awaited",
+        f"{_MODULE}:SplitDriver.answer",
+        "self.is_awaited = has_reached = min(reached) >= shard.upto",
+        "has_reached = min(reached) >= shard.upto",
+        "OV9",
+        "outcome",
+    ),
+    _bug(
         "ends_when_it_is_wanted",
         f"{_MODULE}:SplitDriver.answer",
         "self.proof.is_enough and",
