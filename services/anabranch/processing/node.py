@@ -527,13 +527,24 @@ class Node:
         return {name: text for name, text in texts.items() if text}
 
     def _withdraw(self, label: str, reason: str) -> None:
-        """Record that the replica ``label`` stays on this node, for ``reason``. The replica asks
+        """Record that the replica ``label`` does not move where it was to go, for ``reason``, and
+        stays on this node. A newer move that was not read yet remains (PC7). The replica asks
         again every second while the broker does not take the record. Where it never does - only
         operators may write there (``anabranch acls``) - people see what they have to do.
         """
         context, (stage, _, replica) = self._context, label.rpartition(".")
         at = TopicPartition(context.pipeline.topic_names.placement(), 0)
-        move = Move(stage, replica, self._node, context.clock.now_ms(), withdrawn=reason)
+        target = self._goes_to(label)
+        if not target:
+            return
+        move = Move(
+            stage,
+            replica,
+            self._node,
+            context.clock.now_ms(),
+            withdrawn=reason,
+            only_from=target,
+        )
         try:
             append_decision(context.log, at, move, "move")
         except AnabranchError as error:

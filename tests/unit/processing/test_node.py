@@ -410,6 +410,30 @@ def test_a_move_is_withdrawn_by_the_node_that_runs_the_replica(world: World) -> 
     assert detail(old, "move_withdrawn") is None
 
 
+def test_a_move_that_an_operator_has_replaced_is_not_withdrawn(world: World) -> None:
+    """PC7: the node has not read the newer move yet."""
+    other = "north.8"
+    world.pipeline.named_nodes[other] = []
+    old = world.node(OLD)
+    becomes(old, {"s.0": "running"})
+    world.move(NEW)
+    shown(old)
+    world.move(OLD, wait_ms=0)
+    world.move(other, wait_ms=0)
+    MADE[0].move.withdraw(f"node {NEW} did not stand by")
+    world.clock.advance(PLACEMENT_LOOK_MS)
+    shown(old)
+    assert MADE[0].move.goes_to() == other
+    assert detail(old, "move_withdrawn") is None
+    MADE[0].move.withdraw("it got no further")
+    world.clock.advance(PLACEMENT_LOOK_MS)
+    shown(old)
+    assert detail(old, "move_withdrawn") == "it got no further"
+    MADE[0].move.withdraw("again")
+    world.clock.advance(PLACEMENT_LOOK_MS)
+    assert detail(old, "move_withdrawn") == "it got no further", "nothing is to be withdrawn"
+
+
 def test_a_move_that_cannot_be_withdrawn_is_shown_until_it_is_taken_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
