@@ -7,6 +7,7 @@ A crash loses the slots that were not observed entirely: for those the other sid
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +15,7 @@ from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import Side
 from anabranch.protocol.federation.ledger import Ledger, Metered
 from anabranch.protocol.federation.metering import overlap_ms
-from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.federation.movements import Movement, MovementState, Unfinished
 from anabranch.protocol.federation.silence import MEASURED_AFTER_MS
 from anabranch.protocol.federation.stage_moves import nodes_of
 
@@ -38,7 +39,8 @@ class Meter:
         """Time in each contract's log from which this process has followed it."""
         self._next: dict[str, int] = {}
         """Next slot to measure, by movement."""
-        self._done: set[str] = set()
+        self._unfinished: defaultdict[str, Unfinished] = defaultdict(Unfinished)
+        """Movements that are not measured to their ends, by contract."""
 
     def measure(self, contracts: Mapping[str, LoadLog], stages: Mapping[str, StageLogs]) -> None:
         """Write the figures of the slots that are over and not measured yet."""
@@ -47,20 +49,23 @@ class Meter:
             if booked is None or ledger is None:
                 continue
             side = booked.contract.party(self._participant)
+            if side is None:
+                continue
             self._begun_ms.setdefault(log.contract_id, log.now_ms)
-            for movement in ledger.movements if side is not None else ():
+            unfinished = self._unfinished[log.contract_id]
+            for movement in unfinished.of(ledger.movements):
                 logs = stages.get(movement.task)
                 if (
                     logs is not None
-                    and movement.state is not MovementState.VOID
-                    and movement.movement_id not in self._done
-                ):
-                    self._movement(log.contract_id, ledger, movement, logs, side is Side.SELLER)
+                    and self._movement(log.contract_id, ledger, movement, logs, side is Side.SELLER)
+                ) or (logs is None and movement.state is MovementState.OVER):
+                    unfinished.done(movement.movement_id)
+                    self._next.pop(movement.movement_id, None)
 
     def _movement(
         self, contract_id: str, ledger: Ledger, movement: Movement, logs: StageLogs, is_seller: bool
-    ) -> None:
-        """Write the figures of one movement's slots."""
+    ) -> bool:
+        """Write the figures of one movement's slots. Return whether there are no further ones."""
         contract = ledger.movements.contract(movement.version)
         meter_ms, name = contract.audit.meter_ms, movement.movement_id
         is_over = movement.state is MovementState.OVER
@@ -70,12 +75,11 @@ class Meter:
         for slot in range(first, first + _SLOTS_AT_ONCE):
             self._next[name] = slot
             if is_over and slot * meter_ms >= movement.ended_ms:
-                self._done.add(name)
-                return
+                return True
             if (slot + 1) * meter_ms + MEASURED_AFTER_MS > self._clock.now_ms():
-                return
+                return False
             if not logs.workload.is_over(slot, meter_ms):
-                return
+                return False
             ran_ms = overlap_ms(
                 slot, meter_ms, movement.started_ms, movement.ended_ms if is_over else None
             )
@@ -87,4 +91,5 @@ class Meter:
             if units is None or not says or not ran_ms:
                 continue
             if not self._ledgers.write(Metered(contract_id, name, self._participant, slot, units)):
-                return  # its outcome is unknown: it is written again, before the next one
+                return False  # its outcome is unknown: it is written again, before the next one
+        return False

@@ -31,7 +31,7 @@ from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
-from anabranch.protocol.federation.movements import Movement, MovementState
+from anabranch.protocol.federation.movements import Movement, MovementState, Unfinished
 from anabranch.protocol.federation.recheck import confirmed
 from anabranch.protocol.federation.stage_moves import nodes_of, partners_nodes, stage_of
 
@@ -104,6 +104,10 @@ class AuditorService:
         self._reader: FederationReader | None = None
         self._ledgers = LedgerWriter(context, self._topics, key)
         self._look_next_ms = 0
+        self._unfinished: collections.defaultdict[str, Unfinished] = collections.defaultdict(
+            Unfinished
+        )
+        """Movements whose audits are not over, by contract."""
         self._audits: dict[str, MovementAudit] = {}
         self._logs: dict[str, SoldStageLogs] = {}
         """Logs of each followed stage."""
@@ -181,10 +185,14 @@ class AuditorService:
         is_computing = False
         for contract in reader.contracts.values():
             ledger = contract.ledger
-            for movement in () if ledger is None else ledger.movements:
+            if ledger is None:
+                continue
+            unfinished = self._unfinished[contract.contract_id]
+            for movement in unfinished.of(ledger.movements):
                 stage = self._stage_of(movement)
                 audit = self._audit_of(contract.contract_id, movement) if stage else None
-                if ledger is None or audit is None:
+                if audit is None:
+                    unfinished.done(movement.movement_id)
                     continue
                 sold = self._sold(stage, ledger, movement)
                 self._take_up(audit, ledger, movement)
@@ -206,7 +214,7 @@ class AuditorService:
         """Return the stage of a movement; empty if this auditor cannot judge it."""
         pipeline, stage = stage_of(movement.task)
         declared = self._pipeline.stages.get(stage)
-        if pipeline != self._pipeline.name or movement.state is MovementState.VOID:
+        if pipeline != self._pipeline.name:
             return ""
         reason = (
             "the pipeline file does not have it"

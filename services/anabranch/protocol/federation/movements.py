@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import ClassVar, Final
 
 from anabranch.protocol.federation.contracts import Contract
@@ -224,6 +225,9 @@ class MovementLog:
     def __iter__(self) -> Iterator[Movement]:
         return iter(self._movements.values())
 
+    def __len__(self) -> int:
+        return len(self._movements)
+
     def __getitem__(self, name: str) -> Movement:
         return self._movements[name]
 
@@ -322,6 +326,33 @@ class MovementLog:
         ):
             return "the answer is out of the contract's bound"
         return "the task runs under another movement" if entry.task in self._runs else ""
+
+
+class Unfinished:
+    """Movements of one contract with which a process is not done. A ledger keeps all for ever, so a
+    process that goes through them time and again would take longer and longer. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._names: dict[str, None] = {}
+
+    def of(self, movements: MovementLog) -> list[Movement]:
+        """Return them as they are now. Void ones are left out: nothing becomes of them.
+
+        ``movements``: always the same ones, to which further ones are added.
+        """
+        if len(movements) > self._seen:
+            new = islice(movements, self._seen, None)
+            self._names |= {
+                each.movement_id: None for each in new if each.state is not MovementState.VOID
+            }
+            self._seen = len(movements)
+        return [movements[name] for name in self._names]
+
+    def done(self, name: str) -> None:
+        """Leave a movement out from now on. Idempotent."""
+        self._names.pop(name, None)
 
 
 def _begun(entry: Started, state: MovementState, at_ms: int) -> Movement:

@@ -20,6 +20,7 @@ from anabranch.protocol.federation.movements import (
     MovementState,
     Placed,
     Started,
+    Unfinished,
     Withdrawn,
     movement_id,
     offer_number,
@@ -254,3 +255,19 @@ def test_the_table_begins_with_nothing_and_ends_with_void_or_over() -> None:
     assert afters - befores == {MovementState.VOID, MovementState.OVER}
     assert befores - afters == {None}
     assert {entry for _, entry in TRANSITIONS} == {Started, Withdrawn, Placed, Ended}
+
+
+def test_who_is_done_with_a_movement_does_not_come_to_it_again() -> None:
+    """A ledger has all that there ever were."""
+    found, unfinished = log(), Unfinished()
+    assert unfinished.of(found) == []
+    assert found.add(withdrawn(name="north-south:9/north.a"), 0) == ""
+    assert found.add(started(answer()), 0) == ""
+    assert unfinished.of(found) == [found[NAME]]
+    assert found.add(ended(), 5) == ""
+    assert [each.state for each in unfinished.of(found)] == [MovementState.OVER]
+    unfinished.done(NAME)
+    unfinished.done(NAME)
+    assert found.add(started(answer(2)), 6) == ""
+    assert [each.movement_id for each in unfinished.of(found)] == ["north-south:2/north.a"]
+    assert len(found) == 3
