@@ -30,6 +30,7 @@ from anabranch.process.frame import ServiceContext, ServiceStatus, StartEngine
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.audit import Finding, findings
 from anabranch.protocol.federation.auditing import MovementAudit, SoldStage, reason_against
+from anabranch.protocol.federation.contract_log import WORD_SKEW_MS
 from anabranch.protocol.federation.ledger import AuditCommitted, Audited, Ledger
 from anabranch.protocol.federation.movements import Movement, MovementState, Unfinished
 from anabranch.protocol.federation.recheck import confirmed
@@ -181,7 +182,7 @@ class AuditorService:
         """Advance the audits of all movements."""
         for logs in self._logs.values():
             logs.poll()
-        needed: dict[str, list[int | None]] = {}
+        needed: dict[str, list[int]] = {}
         is_computing = False
         for contract in reader.contracts.values():
             ledger = contract.ledger
@@ -205,7 +206,9 @@ class AuditorService:
                     is_computing = self._recheck(audit, logs, stage, sold)
                     self._served |= {movement.movement_id} if is_computing else set()
                 self._count(stage, audit)
-                needed.setdefault(stage, []).append(audit.needed_after())
+                ended = max(0, now_ms - WORD_SKEW_MS) // sold.width_ms
+                needed_after = audit.needed_after(min(logs.log_state.upto, ended))
+                needed.setdefault(stage, []).append(needed_after)
         if not is_computing:
             self._served.clear()
         self._forget(needed)
@@ -281,17 +284,15 @@ class AuditorService:
             ).wait()
         return self._engine
 
-    def _forget(self, needed: dict[str, list[int | None]]) -> None:
+    def _forget(self, needed: dict[str, list[int]]) -> None:
         """Forget buckets that no number covers any more, and close the logs of stages that are all
         at home.
         """
         for stage in self._logs.keys() - needed.keys():
             self._logs.pop(stage).close()
         for stage, buckets in needed.items():
-            known = [bucket for bucket in buckets if bucket is not None]
-            if len(known) == len(buckets):
-                horizon = known_horizon_buckets(self._pipeline, stage)
-                self._logs[stage].forget(min(known), horizon)
+            horizon = known_horizon_buckets(self._pipeline, stage)
+            self._logs[stage].forget(min(buckets), horizon)
 
     # ---------------------------------------------------------------- buckets
 

@@ -185,6 +185,19 @@ def test_a_lost_number_has_no_findings_and_another_is_drawn(world: AuditedStage)
     assert second.digest == commitment(report.nonce) != lost.digest
 
 
+def test_an_auditor_whose_hashes_do_not_count_keeps_no_buckets_for_them(
+    world: AuditedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is not published, or was revoked."""
+    with running(world) as auditor:
+        monkeypatch.setattr(auditor._ledgers, "write", lambda _: False)
+        for _ in range(40):
+            rounds(world, auditor, 1)
+            world.clock.sleep_ms(3_000)
+        log_state = auditor._logs[STAGE].log_state
+        assert log_state.forgotten > log_state.upto - 120_000 // world.pipeline.bucket_ms
+
+
 def test_what_is_deleted_is_reported_and_not_guessed(
     world: AuditedStage, clock: VirtualClock
 ) -> None:

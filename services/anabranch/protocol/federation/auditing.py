@@ -200,12 +200,18 @@ class MovementAudit:
         self.left_out[why] += len(buckets)
         self._looked(buckets, ())
 
-    def needed_after(self) -> int | None:
-        """Return the bucket up to which the stage's buckets are not needed any more; None if no
-        number tells.
+    def needed_after(self, ended: int) -> int:
+        """Return the bucket up to which the stage's buckets are not needed any more. ``ended``: a
+        bucket that ends before now, by any clock. None of the buckets up to it will be in the
+        sample of a number whose hash the ledger does not have yet, or never will have.
         """
-        begun = [term for term in self._terms if term.begun_ms is not None]
-        return min((min([*term.wanted, term.looked_upto + 1]) - 1 for term in begun), default=None)
+        return min(
+            (
+                ended if term.begun_ms is None else min([*term.wanted, term.looked_upto + 1]) - 1
+                for term in self._terms
+            ),
+            default=ended,
+        )
 
     def entries(self, movement: Movement, width_ms: int) -> list[AuditCommitted | Audited]:
         """Return the entries that are due and missing from the ledger, in AU1 order."""

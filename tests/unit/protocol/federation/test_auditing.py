@@ -200,15 +200,16 @@ def test_at_the_end_of_the_movement_the_number_is_revealed_and_what_has_no_hash_
 
 
 def test_what_is_needed_of_the_log() -> None:
-    made = audit(NUMBERS[0])
-    assert made.needed_after() is None
+    assert audit().needed_after(40) == audit(NUMBERS[0]).needed_after(40) == 40
     ledger, made = committed()
     look(made, ledger, stream(60), 6_000)
-    assert made.needed_after() == HOME
+    assert made.needed_after(70) == HOME
     made.judged([51, 52], [])
-    assert made.needed_after() == 52
+    assert made.needed_after(70) == 52
     made.judged(made.wanted(100), [])
-    assert made.needed_after() == 60
+    assert made.needed_after(70) == 60
+    made.drawn(NUMBERS[1])
+    assert [made.needed_after(ended) for ended in (59, 70)] == [59, 60]
 
 
 @pytest.mark.parametrize(
