@@ -150,12 +150,13 @@ class ManagerScaling:
 
     def _report_episodes(self) -> None:
         """Log each phase of a move once, and set its figures as metrics."""
-        own = self._pipeline.name
+        own, before = self._pipeline.name, self._shown_episodes
+        self._shown_episodes = {}  # of those that are kept alone
         for episode in self._scaler.history.episodes:
             reached = episode.restore_ms, episode.catch_up_ms, episode.outcome
-            if reached == self._shown_episodes.get(id(episode), (None, None, "")):
-                continue
             self._shown_episodes[id(episode)] = reached
+            if reached == before.get(id(episode), (None, None, "")):
+                continue
             self._context.logger.info(
                 "scaling_progress",
                 replica=episode.label,

@@ -53,6 +53,8 @@ class LoadWatch:
         self._running: dict[str, _Batch] = {}
         self._begun: dict[str, int] = {}
         """Number of batches with rows that each query has begun."""
+        self._begun_before = 0
+        """Number of those of queries that were dropped."""
         self._counted: tuple[int | None, int] | None = None
         """Time since which the state of the inputs has been known, and the last bucket whose rows
         were counted.
@@ -128,6 +130,8 @@ class LoadWatch:
     def dropped(self, query: str) -> None:
         """Forget ``query``."""
         self._running.pop(query, None)
+        self._begun_before += self._begun.pop(query, 0)
 
     def _by_others(self, query: str) -> int:
-        return sum(count for name, count in self._begun.items() if name != query)
+        others = sum(count for name, count in self._begun.items() if name != query)
+        return self._begun_before + others

@@ -75,6 +75,20 @@ class TestBatches:
         watch.ends("a", 3_700, 0, is_successor=False)
         assert control.batches == [(1_000, 600, True), (1_000, 700, True), (1_000, 600, False)]
 
+    def test_dropped_queries_are_forgotten_and_their_batches_are_not(self) -> None:
+        """Each fork begins a query of another name, and a replica may fork for years."""
+        watch, control = warm("a")
+        for number in range(100):
+            watch.begins(f"b{number}", PLAN, 1)
+            watch.ends(f"b{number}", 2, 0, is_successor=True)
+            watch.dropped(f"b{number}")
+        assert len(watch._begun) == 1
+        watch.begins("a", PLAN, 1_000)
+        watch.begins("b", PLAN, 1_100)
+        watch.dropped("b")
+        watch.ends("a", 1_700, 0, is_successor=False)
+        assert control.batches == [(1_000, 700, True)]
+
 
 class TestArrivals:
     def test_lw1_rows_count_once_when_all_inputs_are_complete(self) -> None:
