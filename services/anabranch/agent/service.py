@@ -282,6 +282,7 @@ class AgentService:
                 if self._left_alone.get(name) != reason:
                     self._left_alone[name] = reason
                     self._context.logger.warning("contract_left_alone", contract=name, why=reason)
+                self.agent.leaves_alone(booked)
                 continue
             self._left_alone.pop(name, None)
             self.agent.knows(booked)

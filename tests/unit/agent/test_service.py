@@ -307,6 +307,26 @@ def test_nobody_trades_under_a_contract_that_cannot_be_carried_out(
     assert world.movements() == []
 
 
+def test_a_contract_that_can_no_longer_be_carried_out_moves_nothing_new(
+    world: TradingWorld,
+) -> None:
+    """Of agents that traded under it: its next version is in another unit."""
+    text = world.agree()
+    world.start("north", "south")
+    world.lasts(2_000)
+    other = replace(text, version=2, unit=LoadUnit("core", 10_000))
+    for party in ("north", "south"):
+        world.book.say(party, other)
+    world.lasts(1_000)
+    world.rate = RUSH
+    world.lasts(8_000)
+    left = world.agents["north"].status.detail["left_alone"]
+    assert isinstance(left, dict)
+    assert "its unit is" in left["north-south"]
+    assert world.movements() == []
+    assert world.place() is Place.HERE
+
+
 def test_what_an_operator_has_removed_stays_removed(world: TradingWorld) -> None:
     sold(world)
     move = Move("speeds", "0", "", world.clock.now_ms())

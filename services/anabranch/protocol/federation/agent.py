@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from anabranch.protocol.federation.contract_book import BookedContract
+from anabranch.protocol.federation.contract_book import BookedContract, ContractState
 from anabranch.protocol.federation.costs import Cost
 from anabranch.protocol.federation.holdings import Event, Holding, Holdings, Place, Term
 from anabranch.protocol.federation.load_average import LoadAverage
@@ -93,6 +93,15 @@ class Agent:
             self._standing.partners[booked.contract.contract_id] = Partner(booked)
         else:
             partner.booked = booked
+
+    def leaves_alone(self, booked: BookedContract) -> None:
+        """Take a contract under which nothing may move now: what moved under it before stays, until
+        it is recalled, or the contract ends. One that the agent does not know stays unknown.
+        """
+        if booked.contract.contract_id in self._standing.partners:
+            is_active = booked.state is ContractState.ACTIVE
+            state = ContractState.SUSPENDED if is_active else booked.state
+            self.knows(replace(booked, state=state))
 
     def owns(self, task: str, units: int) -> None:
         """Take a task of this participant, which runs here."""

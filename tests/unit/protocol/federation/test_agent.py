@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch.protocol.federation.agent import Agent
+from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.holdings import Event, Place
 from anabranch.protocol.federation.movements import (
     BringHome,
@@ -315,3 +316,15 @@ def test_what_is_not_traded_is_load_where_it_runs() -> None:
     assert made.holdings.level() == 10
     made.owns("north.a", 3)
     assert made.holdings.level() == 13
+
+
+def test_what_runs_under_a_contract_that_is_left_alone_comes_home_when_it_ends() -> None:
+    made, _ = sold_and_started()
+    made.leaves_alone(booked(ON))
+    assert made.tick(13_000) == []
+    assert place(made) is Place.AWAY
+    made.leaves_alone(booked(ON, ContractState.ENDING))
+    assert [type(each) for each in made.tick(14_000)] == [BringHome]
+    unknown = agent("south", stepped(100))
+    unknown.leaves_alone(booked())
+    assert not unknown._standing.partners
