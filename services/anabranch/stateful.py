@@ -37,6 +37,7 @@ from __future__ import annotations
 import copy
 import struct
 from abc import abstractmethod
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -65,6 +66,7 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -313,6 +315,24 @@ def _utc_ms(at: datetime) -> int:
     return -((_EPOCH - _utc(at)) // timedelta(milliseconds=1))
 
 
+def _as_stored(state: StructType) -> StructType:
+    """Return the columns of a state as Spark stores them: binary ones as text, in base64.
+
+    Spark writes binary values for Python one byte at a time, which takes it thirty times as long as
+    the same in text.
+    """
+    return StructType(
+        [
+            StructField(field.name, StringType(), field.nullable) if _is_binary(field) else field
+            for field in state
+        ]
+    )
+
+
+def _is_binary(field: StructField) -> bool:
+    return isinstance(field.dataType, BinaryType)
+
+
 class Timers:
     """The timer of one key: at most one, at an event time."""
 
@@ -384,7 +404,8 @@ class BatchSafeProcessor(StatefulProcessor):
         self._key_of = _tuple_of([rows[name].dataType for name in self.columns.keys])
         self._state_of = _tuple_of([field.dataType for field in self.columns.state])
         self._handle = handle
-        self._state = handle.getValueState("state", self.columns.state)
+        self._state = handle.getValueState("state", _as_stored(self.columns.state))
+        self._binary = [_is_binary(field) for field in self.columns.state]
         if self.is_timed():
             self._timer = handle.getValueState("timer", "at_ms BIGINT")
 
@@ -449,13 +470,26 @@ class BatchSafeProcessor(StatefulProcessor):
         # Each call asks Java's side by a socket, so nothing is asked twice.
         saved = self._timer.get() if self.is_timed() else None
         self._saved_ms = None if saved is None else saved[0]
-        return self._formed(self._state.get()), Timers(self._saved_ms)
+        return self._formed(self._read(self._state.get())), Timers(self._saved_ms)
+
+    def _read(self, stored: tuple[Any, ...] | None) -> list[Any] | None:
+        if stored is None:
+            return None
+        return [
+            b64decode(value) if is_binary and value is not None else value
+            for value, is_binary in zip(stored, self._binary, strict=True)
+        ]
 
     def _save(self, state: tuple[Any, ...] | None, timers: Timers) -> None:
         if state is None:
             self._state.clear()
         else:
-            self._state.update(state)
+            self._state.update(
+                tuple(
+                    b64encode(value).decode() if is_binary and value is not None else value
+                    for value, is_binary in zip(state, self._binary, strict=True)
+                )
+            )
         if timers.at_ms != self._saved_ms:
             if not self.is_timed():
                 raise self._no_timers()
