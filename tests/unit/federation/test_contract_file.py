@@ -48,7 +48,11 @@ def test_the_example_is_a_contract(tmp_path: Path) -> None:
         (BEGIN, "from: tomorrow, to: 2027-03-01", "valid.from: 'tomorrow' is not a time"),
         (BEGIN, "from: 2027-03-01T00:00:00Z, to: 2026-12-01T00:00:00Z", "not a time that begins"),
         ("settle: 1m", "settle: 1500ms", "audit.settle_ms: 1500 is no multiple of meter_ms"),
-        ("tasks: [north.tolls, north.volumes]", "tasks: []", "tasks: a list of tasks is wanted"),
+        (
+            "tasks: [north.tolls, north.volumes]",
+            "tasks: []",
+            "tasks: is empty; name at least one task",
+        ),
         ("tasks: [north.tolls, north.volumes]", "tasks: [a, a]", "task a is there twice"),
         ("seller: south", "seller: north", "buyer and seller are the same participant"),
         ("share_ppm: 10000", "share_ppm: 0", "0 parts per million of the reference"),
