@@ -18,6 +18,7 @@ from anabranch.codec import control_records, federation_records
 from anabranch.pipeline.model import Federation
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import LoadUnit
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Metered
@@ -25,7 +26,7 @@ from anabranch.protocol.federation.movements import Ended, EndReason, MovementSt
 from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
 from harness import outputs
 from harness.sources import everything
-from harness.trading_world import CALM, METER_MS, RUSH, TradingWorld, terms
+from harness.trading_world import CALM, METER_MS, MIN_HOLD_MS, RUSH, TradingWorld, terms
 
 
 @pytest.fixture
@@ -325,6 +326,20 @@ def test_a_contract_that_can_no_longer_be_carried_out_moves_nothing_new(
     assert "its unit is" in left["north-south"]
     assert world.movements() == []
     assert world.place() is Place.HERE
+
+
+def test_a_seller_that_takes_a_stage_and_gives_notice_is_not_paid_for_that(
+    world: TradingWorld,
+) -> None:
+    sold(world)
+    now_ms = world.clock.now_ms()
+    notice = ContractChange("north-south", 1, "south", Change.NOTICE, now_ms, now_ms)
+    world.book.say("south", notice)
+    world.until(lambda: world.place() is Place.HERE, "it is home again")
+    (movement,) = world.movements()
+    assert movement.ended_ms - movement.started_ms < MIN_HOLD_MS
+    assert (movement.ended_by, movement.why) == ("north", EndReason.CONTRACT_ENDS)
+    assert not [each for each in world.ledger().postings if "its time" in each.reason]
 
 
 def test_what_an_operator_has_removed_stays_removed(world: TradingWorld) -> None:

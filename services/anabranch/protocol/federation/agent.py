@@ -172,7 +172,8 @@ class Agent:
             return []
         if holding.place is Place.LEAVING:
             return [Claim(movement, holding.name, self._shedding.agreed[movement])]
-        return [self._ended(holding.went, EndReason.RECALLED, now_ms)]
+        why = self._why(holding.went.contract_id, now_ms)
+        return [self._ended(holding.went, why, now_ms)]
 
     def failed(self, movement: str, why: EndReason, now_ms: int) -> list[Command]:
         """Handle the failure of the node that runs the task of an own movement: the shell runs the
@@ -206,7 +207,7 @@ class Agent:
             commands += self._orphaned(
                 self._withdrawn(on, now_ms)
                 if holding.place is Place.LEAVING
-                else self._ended(on, holding.failed or EndReason.RECALLED, now_ms)
+                else self._ended(on, holding.failed or self._why(on.contract_id, now_ms), now_ms)
             )
         self.holdings.befell(holding, event, now_ms)
         return commands
@@ -257,9 +258,8 @@ class Agent:
             and partner.contract.buyer == self.participant
         ):
             name = entry.movement_id
-            return self._orphaned(
-                Ended(entry.contract_id, name, self.participant, now_ms, EndReason.RECALLED)
-            )
+            why = self._why(entry.contract_id, now_ms)
+            return self._orphaned(Ended(entry.contract_id, name, self.participant, now_ms, why))
         return []
 
     def _orphaned(self, entry: Ended | Withdrawn) -> list[Command]:
@@ -295,6 +295,16 @@ class Agent:
             if now_ms - written_ms >= repeat_ms
         ]
         return [command for entry in due for command in self._orphaned(entry)]
+
+    def _why(self, contract_id: str, now_ms: int) -> EndReason:
+        """Return the reason for which this agent takes back a task whose seller has not failed.
+
+        Whoever ends a movement before its minimum hold owes a violation, unless the contract ends:
+        else a seller could take a task, give notice, and be paid for that.
+        """
+        state = self._standing.partners[contract_id].booked.state_at(now_ms)
+        is_ending = state in {ContractState.ENDING, ContractState.ENDED}
+        return EndReason.CONTRACT_ENDS if is_ending else EndReason.RECALLED
 
     def _deadline_ms(self, term: Term) -> int:
         return self._standing.of(term).contract.moving.deadline_ms + self._standing.rules.ttl_ms

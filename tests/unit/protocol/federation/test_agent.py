@@ -328,3 +328,12 @@ def test_what_runs_under_a_contract_that_is_left_alone_comes_home_when_it_ends()
     unknown = agent("south", stepped(100))
     unknown.leaves_alone(booked())
     assert not unknown._standing.partners
+
+
+def test_a_task_that_comes_home_since_its_contract_ends_says_so() -> None:
+    made, name = sold_and_started()
+    made.knows(booked(ON, ContractState.ENDING))
+    assert [type(each) for each in made.tick(13_000)] == [BringHome]
+    [entry] = made.ready(name, 13_500)
+    assert isinstance(entry, Ended)
+    assert entry.why is EndReason.CONTRACT_ENDS
