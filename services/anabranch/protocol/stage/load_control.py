@@ -7,13 +7,17 @@ lack rows: the stable query processes all of them later, like the rows of an inp
 
 *What batches cost.* The duration of a batch is a fixed part and a part for each row. The fixed part
 is that of a line through batches of all sizes that were seen, and at most the duration of the
-shortest. What is longer is due to rows. The median over the last COST_BATCHES batches, weighted by
-rows, is the *cost* of a row: one slow batch among several does not move it. The first COLD_BATCHES
-batches of a query do not count, since Java compiles during them. Costs of batches that ran *beside*
-a batch of the successor are kept apart from those that ran alone: two queries share the cores. Such
-a batch may also wait until a task of the successor ends. That has nothing to do with its own rows:
-counted as theirs, few rows would seem dear, and fewer of them dearer still, until hardly any were
-kept. So what a batch takes beyond twice its time alone does not count.
+shortest. While all have about one size nothing tells it: it counts as at most a target, since a
+larger one would leave no room for rows, and as half a bucket where each bucket has a batch of its
+own, which would not keep up with a larger one. What is longer is due to rows. The median over the
+last COST_BATCHES batches, weighted by rows, is the *cost* of a row: one slow batch among several
+does not move it. The first COLD_BATCHES batches of a query do not count, since Java compiles during
+them. Costs of batches that ran *beside* a batch of the successor are kept apart from those that ran
+alone: two queries share the cores. Such a batch may also wait until a task of the successor ends.
+That has nothing to do with its own rows: counted as theirs, few rows would seem dear, and fewer of
+them dearer still, until hardly any were kept. So what a batch takes beyond twice its time alone
+does not count. That time is an upper bound: until sizes differ, as if no part of a batch were
+fixed.
 
 *When fewer rows do not help.* Where other programs have the cores, a batch takes seconds whatever
 it holds. Counted as the cost of its few rows that would look like an overload: hardly any row would
@@ -68,8 +72,8 @@ Invariants:
     OL5 corrections begin only after the use was below RESUMED for HOLD_MS.
     OL6 the fewer rows wait, or the more time is left, the more is kept.
     OL7 no more is kept than the limit.
-    OL8 a batch beside another one counts as at most twice what it takes alone. Until such batches
-        are measured, the branch has half of the time that is left.
+    OL8 a batch beside another one counts as at most twice what it may take alone. Until such
+        batches are measured, the branch has half of the time that is left.
     OL9 what small batches take and large ones hardly exceed is no cost of rows, while it lasts.
 """
 
@@ -146,11 +150,19 @@ _TARGET_PARTS: Final = 4
 class BatchCost:
     """Cost of a row in the last batches of a kind."""
 
-    def __init__(self, hopeless_ms: float = inf) -> None:
-        """Start without measurements. ``hopeless_ms``: duration of a batch, in ms, from which its
-        rows miss the bound, few as they may be.
+    def __init__(self, target_ms: float = inf, unmeasured_ms: float | None = None) -> None:
+        """Start without measurements.
+
+        Args:
+            target_ms: Duration, in ms, that the batches of a branch should have.
+            unmeasured_ms: Largest fixed part of a batch, in ms, that is assumed while all have
+                about one size; None: ``target_ms``.
         """
-        self._hopeless_ms = hopeless_ms
+        self._hopeless_ms = HOPELESS_TARGETS * target_ms
+        """Duration of a batch, in ms, from which its rows miss the bound, few as they may be."""
+        self._unmeasured_ms = target_ms if unmeasured_ms is None else unmeasured_ms
+        self._is_measured = False
+        """Whether batches of different sizes tell the fixed part."""
         self._line_ms = 0.0
         """Fixed part of a batch by the line through batches of all sizes, in ms."""
         self._whatever_ms = 0.0
@@ -178,8 +190,9 @@ class BatchCost:
             self._sizes[min(self._sizes)],
             self._sizes[max(self._sizes)],
         )
-        if many < SIZES_APART * few:
-            self._line_ms = self._least_ms
+        self._is_measured = many >= SIZES_APART * few
+        if not self._is_measured:
+            self._line_ms = min(self._least_ms, self._unmeasured_ms)
         else:
             row_ms = max(0.0, long_ms - short_ms) / (many - few)
             self._line_ms = max(0.0, min(self._least_ms, short_ms - row_ms * few))
@@ -228,6 +241,13 @@ class BatchCost:
         if not self.is_known or took_ms == 0:
             return inf
         return duration_ms * sum(rows for rows, _ in self._batches) / took_ms
+
+    def longest_ms(self, rows: int) -> float:
+        """Return how long a batch of ``rows`` takes at most, in ms (OL8): while all batches have
+        about one size, as if no part of its duration were fixed.
+        """
+        likely_ms = self.fixed_ms + rows * self.row_ms()
+        return likely_ms if self._is_measured else max(likely_ms, rows / self.rows_surely_in(1))
 
     def row_ms(self) -> float:
         """Return the cost of a row, in ms: the median of the batches, weighted by rows."""
@@ -292,11 +312,17 @@ class LoadControl:
     monotonic.
     """
 
-    def __init__(self, target_ms: int) -> None:
-        """Start without measurements. ``target_ms``: duration of a branch's batch, in ms, with
-        which new results stay within their bound.
+    def __init__(self, target_ms: int, apart_ms: int | None = None) -> None:
+        """Start without measurements.
+
+        Args:
+            target_ms: Duration of a branch's batch, in ms, with which new results stay within their
+                bound.
+            apart_ms: Width of a bucket, in ms, if each bucket with rows has a batch of its own;
+                None: a batch may have several.
         """
         self.target_ms = target_ms
+        self._unmeasured_ms = target_ms if apart_ms is None else min(target_ms, apart_ms // 2)
         self.kept = KEPT_ALL
         """Per mille that the last batch of the branch kept."""
         self.steady = KEPT_ALL
@@ -308,9 +334,8 @@ class LoadControl:
         self.is_late_itself = False
         """Whether the branch needs all cores so that its results are in time."""
         self.arrivals = ArrivalRate()
-        hopeless_ms = HOPELESS_TARGETS * target_ms
-        self._alone, self._beside = BatchCost(hopeless_ms), BatchCost(hopeless_ms)
-        self._processor = BatchCost()
+        self._alone, self._beside = self._new_cost(), self._new_cost()
+        self._processor = BatchCost(unmeasured_ms=self._unmeasured_ms)
         self._measured_anew = COST_BATCHES
         """Number of batches alone since a correction was stuck, up to COST_BATCHES."""
         self._mean_waiting: float | None = None
@@ -388,14 +413,16 @@ class LoadControl:
         room_ms = max(duration_ms / 2, duration_ms - self._alone.fixed_ms)
         return self.rows_max if cost == 0 else max(1, min(self.rows_max, int(room_ms / cost)))
 
-    def is_late(self, waiting: int, left_ms: int, *, beside: bool = False) -> bool:
-        """Return whether results of ``waiting`` rows would miss the bound, which is ``left_ms``
-        away (OL1, OL2).
+    def is_late(
+        self, waiting: int, left_ms: int, *, beside: bool = False, batches: float = 1
+    ) -> bool:
+        """Return whether results of ``waiting`` rows, which take so many ``batches``, would miss
+        the bound, which is ``left_ms`` away (OL1, OL2).
         """
         cost = self._cost(beside=beside)
         if not cost.is_known:
             return False
-        work_ms = waiting * cost.row_ms_twice()
+        work_ms = waiting * cost.row_ms_twice() + (batches - 1) * cost.fixed_ms
         allowed_ms = left_ms - cost.fixed_ms if left_ms > 0 else 2 * self.target_ms
         return work_ms > max(WORK_LEAST_MS, allowed_ms, self._hardly_longer_ms(cost))
 
@@ -475,8 +502,11 @@ class LoadControl:
         """Record that the branch has ended: everything is kept again."""
         self.kept = self.steady = KEPT_ALL
         self.is_late_itself, self._below_ms = False, None
-        self._beside = BatchCost(HOPELESS_TARGETS * self.target_ms)
+        self._beside = self._new_cost()
         self._mean_waiting = None
+
+    def _new_cost(self) -> BatchCost:
+        return BatchCost(self.target_ms, self._unmeasured_ms)
 
     def _room_ms(self, cost: BatchCost, within_ms: int) -> float:
         """Return the part of a batch that is for rows, in ms, if it must end in ``within_ms``."""
@@ -512,12 +542,12 @@ class LoadControl:
         return int(KEPT_ALL / max(1.0, rows * cost.row_ms() / self._room_ms(cost, within_ms)))
 
     def _half_speed_ms(self, rows: int) -> float:
-        """Return how long a batch of ``rows`` takes with half of the cores, in ms (OL8). Infinite
-        while the cost of a row alone is unknown.
+        """Return how long a batch of ``rows`` takes at most with half of the cores, in ms (OL8).
+        Infinite while the cost of a row alone is unknown.
         """
         if not self._alone.is_known:
             return inf
-        return 2 * (self._alone.fixed_ms + rows * self._alone.row_ms())
+        return 2 * self._alone.longest_ms(rows)
 
     def _cost(self, *, beside: bool) -> BatchCost:
         """Return the costs of batches alone, or of those beside the successor once measured."""

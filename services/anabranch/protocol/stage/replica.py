@@ -345,7 +345,14 @@ class Replica:
         self._pacing = BatchPacing(rules.batches, rules.traits)
         self._batch_size = BatchSize(rules.batches.batch_rows_max(), rules.traits)
         waits = rules.availability.waits
-        self.load = LoadControl(target_of(waits.first_ms, waits.next_ms)) if rules.sheds else None
+        self.load = (
+            LoadControl(
+                target_of(waits.first_ms, waits.next_ms),
+                None if rules.traits.is_batch_safe else rules.batches.width_ms,
+            )
+            if rules.sheds
+            else None
+        )
         """Load of the replica; None for a stage that sheds nothing."""
         self._load_watch = None if self.load is None else LoadWatch(self.load)
         self._has_one_task = rules.has_one_task
@@ -713,7 +720,8 @@ class Replica:
         """
         left_ms = self._availability.left_ms(plan.before.bucket + 1, situation.now_ms)
         waiting = _waiting(plan, _complete(situation))
-        return self.load is not None and self.load.is_late(waiting, left_ms)
+        batches = 1 if self._traits.is_batch_safe else waiting / max(1, plan.rows)
+        return self.load is not None and self.load.is_late(waiting, left_ms, batches=batches)
 
     def _leaves_cores(self, position: QueryPosition, situation: Situation) -> bool:
         """Return whether the stable query, whose next bucket is complete, must leave the cores to a

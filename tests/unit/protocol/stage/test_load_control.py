@@ -76,6 +76,24 @@ class TestBatchCost:
         assert cost.fixed_ms == 480
         assert cost.row_ms() == pytest.approx(0.02)
 
+    def test_while_all_batches_have_one_size_a_target_at_most_is_fixed(self) -> None:
+        cost = BatchCost(TARGET_MS)
+        for took in (4_000, 3_000, 4_000):
+            cost.took(1_000, took)
+        assert (cost.fixed_ms, cost.row_ms()) == (TARGET_MS, 3.0)
+        cost.took(100, 2_700)
+        assert cost.fixed_ms > 2 * TARGET_MS, "the sizes tell it"
+
+    def test_a_batch_is_longest_if_no_part_of_it_is_fixed(self) -> None:
+        cost = BatchCost(TARGET_MS)
+        assert cost.longest_ms(50) == 0.0
+        for took in (300, 300):
+            cost.took(100, took)
+        assert cost.longest_ms(400) == pytest.approx(1_200)
+        assert cost.longest_ms(50) == pytest.approx(300)
+        cost.took(400, 600)
+        assert cost.longest_ms(800) == pytest.approx(1_000)
+
     def test_faster_large_batches_make_no_row_cheaper_than_nothing(self) -> None:
         cost = BatchCost()
         cost.took(100, 500)
@@ -98,19 +116,19 @@ class TestBatchCost:
     def test_ol9_what_fewer_rows_do_not_save_is_no_cost_of_rows(
         self, batches: list[tuple[int, int]], fixed_ms: int
     ) -> None:
-        cost = BatchCost(hopeless_ms=2_000)
+        cost = BatchCost(TARGET_MS)
         for rows, took_ms in [(20, 140), (20, 4_020), *batches]:
             cost.took(rows, took_ms)
         assert cost.fixed_ms == pytest.approx(fixed_ms, abs=60)
 
     def test_ol9_batches_of_one_size_do_not_tell_it(self) -> None:
-        cost = BatchCost(hopeless_ms=2_000)
+        cost = BatchCost(TARGET_MS)
         for rows, took_ms in [(100, 140), (100, 4_100), (60, 4_060)]:
             cost.took(rows, took_ms)
         assert cost.fixed_ms == 140
 
     def test_ol9_it_stays_known_while_all_batches_have_one_size(self) -> None:
-        cost = BatchCost(hopeless_ms=2_000)
+        cost = BatchCost(TARGET_MS)
         for rows, took_ms in [(20, 140), (20, 4_020), (100, 4_100), *[(80, 4_080)] * 20]:
             cost.took(rows, took_ms)
         assert cost.fixed_ms == pytest.approx(4_000, abs=1)
@@ -176,6 +194,13 @@ class TestLate:
         self, waiting: int, left_ms: int, late: bool
     ) -> None:
         assert control(100, 1_000, 1_000).is_late(waiting, left_ms) == late
+
+    def test_where_each_bucket_has_a_batch_their_fixed_parts_wait_too(self) -> None:
+        made = LoadControl(TARGET_MS, 500)
+        for _ in range(2):
+            made.took(100, 600, beside=False)
+        assert not made.is_late(300, 1_900, batches=3)
+        assert made.is_late(400, 1_900, batches=4)
 
     def test_batches_are_bounded_by_what_was_measured(self) -> None:
         assert control().rows_max == ROWS_FIRST
@@ -341,6 +366,14 @@ class TestKept:
         assert alone.keep(10_000, 1_000, 0, beside=False, yields=None) == 90
         assert beside.keep(10_000, 1_000, 0, beside=True, yields=None) == 40
         assert late.keep(10_000, -900, 0, beside=True, yields=0) == 25
+
+    def test_ol8_while_all_batches_alone_have_one_size_those_beside_cost_what_they_may(
+        self,
+    ) -> None:
+        made = LoadControl(TARGET_MS)
+        for rows, duration_ms, beside in [(10, 250, False)] * 3 + [(40, 2_000, True)] * 2:
+            made.took(rows, duration_ms, beside=beside)
+        assert made.keep(160, 1_000, 0, beside=True, yields=None) < 500
 
     def test_ol8_without_batches_alone_those_beside_count_as_they_are(self) -> None:
         made = control(100, 1_000, 1_000, beside=True)

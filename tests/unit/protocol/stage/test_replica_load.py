@@ -16,6 +16,7 @@ from anabranch.protocol.log.records import BoundaryKind
 from anabranch.protocol.stage.availability import Policy
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import KEPT_LEAST, target_of
+from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS
 from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
@@ -397,6 +398,39 @@ def test_the_first_batch_without_an_input_is_no_larger_than_can_be_predicted() -
     assert bench.forks
     target_ms = target_of(WAITS.first_ms, WAITS.next_ms)
     assert bench.late(HOP_MS + target_ms + TICK_MS) == {}
+
+
+@pytest.mark.parametrize("cost", [(0, 25), (100, 10), (300, 1)])
+def test_after_batches_of_one_size_new_results_are_in_time_beside_a_correction(
+    cost: tuple[int, int],
+) -> None:
+    """Nothing tells what a row costs until an input is back that was missing for ten seconds."""
+    rows_per_s = 0.4 * (1_000 - cost[0]) / cost[1]
+    bench = run(lambda _: rows_per_s, 10, Cost(*cost))
+    bench.is_silent = True
+    bench.run(20_000)
+    bench.is_silent = False
+    bench.run(60_000)
+    assert bench.forks
+    assert max(bench.late().values(), default=0) < 2_000
+
+
+UNSAFE = PlanTraits(is_stateful=True, is_batch_safe=False)
+
+
+@pytest.mark.parametrize("times", [1.2, 2.0])
+def test_ov1_an_overload_from_the_start_of_equal_batches_is_shed(times: float) -> None:
+    """Each bucket has a batch of its own: no other size tells what a row costs."""
+    bench = run(lambda _: 800 * times, 60, traits=UNSAFE)
+    assert len(bench.forks) == 1
+    assert bench.late() == {}
+
+
+def test_ov1_nor_where_each_bucket_has_a_batch_of_its_own() -> None:
+    """That takes most of the time."""
+    bench = run(lambda _: 500, 60, Cost(slow={30: 1_500}), traits=UNSAFE)
+    assert bench.forks == []
+    assert bench.late() == {}
 
 
 def test_a_correction_after_an_overload_that_comes_to_a_hole_waits_there() -> None:
