@@ -307,8 +307,9 @@ class Work:
 
 
 def payments(book: Book, text: Contract, work: Callable[[Ran, int], Work]) -> Iterator[str]:
-    """Check that a seller is paid for no more than its node has done, if the buyer measured that;
-    else it is believed, up to the agreed load. ``work``: of (movement, slot).
+    """Check that a seller is paid for no more than its node has done and the contract tolerates, if
+    the buyer measured that; else it is believed, up to the agreed load. ``work``: of (movement,
+    slot).
     """
     meter_ms = text.audit.meter_ms
     settled_ms = (max(book.paid, default=-1) + 1) * text.audit.settle_ms
@@ -318,8 +319,8 @@ def payments(book: Book, text: Contract, work: Callable[[Ran, int], Work]) -> It
         ran = book.ran[name]
         ran_ms = ran.overlap_ms(slot * meter_ms, (slot + 1) * meter_ms)
         made, units = work(ran, slot), units_of(readings, ran, text)
-        most = made.rows * 1_000 + ran_ms // 2 + 1  # units are rounded
-        if units * ran_ms > most:
+        tolerated = made.rows * (1_000_000 + text.audit.tolerance_ppm) // 1_000
+        if units * ran_ms > tolerated + ran_ms // 2 + 1:  # units are rounded
             yield (
                 f"{name}, slot {slot}: {units} units are paid for {ran_ms} ms; its node made"
                 f" {made.rows} rows ({dict(readings)})"

@@ -58,7 +58,7 @@ KINDS: Final = (*AGENTS, MAKES_NOTHING, *SPOILS, AUDITOR_CHOOSES)
 """And a node that begins the stage, is heard, and makes nothing."""
 NAMES_NOBODY: Final = "south names a node of nobody"
 NAMES_THE_OWNER: Final = "west names the owner's node"
-"""Also claims what that has made."""
+"""Also claims what that has made, and withdraws what runs under other contracts."""
 WEST_MAKES_NOTHING: Final = "west makes nothing"
 OF_RESALES: Final = (NAMES_NOBODY, NAMES_THE_OWNER, WEST_MAKES_NOTHING, WEST_COMPUTES_WRONG)
 """Kinds of dishonesty that need a stage which may be resold."""
@@ -88,6 +88,8 @@ class DishonestAgent(AgentService):
             self._blame()
         if self.kind in NAMED:
             self._name(NAMED[self.kind])
+        if self.kind == NAMES_THE_OWNER:
+            self._withdraw_others()
 
     @override
     def _perform(self, commands: list[Command]) -> None:
@@ -123,6 +125,24 @@ class DishonestAgent(AgentService):
                 if movement.state is MovementState.RUNNING and not movement.placed:
                     ids = name, movement.movement_id, self._participant
                     self._ledgers.write(Placed(*ids, self._now_ms(), 1, node))
+
+    def _withdraw_others(self) -> None:
+        """Write into the logs of its contracts that movements of others are withdrawn."""
+        assert self._reader is not None
+        assert self._ledgers is not None
+        contracts = self._reader.contracts
+        ran = [
+            (name, movement.movement_id)
+            for name, contract in contracts.items()
+            for movement in (() if contract.ledger is None else contract.ledger.movements)
+        ]
+        for name, contract in contracts.items():
+            booked = contract.booked
+            if booked is None or booked.contract.party(self._participant) is None:
+                continue
+            for movement in (each for other, each in ran if other != name):
+                ids = name, movement, self._participant
+                self._ledgers.write(Withdrawn(*ids, self._now_ms()))
 
     def _blame(self) -> None:
         assert self._reader is not None

@@ -31,6 +31,16 @@ RESALES: Final = (
         by=("measurements", "payments"),
     ),
     Mutant(
+        "anothers_movement_is_withdrawn",
+        "protocol.federation.movements:MovementLog.add",
+        "if isinstance(entry, Withdrawn) and not is_own:",
+        "if False:",
+        "FM2",
+        (NAMES_THE_OWNER,),
+        scenario=FEDERATION,
+        by=("ends",),
+    ),
+    Mutant(
         "sold_on_is_not_metered",
         "agent.metering:Meter._movement",
         "nodes_of(movement, contract.seller, logs.allowed)",
