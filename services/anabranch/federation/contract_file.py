@@ -47,10 +47,10 @@ buyer: north                     # hands load over, and pays
 seller: south                    # runs it, and is paid
 valid: {from: 2026-12-01T00:00:00Z, to: 2027-03-01T00:00:00Z}
 price: {fixed: 1000, delta: 200} # micro-units per unit of load and second: from 800 to 1000
-unit: {reference: core, share_ppm: 10000}
-tasks: [north.tolls, north.volumes]
+unit: {reference: row/s, share_ppm: 1000000} # agents trade rows of input in a second, nothing else
+tasks: [north.tolls, north.volumes] # PIPELINE.STAGE
 min_hold: 10s                    # a task that has moved stays at least this long
-moving: {transfer: checkpoint, deadline: 30s}
+moving: {transfer: rebuild, deadline: 2m} # as with ha: upstream_backup; the seller's Spark starts
 quality: {delay: 3s}
 ending: {notice: 1d, drain: 1m}
 penalty: {violation: 5000000, silent_per_s: 2000}
