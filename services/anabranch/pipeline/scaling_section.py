@@ -36,7 +36,7 @@ def read_scaling(
         return None
     pool = []
     if "nodes" in raw:
-        pool = [node for node, _ in document.texts(raw["nodes"], (_AT, "nodes"), "a node")]
+        pool = [node for node, _ in document.texts(raw["nodes"], (_AT, "nodes"), "node")]
     else:
         document.mistake(
             (_AT, "nodes"),
