@@ -738,8 +738,10 @@ class Replica:
         return self._yields(load)
 
     def _yields(self, load: LoadControl) -> bool:
-        """Return whether the successor of a branch that sheds waits for the cores (OV3, OV9)."""
-        return load.is_overloaded and not self.is_awaited
+        """Return whether the successor of a branch that sheds waits for the cores (OV3, OV8,
+        OV9).
+        """
+        return load.is_overloaded and self.is_read and not self.is_awaited
 
     @property
     def _has_limit(self) -> bool:
@@ -804,7 +806,7 @@ class Replica:
             return
         lag = _complete(situation) - self._queries[self.stable_query].position.bucket
         nears = lag if self._load_watch is None or not branch.sheds else self._load_watch.backlog
-        comes_no_nearer = branch.sheds and self.is_awaited  # and need not
+        comes_no_nearer = branch.sheds and (self.is_awaited or not self.is_read)  # and need not
         if (
             self._phase is not Phase.CORRECTING
             or lag <= self._bounds.caught_up_buckets

@@ -341,6 +341,21 @@ def test_ov8_a_half_that_nobody_reads_yet_catches_up_instead() -> None:
     assert half.forks, "its split was confirmed while it was late"
 
 
+def test_ov8_nor_does_it_leave_the_cores_to_a_branch_for_a_missing_input() -> None:
+    bench = LoadBench(step(2, from_s=10, until_s=1_000), None, Settings(**SHEDS))  # type: ignore[arg-type]
+    bench.bench.replica.is_read = False
+    bench.run(12_000)
+    bench.is_silent = True
+    bench.run(20_000)
+    assert bench.forks
+    bench.is_silent = False
+    bench.run(40_000)
+    reached = max(bench.stable)
+    bench.run(60_000)
+    assert max(bench.stable) > reached + 10
+    assert min(kept for _, kept in bench.kept) > KEPT_LEAST
+
+
 def test_ov4_the_branch_stays_until_the_successor_is_at_the_present() -> None:
     bench = run(step(2, until_s=40), 240)
     ended = bench.ends[0]
