@@ -53,12 +53,12 @@ class Arrivals:
         self._width_ms, self._settle_ms, self._delay_ms = bucket_ms, settle_ms, delay_ms
         self._periods: dict[int, Arrived] = {}
         self._first = 0
-        """Periods before it have no figure."""
+        """First period that has a figure, or will have one."""
         self._seen_ms = 0
 
     @property
     def first_period(self) -> int:
-        """The first that has a figure, or will have one."""
+        """First period that has a figure, or will have one."""
         return self._first
 
     def begins_after(self, bucket: int) -> None:
@@ -74,8 +74,8 @@ class Arrivals:
     def came(
         self, after: int, upto: int, rows: Iterable[tuple[int, int]], appended_ms: int
     ) -> None:
-        """Take the buckets ``after + 1`` to ``upto``, which became stable by a record that the log
-        appended at this time. ``rows``: (bucket, rows) of those with rows.
+        """Count the buckets ``after + 1`` to ``upto``, which became stable by a record that the
+        broker appended at this time. ``rows``: (bucket, rows) of those with rows.
         """
         first, last = self._in_time(appended_ms)
         first, last = max(first, after + 1, self._first * self._per_period + 1), min(last, upto)

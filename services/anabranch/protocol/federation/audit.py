@@ -1,4 +1,5 @@
-"""Whether a seller ran what it was paid for: samples of its results, computed again.
+"""Audit of a seller: a sample of its results is computed again, to check that it ran what it was
+paid for.
 
 Theory of operation. The digest of a bucket is the same at every replica, so one that computes a
 bucket again finds out whether the seller's is right. The buckets of the sample follow from a number

@@ -1,4 +1,5 @@
-"""All contracts as their records make them: who may move load under what, at a given time.
+"""State of contracts by their records: which participants may move load under which of them, at a
+given time.
 
 Theory of operation. The book is a log state over a log of signed records. It believes signatures
 and nothing else: a record that is unsigned, out of its time, at odds with what both signed, or
@@ -27,10 +28,12 @@ from anabranch.protocol.federation.statements import (
 )
 
 CONTRACTS_MAX: Final = 10_000
-"""Contracts in one book: bounds what foreign records can make a reader hold."""
+"""Maximum number of contracts in one book: bounds what foreign records can make a reader hold."""
 
 PROPOSALS_MAX: Final = 1_000
-"""Texts that a party proposes under one id: bounds what it can make a reader remember."""
+"""Maximum number of texts that a party proposes under one id: bounds what it can make a reader
+remember.
+"""
 
 
 class ContractState(StrEnum):
@@ -65,7 +68,7 @@ TRANSITIONS: Final[dict[tuple[ContractState, Change], ContractState]] = {
     (ContractState.SUSPENDED, Change.EXPIRED): ContractState.ENDED,
     (ContractState.ENDING, Change.EXPIRED): ContractState.ENDED,
 }
-"""A pair that is not here is rejected."""
+"""State after a change; a pair that is missing is rejected."""
 
 
 class Verdict(Enum):
@@ -86,8 +89,8 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContractChange:
-    """A party's word about a contract: suspend, resume, give notice, withdraw. ``at_ms`` is
-    when it says so; ``number`` counts its words.
+    """Statement of a party about a contract: suspend, resume, give notice, withdraw. ``at_ms`` is
+    the time at which it was made; ``number`` counts the party's statements.
     """
 
     SIGNED_AS: ClassVar[str] = "contract change"
@@ -109,7 +112,7 @@ class Text(Statement, Protocol):
 
     @property
     def version(self) -> int:
-        """The first is 1."""
+        """Return the version of the text; the first is 1."""
 
     @property
     def buyer(self) -> str:
@@ -121,7 +124,7 @@ class Text(Statement, Protocol):
 
     @property
     def valid_from_ms(self) -> int:
-        """Its time begins."""
+        """Time at which the text begins to apply, in ms."""
 
     @property
     def valid_to_ms(self) -> int:
@@ -143,7 +146,7 @@ TextT = TypeVar("TextT", bound=Text)
 
 @dataclass(frozen=True)
 class Booked(Generic[TextT]):
-    """A contract and what has become of it."""
+    """Contract with its state."""
 
     contract: TextT
     signed_by: tuple[str, ...]
@@ -158,7 +161,7 @@ class Booked(Generic[TextT]):
     """
 
     def state_at(self, now_ms: int) -> ContractState:
-        """Return the state with the passage of time counted."""
+        """Return the state at a time: a contract whose time or notice has run out is over."""
         end_ms = (
             self.contract.valid_to_ms
             if self.ends_ms is None
@@ -182,10 +185,10 @@ BookedContract = Booked[Contract]
 
 
 class Book(Generic[TextT]):
-    """The log state of contracts. Not thread-safe. After a crash: replay the log."""
+    """Log state of contracts. Not thread-safe. A replay of the log restores it after a crash."""
 
     def __init__(self, verify: Verify, defects_of: Callable[[TextT], Iterator[str]]) -> None:
-        """``defects_of``: what is wrong with a text."""
+        """Start without contracts. ``defects_of``: function that yields the defects of a text."""
         self._verify, self._defects_of = verify, defects_of
         self._contracts: dict[str, Booked[TextT]] = {}
         self._proposals: dict[str, Booked[TextT]] = {}
@@ -211,7 +214,7 @@ class Book(Generic[TextT]):
         return self._proposals.get(contract_id)
 
     def sign(self, contract: TextT, signature: Signature, now_ms: int) -> Verdict:
-        """Take a party's signature of a text. It counts once the other party has signed the same
+        """Record a party's signature of a text. It counts once the other party has signed the same
         (FC2, FC3).
         """
         if next(self._defects_of(contract), None) is not None:
@@ -280,7 +283,7 @@ class Book(Generic[TextT]):
         return Verdict.ACCEPTED
 
     def change(self, word: ContractChange, signature: Signature) -> Verdict:
-        """Take a party's change of a contract (FC4). ``number`` must grow, so that an old change
+        """Apply a party's change of a contract (FC4). ``number`` must grow, so that an old change
         that is written again has no effect (FC3).
         """
         withdraws = word.change is Change.WITHDRAWN

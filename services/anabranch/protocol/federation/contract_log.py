@@ -65,7 +65,7 @@ STATEMENTS: Final = (
     *Ledger.ENTRIES,
     *StreamLedger.ENTRIES,
 )
-"""The same, for ``isinstance``: no other signed statement belongs there."""
+"""Classes of these statements, for ``isinstance``: no other signed statement belongs there."""
 
 LedgerT = TypeVar("LedgerT", bound=PeriodLedger[Any])
 
@@ -90,16 +90,18 @@ class ContractLog(Generic[TextT, LedgerT]):
         self.ignored: Counter[str] = Counter()
         """Records that changed nothing, by the reason."""
         self._judged: dict[str, tuple[int, int]] = {}
-        """Party -> breaches and disputes that there were when it suspended or resumed (FR4)."""
+        """Number of breaches and disputes, by party, at the time at which it suspended or resumed
+        (FR4).
+        """
 
     @property
     def booked(self) -> Booked[TextT] | None:
-        """The newest version that both signed, or else what is proposed; None: nothing is."""
+        """Newest version that both have signed, else the proposal; None: there is neither."""
         return next(iter(self._book), None)
 
     @property
     def proposal(self) -> Booked[TextT] | None:
-        """The text that one of the two has signed and the other has not; None: there is none."""
+        """Text that one of the two has signed and the other has not; None: there is none."""
         return self._book.proposal(self.contract_id)
 
     def reason_to_suspend(self, participant: str) -> str:

@@ -40,15 +40,15 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import checked_name
 
 PRICE_MICRO_MAX: Final = 10**12
-"""A million for a unit and second: above it a sum over a year no longer fits what other
-systems hold in 64 bits of micro-units.
+"""Maximum price of a unit and second, in micro-units: above it a sum over a year no longer fits the
+64 bits in which other systems hold micro-units.
 """
 
 TASKS_MAX: Final = 1_000
-"""Names in one contract: bounds what a reader holds of a foreign record."""
+"""Maximum number of tasks in one contract: bounds what a reader holds of a foreign record."""
 
 TIME_MS_MAX: Final = 2**53
-"""Beyond it a JSON reader rounds."""
+"""Maximum time in a contract, in ms: beyond it a JSON reader rounds."""
 
 PARTS_PER_MILLION: Final = 1_000_000
 
@@ -64,9 +64,9 @@ class Side(StrEnum):
     """Side of a contract."""
 
     BUYER = "buyer"
-    """Hands load over, and pays."""
+    """Side that hands load over, and pays."""
     SELLER = "seller"
-    """Runs it, and is paid."""
+    """Side that runs load, and is paid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +115,11 @@ class AuditClauses:
     """Terms by which running load is metered, compared and settled."""
 
     meter_ms: int
-    """Length of a metering interval."""
+    """Length of a metering interval, in ms."""
     tolerance_ppm: int
     """Maximum difference of the two meters, in parts per million."""
     sample_ppm: int
-    """This share of the buckets is computed again."""
+    """Share of the buckets that is computed again, in parts per million."""
     settle_ms: int
     """Length of a settlement period: a multiple of the metering interval."""
 
@@ -151,7 +151,7 @@ class Contract:
 
     @property
     def floor(self) -> int:
-        """The lowest price inside the bound."""
+        """Lowest price inside the bound."""
         return self.fixed_price - self.delta
 
     @property
@@ -160,7 +160,7 @@ class Contract:
         return self.ending.notice_ms + self.ending.drain_ms
 
     def is_version_of(self, other: object) -> bool:
-        """Return whether it has what all versions of a contract have in common (FC2)."""
+        """Return whether the text has the terms that all versions of a contract share (FC2)."""
         return isinstance(other, Contract) and (self.buyer, self.seller) == (
             other.buyer,
             other.seller,

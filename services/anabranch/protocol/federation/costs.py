@@ -23,7 +23,7 @@ from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contracts import PARTS_PER_MILLION
 
 Cost = Callable[[int], int]
-"""Units of load -> micro-units per second."""
+"""Cost function: from units of load to micro-units per second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,24 +47,24 @@ class Event(Enum):
     """Event in the life of a task."""
 
     TAKEN = "taken"
-    """``came`` has started."""
+    """The movement ``came`` has started."""
     LAPSED = "lapsed"
-    """``came`` was withdrawn."""
+    """The movement ``came`` was withdrawn."""
     GONE = "gone"
-    """``came`` has ended."""
+    """The movement ``came`` has ended."""
     OFFERED = "offered"
     REJECTED = "rejected"
     """The offer was rejected, did not name it, or was not answered."""
     ACCEPTED = "accepted"
     LEFT = "left"
-    """``went`` has started."""
+    """The movement ``went`` has started."""
     STAYED = "stayed"
-    """``went`` was withdrawn."""
+    """The movement ``went`` was withdrawn."""
     RECALLED = "recalled"
     KEPT = "kept"
     """A task that was to return stays where it runs."""
     BACK = "back"
-    """``went`` has ended."""
+    """The movement ``went`` has ended."""
     UNWANTED = "unwanted"
     """The task costs more than it is paid, and its buyer gets the request to take it back."""
 
@@ -97,7 +97,7 @@ process.
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A movement as one side sees it."""
+    """Movement as one side sees it."""
 
     movement_id: str
     contract_id: str
@@ -107,7 +107,7 @@ class Term:
 
 @dataclass(slots=True)
 class Holding:
-    """A task and what is known of it. Lengths and moments are of this process's clock."""
+    """Task with the agent's knowledge of it. Durations and times are of this process's clock."""
 
     name: str
     load: LoadAverage
@@ -133,11 +133,11 @@ class Holding:
 
 @dataclass(slots=True)
 class Holdings:
-    """All of them. After a crash: the own tasks, and what the ledgers say."""
+    """All tasks that an agent knows; after a crash its own, and those that the ledgers name."""
 
     tasks: dict[str, Holding] = field(default_factory=dict)
     besides: dict[str, int] = field(default_factory=dict)
-    """Units of what runs here and is not traded: it moves under a movement contract."""
+    """Load that runs here and is not traded, in units: it moves under a movement contract."""
 
     def level(self) -> int:
         """Return the units of load that are here or promised (FH2)."""

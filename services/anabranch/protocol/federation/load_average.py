@@ -22,7 +22,7 @@ _MILLIONTHS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class LoadAverage:
-    """The mean so far."""
+    """Mean of the measurements so far."""
 
     millionths: int
 
@@ -33,11 +33,11 @@ class LoadAverage:
 
     @property
     def units(self) -> int:
-        """Rounded; a task that runs has at least one unit, since prices are per unit."""
+        """Mean, rounded; at least one unit for a task that runs, since prices are per unit."""
         return max(1, (self.millionths + _MILLIONTHS // 2) // _MILLIONTHS)
 
     def measured(self, units: int, weight_ppm: int) -> LoadAverage:
-        """Return the mean with one more measurement, which has this weight."""
+        """Return the mean with one more measurement of the given weight."""
         step = (units * _MILLIONTHS - self.millionths) * weight_ppm
         # Rounded away from where it stands: otherwise it would stop a little short of its goal.
         return LoadAverage(

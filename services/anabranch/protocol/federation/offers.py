@@ -25,7 +25,7 @@ from anabranch.protocol.federation.contract_book import BookedContract
 from anabranch.protocol.federation.contracts import Contract
 
 OFFERED_TASKS_MAX: Final = 256
-"""Tasks in one offer: bounds what an answer costs the seller."""
+"""Maximum number of tasks in one offer: bounds what an answer costs the seller."""
 
 UNITS_MAX: Final = 10**9
 """Maximum load of one task, in units. With the highest price and a period of a year a debt stays
@@ -46,7 +46,7 @@ class OfferedTask:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A buyer would hand these tasks over. ``number`` grows with each offer under a contract."""
+    """Offer of a buyer to hand tasks over. ``number`` grows with each offer under a contract."""
 
     SIGNED_AS: ClassVar[str] = "offer"
 
@@ -69,7 +69,7 @@ class AcceptedTask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The seller's answer. No tasks: a rejection, with its reason."""
+    """Answer of the seller to an offer; one without tasks is a rejection, with its reason."""
 
     SIGNED_AS: ClassVar[str] = "answer"
 

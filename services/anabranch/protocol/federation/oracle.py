@@ -1,4 +1,5 @@
-"""A participant's oracle: what each plan of a movement contract is worth to it, and what it says.
+"""A participant's oracle: what each plan of a movement contract is worth to it, and the statements
+that follow.
 
 Theory of operation. An oracle is one side's, and private: it has the cost function of its owner.
 The profit of a plan is what its terms pay, or costs, at the rates that the streams have
@@ -51,9 +52,9 @@ class Observed:
 
     profits: Sequence[int] | None
     has_moved: bool = False
-    """Each stage runs where the plan has it that is switched to."""
+    """Whether each stage runs where the plan to which the query switches has it."""
     has_failed: bool = False
-    """The sender's node does not run what the active plan has there."""
+    """Whether the sender's node fails to run a stage that the active plan has there."""
 
 
 def profits(
@@ -137,7 +138,7 @@ def _word(
     number: int | None = None,
     plan: int | None = None,
 ) -> PlanWord:
-    """About the present proposal, if not about another one."""
+    """Return a statement about proposal ``number``; None: about the present one."""
     return PlanWord(
         switch.contract.contract_id,
         participant,
@@ -148,7 +149,7 @@ def _word(
 
 
 def _best(switch: PlanSwitch, found: Sequence[int], now_ms: int, backoff_ms: int) -> int | None:
-    """Return the plan to propose, of those that have not come to nothing a moment ago."""
+    """Return the plan to propose, among those that have not failed a moment ago."""
     present = found[switch.plan]
     considered = [
         present if now_ms - switch.turned_down.get(plan, -backoff_ms) < backoff_ms else profit
@@ -177,8 +178,8 @@ class SenderStage:
 
 
 class SenderWatch:
-    """Whether the sender's node runs what the active plan has there (OR3). Not thread-safe. A new
-    process watches anew.
+    """Watch over the sender's node: whether it runs the stages that the active plan has there
+    (OR3). Not thread-safe. A new process watches anew.
     """
 
     def __init__(self) -> None:

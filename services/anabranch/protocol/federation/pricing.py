@@ -30,18 +30,18 @@ class GainSplit(StrEnum):
     BUYER = "buyer"
     """The price is the ask."""
     HALVES = "halves"
-    """The price is in the middle; of a half micro-unit the buyer has the better of it."""
+    """The price is in the middle, rounded in favour of the buyer."""
 
 
 class Bound(NamedTuple):
-    """The lowest and the highest price of a unit of load per second."""
+    """Lowest and highest price of a unit of load per second."""
 
     floor: int
     ceiling: int
 
     @property
     def is_fixed(self) -> bool:
-        """Delta is 0."""
+        """Whether the bound allows one price only."""
         return self.floor == self.ceiling
 
 

@@ -1,4 +1,5 @@
-"""Computes buckets of a sold stage again, of the stage's own input, and says which are wrong.
+"""Recomputation of buckets of a sold stage from the stage's own input, to find those that are
+wrong.
 
 Theory of operation. Results after time t depend on the input after t - horizon only
 (``protocol.stage.recovery``). So a query that begins empty, a horizon before the first bucket that
@@ -36,7 +37,7 @@ from anabranch.protocol.stage.planner import (
 
 
 class Recheck:
-    """One query that computes buckets of a stage again. After a crash: another one."""
+    """Query that computes buckets of a stage again. After a crash a new one begins."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Recheck:
         )
 
     def made(self, parts: Iterable[Part], closed: int) -> None:
-        """Take the ``parts`` of a batch, which closed everything up to ``closed``."""
+        """Add the ``parts`` of a batch, which closed everything up to ``closed``."""
         for part in parts:
             self._made.setdefault(part.bucket, []).append(part)
         self._closed = max(self._closed, closed)
@@ -108,8 +109,8 @@ class Recheck:
 def confirmed(
     first: Mapping[int, Contents], second: Mapping[int, Contents]
 ) -> tuple[dict[int, Contents], list[int]]:
-    """Return (the contents on which two computations agree, the buckets of ``second`` in which they
-    differ) (RK3).
+    """Return the contents on which two computations agree, and the buckets of ``second`` in which
+    they differ (RK3).
     """
     alike = {bucket: found for bucket, found in second.items() if first[bucket] == found}
     return alike, [bucket for bucket in second if bucket not in alike]

@@ -1,4 +1,4 @@
-"""Whether a seller works, by what both sides have measured.
+"""Silence of sellers: whether one works, by the measurements of both sides.
 
 Theory of operation. A seller that works measures what it made, slot by slot. One that is dead
 measures nothing. One that is there and makes nothing may measure nothing, too, or measure zeros, so
@@ -26,7 +26,9 @@ from anabranch.protocol.federation.metering import Reading
 from anabranch.protocol.federation.movements import Movement
 
 SILENT_SLOTS: Final = 2
-"""A seller may be late with what it makes by so many slots beside what it has promised."""
+"""Number of slots by which a seller may be late with its results, beside the time that it has
+promised.
+"""
 
 MEASURED_AFTER_MS: Final = 2_000
 """Delay from the end of a slot to its measurement, in ms: by then the end of the movement is read,

@@ -25,8 +25,8 @@ from anabranch.protocol.federation.pricing import GainSplit
 
 @dataclass(frozen=True, slots=True)
 class AgentRules:
-    """An agent's own policy. ``collect_ms`` is below ``offer_every_ms``: who waits for an
-    answer should have it before offering again.
+    """Policy of an agent. ``collect_ms`` is below ``offer_every_ms``: a buyer should have the
+    answer before it offers again.
     """
 
     offer_every_ms: int = 2_000
@@ -35,7 +35,7 @@ class AgentRules:
     offers_max: int = 32
     ttl_ms: int = 1_000
     rest_ms: int = 5_000
-    """After a success: until the averages have followed."""
+    """Pause after an agreed offer, in ms, until the averages have followed."""
     weight_ppm: int = 300_000
     """Weight of a measurement in the average, in parts per million."""
     margin_permille: int = 0
@@ -51,7 +51,7 @@ class AgentRules:
 
 @dataclass(slots=True)
 class Partner:
-    """A contract, and what the agent remembers of it."""
+    """Contract with the agent's memory of it."""
 
     booked: BookedContract
     number: int = 0
@@ -78,7 +78,7 @@ class Partner:
 
 @dataclass(slots=True)
 class Counters:
-    """Counters for metrics, and for the question why nothing moves."""
+    """Counters for metrics, and to find out why nothing moves."""
 
     offers: int = 0
     answers: int = 0
@@ -91,7 +91,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Standing:
-    """Shared by the parts of one agent. Not thread-safe."""
+    """State that the parts of one agent share. Not thread-safe."""
 
     participant: str
     cost: Cost
@@ -111,7 +111,9 @@ class Standing:
         return self.holdings.level()
 
     def saves(self, holding: Holding) -> int:
-        """Return the saving if a task that runs here did not, in micro-units per second."""
+        """Return what would be saved if a task that runs here ran elsewhere, in micro-units per
+        second.
+        """
         others = self.sure() - (
             holding.load.units if holding.place in {Place.HERE, Place.OFFERED} else 0
         )

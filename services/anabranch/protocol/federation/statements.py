@@ -32,14 +32,16 @@ from typing import ClassVar, Final, Protocol
 from anabranch.protocol.errors import LocalProtocolError
 
 PREFIX: Final = b"anabranch statement 1\n"
-"""No other protocol that uses the same key signs bytes that begin like this."""
+"""Beginning of the bytes that are signed. No other protocol that uses the same key signs bytes with
+it.
+"""
 
 # Of Ed25519.
 SIGNATURE_BYTES: Final = 64
 
 
 class Statement(Protocol):
-    """A frozen dataclass that says what kind of statement it is."""
+    """Frozen dataclass that names the kind of statement it is."""
 
     SIGNED_AS: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]

@@ -22,8 +22,8 @@ from anabranch.protocol.federation.trading import accept, bound_of
 
 
 class Taking:
-    """One agent's. Not thread-safe. After a crash promises are forgotten: a start of one that
-    is not known is read as a task that came.
+    """Decisions of one agent about the load that it takes. Not thread-safe. After a crash promises
+    are forgotten: the start of an unknown one is read as a task that came.
     """
 
     def __init__(self, standing: Standing) -> None:
@@ -31,7 +31,7 @@ class Taking:
         self._offers: list[Offer] = []
         self._until_ms = 0
         self._ended: dict[str, int] = {}
-        """Movements whose end was written, and when: until the ledger has it."""
+        """Time at which the end of a movement was last written, until the ledger has it."""
 
     def offered(self, offer: Offer, now_ms: int) -> list[Command]:
         """Return a buyer's offer, whose signature was checked. It is answered with others that come
@@ -173,8 +173,8 @@ class Taking:
         return [self._request(came)]
 
     def _again(self, holding: Holding, came: Term, pays: bool, now_ms: int) -> list[Command]:
-        """After a request to take it back: it pays again, or the request is repeated, or the wait
-        is over (FA3).
+        """Judge a task that its buyer was asked to take back: it pays again, or the request is
+        repeated, or the wait is over (FA3).
         """
         if pays:
             self._standing.holdings.befell(holding, Event.KEPT, now_ms)

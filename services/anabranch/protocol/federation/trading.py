@@ -27,7 +27,7 @@ from anabranch.protocol.federation.pricing import Bound, GainSplit, ask, bid, ga
 
 
 def bound_of(contract: Contract) -> Bound:
-    """Return the prices that a contract allows."""
+    """Return the bound of the prices that a contract allows."""
     return Bound(contract.floor, contract.fixed_price)
 
 

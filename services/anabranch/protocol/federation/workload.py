@@ -58,10 +58,12 @@ class Workload:
         self._made_by: dict[int, str] = {}
         self._made: int | None = None
         self._since = 0
-        """Buckets up to it are not known."""
+        """Last bucket that is not known."""
         self._measured: int | None = None
         self._waits: deque[tuple[int, int]] = deque()
-        """All inputs stable up to, and the moment of it: of what is not made."""
+        """Buckets that the stage has not made up to which all inputs became stable, each with the
+        time of that, in ms.
+        """
 
     def arrived(self, stream: str, upto: int, rows: Mapping[int, int], at_ms: int = 0) -> None:
         """Note that an input is stable up to ``upto``. ``rows``: rows of its buckets since the last
@@ -116,12 +118,12 @@ class Workload:
 
     @property
     def _upto(self) -> int | None:
-        """All inputs are stable up to here; None: one is not followed yet."""
+        """Last bucket up to which all inputs are stable; None: one is not followed yet."""
         ends = [end for end in self._arrived.values() if end is not None]
         return min(ends) if ends and len(ends) == len(self._arrived) else None
 
     def load(self) -> int | None:
-        """Mean load of what has arrived since the last call; None: nothing has."""
+        """Return the mean load of the rows that arrived since the last call; None: none did."""
         upto = self._upto
         if upto is None:
             return None
@@ -137,8 +139,8 @@ class Workload:
         return upto is not None and self._made is not None and min(upto, self._made) >= last
 
     def units(self, slot: int, meter_ms: int, nodes: Collection[str], ran_ms: int) -> int | None:
-        """Mean load of what ``nodes`` made in a slot of which the movement ran for ``ran_ms``
-        (FV4); None: the slot was not followed whole.
+        """Return the mean load that ``nodes`` processed in a slot of which the movement ran for
+        ``ran_ms`` (FV4); None: the slot was not followed whole.
         """
         buckets = self._buckets(slot, meter_ms)
         if buckets.start <= self._since or not self.is_over(slot, meter_ms):
