@@ -77,7 +77,9 @@ class PublishedSigners:
         """
         self._reader.read_to_end()
         signers = self._reader.signers.ever_named(self._stream)
-        missing = {self._topics.keys(signer) for signer in signers} - self._reader.topics
+        # What is undated is not asked for again: this runs before each fetch is judged.
+        known = self._reader.topics | self._reader.undated
+        missing = {self._topics.keys(signer) for signer in signers} - known
         if missing and self._reader.follow(self._admin.partitions(sorted(missing))):
             self._reader.read_to_end()
 

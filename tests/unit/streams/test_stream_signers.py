@@ -5,6 +5,7 @@ partner who runs it for a while, and by nobody else.
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -152,6 +153,30 @@ def test_an_owner_that_could_date_its_keys_is_not_believed(world: SignedStream) 
     world.log.admin().create([topic_settings("keys", "tolls.keys.east", config=config)])
     with pytest.raises(ConfigurationError, match=r"tolls\.keys\.east lacks .*LogAppendTime"):
         world.read(participant="east")
+
+
+def test_a_signer_that_could_date_its_keys_is_left_out_and_costs_no_questions(
+    world: SignedStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SigningKey.generate("east", "1")
+    world.make("keys", "tolls.keys.east", message_timestamp_type="CreateTime")
+    world.publish(key)
+    world.name_signer("east")
+    world.run("east", key=key, is_honest=False)
+    with closing(world.read()) as reader:
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (0, 3)
+        world.run("north")
+        asked: list[str] = []
+        admin = type(world.log.admin())
+        settings = admin.settings
+
+        def counted(self: Any, topic: str) -> dict[str, str]:
+            asked.append(topic)
+            return settings(self, topic)
+
+        monkeypatch.setattr(admin, "settings", counted)
+        reader.read_to_end()
+        assert (reader.log_state.upto, asked) == (4, [])
 
 
 def test_a_runner_sees_whether_it_may_sign(world: SignedStream) -> None:
