@@ -176,7 +176,7 @@ class AgentService:
         # A resold stage was bought first: ledgers with this participant as the seller come first.
         entries.sort(key=lambda entry: self._is_buyer(entry.contract_id))
         for entry in entries:
-            self._perform(self.agent.recorded(entry, self._now_ms()))
+            self._perform(self.agent.recorded(entry, self._recorded_ms(reader, entry)))
         context.logger.info(
             "ledgers_read",
             contracts=len(reader.contracts),
@@ -238,6 +238,17 @@ class AgentService:
         """Return the agent's time, by which it waits, a wall clock that never runs backwards."""
         clock = self._context.clock
         return self._time.at(clock.now_ms(), clock.monotonic_ms())
+
+    def _recorded_ms(self, reader: FederationReader, entry: MovementEntry) -> int:
+        """Return when an entry that is read at the start was recorded, by the agent's time: a
+        restart begins no minimum hold anew. How long ago it was follows from the log's own times.
+        """
+        log, now_ms = reader.contracts[entry.contract_id], self._now_ms()
+        movement = None if log.ledger is None else log.ledger.movements.find(entry.movement_id)
+        if movement is None or isinstance(entry, Withdrawn):
+            return now_ms
+        at_ms = movement.started_ms if isinstance(entry, Started) else movement.ended_ms
+        return now_ms - (log.now_ms - at_ms)
 
     # ---------------------------------------------------------------- what is new
 

@@ -342,6 +342,24 @@ def test_a_seller_that_takes_a_stage_and_gives_notice_is_not_paid_for_that(
     assert not [each for each in world.ledger().postings if "its time" in each.reason]
 
 
+def test_an_agent_that_restarts_does_not_begin_the_minimum_hold_anew(world: TradingWorld) -> None:
+    hold_ms = 20_000
+    world.agree(min_hold_ms=hold_ms)
+    world.start("north", "south")
+    world.lasts(2_000)
+    world.rate = RUSH
+    world.until(lambda: world.place() is Place.AWAY, "the stage is sold")
+    world.lasts(hold_ms)
+    world.kill("north")
+    world.rate = CALM
+    world.start("north")
+    world.lasts(10_000)
+    assert world.place() is Place.HERE
+    (movement,) = world.movements()
+    assert hold_ms < movement.ended_ms - movement.started_ms < 2 * hold_ms
+    assert not [each for each in world.ledger().postings if "its time" in each.reason]
+
+
 def test_what_an_operator_has_removed_stays_removed(world: TradingWorld) -> None:
     sold(world)
     move = Move("speeds", "0", "", world.clock.now_ms())
