@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from anabranch.access.link_shares import Share
+from anabranch.access.link_shares import LinkShare
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.java import find_java
@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 NAMES: Final = TopicNames("links")
 HEAVY, LIGHT = "heavy", "light"
 SHARES: Final = (
-    Share(NAMES.block_reader_id(HEAVY), 3, 3 * 1024 * 1024),
-    Share(NAMES.block_reader_id(LIGHT), 1, 1024 * 1024),
+    LinkShare(NAMES.block_reader_id(HEAVY), 3, 3 * 1024 * 1024),
+    LinkShare(NAMES.block_reader_id(LIGHT), 1, 1024 * 1024),
 )
 BLOCKS, BLOCK_BYTES = 128, 64 * 1024
 WINDOW_S: Final = 12.0

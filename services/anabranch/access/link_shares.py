@@ -19,19 +19,15 @@ from typing import Final
 from anabranch.pipeline.document import guess
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import RANGE_PARTITION_BYTES
 
-ANSWER_BYTES: Final = 256 * 1024
-"""Maximum size of one partition's share in the answer to a reader of blocks, in bytes
-(``max.partition.fetch.bytes``). After an answer the broker is silent for as long as the quota needs
-for it. A quota that needs more than a second makes every batch wait for seconds.
-"""
 _UNITS: Final = {"k": 1024, "m": 1024 * 1024, "g": 1024 * 1024 * 1024}
 _RATE: Final = re.compile(r"([1-9][0-9]{0,5})([kmg])")
 _WEIGHT: Final = re.compile(r"([^=]+)=([1-9][0-9]{0,3})")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class LinkShare:
     """Share of one stream in the link: the quota of the readers of its blocks."""
 
     client_id: str
@@ -39,7 +35,9 @@ class Share:
     bytes_per_s: int
 
 
-def link_shares(pipeline: Pipeline, cluster: str, rate: str, weights: Sequence[str]) -> list[Share]:
+def link_shares(
+    pipeline: Pipeline, cluster: str, rate: str, weights: Sequence[str]
+) -> list[LinkShare]:
     """Return the shares of all streams that ``pipeline`` reads on a cluster, in the file's order.
 
     Args:
@@ -58,14 +56,14 @@ def link_shares(pipeline: Pipeline, cluster: str, rate: str, weights: Sequence[s
     total = sum(given.get(stream, 1) for stream in streams)
     bytes_per_s = _bytes_per_s(rate)
     found = [
-        Share(
+        LinkShare(
             pipeline.topic_names.block_reader_id(stream),
             given.get(stream, 1),
             bytes_per_s * given.get(stream, 1) // total,
         )
         for stream in streams
     ]
-    least = pipeline.partitions * ANSWER_BYTES
+    least = pipeline.partitions * RANGE_PARTITION_BYTES
     for share in found:
         if share.bytes_per_s < least:
             raise ConfigurationError(

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from anabranch.access.federation_acls import federation_rights
-from anabranch.access.link_shares import Share, link_shares
+from anabranch.access.link_shares import LinkShare, link_shares
 from anabranch.access.pipeline_acls import Resource, Right, rights
 from anabranch.cli.options import File, pipeline_file
 from anabranch.pipeline.document import guess
@@ -249,7 +249,7 @@ def commands(found: list[Right]) -> Iterator[str]:
         )
 
 
-def quota_table(shares: Sequence[Share]) -> Iterator[str]:
+def quota_table(shares: Sequence[LinkShare]) -> Iterator[str]:
     """Yield the lines of a table of quotas, for people."""
     if not shares:
         return
@@ -262,7 +262,7 @@ def quota_table(shares: Sequence[Share]) -> Iterator[str]:
         )
 
 
-def quota_commands(shares: Sequence[Share]) -> Iterator[str]:
+def quota_commands(shares: Sequence[LinkShare]) -> Iterator[str]:
     """Yield the lines of a shell script: one call of kafka-configs.sh per stream."""
     if shares:
         yield "# kafka-configs.sh must be on the path, too."

@@ -30,6 +30,14 @@ RECORD_BYTES_ON_BROKER_MAX: Final = 16 * MIB
 the largest block.
 """
 
+RANGE_PARTITION_BYTES: Final = 256 * 1024
+"""Maximum size of one partition's share in the answer to a reader of blocks, in bytes
+(``max.partition.fetch.bytes`` of readers of ranges). About this much is fetched beyond each range,
+and wasted where the next range is elsewhere. Where a quota limits the readers of a stream, the
+broker is silent after an answer for as long as the quota needs for it; a quota that needs more than
+a second makes every batch wait for seconds.
+"""
+
 PARTS_PER_RECORD_MAX: Final = 20_000
 """Parts of one boundary record, about 2 MiB: a source ends its batch earlier, a stage says it
 in pieces (``protocol.log.writer``).

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from anabranch.access.link_shares import ANSWER_BYTES, Share, link_shares
+from anabranch.access.link_shares import LinkShare, link_shares
 from anabranch.adapters.kafka.settings import KafkaSettings
 from anabranch.cli import app
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.topic_names import TopicNames, block_reader_id, stream_of_blocks
 from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.limits import RANGE_PARTITION_BYTES
 from unit.pipeline.test_clusters import BILLING, loaded
 
 MIB = 1024 * 1024
@@ -40,8 +41,8 @@ def two(folder: Path) -> Pipeline:
 def test_the_rate_of_a_link_is_divided_by_weights(tmp_path: Path) -> None:
     pipeline = two(tmp_path)
     assert link_shares(pipeline, "north", "8m", ["north_speeds=3"]) == [
-        Share("anabranch.north.speeds", 3, 6 * MIB),
-        Share("anabranch.north.cars", 1, 2 * MIB),
+        LinkShare("anabranch.north.speeds", 3, 6 * MIB),
+        LinkShare("anabranch.north.cars", 1, 2 * MIB),
     ]
     own = link_shares(pipeline, "", "1g", [])
     assert [share.client_id for share in own] == [
@@ -61,7 +62,7 @@ def test_a_quota_names_the_client_that_reads_the_blocks() -> None:
     assert settings.consumer(committed=False)["client.id"] == "anabranch"
     of_stream = settings.of_stream("north.speeds").consumer(committed=False, ranges=True)
     assert of_stream["client.id"] == "anabranch.north.speeds"
-    assert of_stream["max.partition.fetch.bytes"] == ANSWER_BYTES
+    assert of_stream["max.partition.fetch.bytes"] == RANGE_PARTITION_BYTES
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Final
 
 from anabranch.pipeline.topic_names import block_reader_id
 from anabranch.protocol.errors import ConfigurationError
-from anabranch.protocol.limits import MIB, RECORD_BYTES_ON_BROKER_MAX
+from anabranch.protocol.limits import MIB, RANGE_PARTITION_BYTES, RECORD_BYTES_ON_BROKER_MAX
 
 Options = dict[str, str | int | float | bool]
 
@@ -21,10 +21,6 @@ _FETCH_BYTES_MAX: Final = 16 * MIB
 _FETCH_PARTITION_BYTES: Final = 2 * MIB
 """``max.partition.fetch.bytes``: share of one partition in an answer. A larger record is sent all
 the same, alone; a larger share only makes answers slow to unpack.
-"""
-_RANGE_PARTITION_BYTES: Final = 256 * 1024
-"""``max.partition.fetch.bytes`` of readers of ranges. About this much is fetched beyond each range,
-and wasted where the next range is elsewhere.
 """
 _LOCAL_QUEUE_KIB: Final = 64 * 1024
 """``queued.max.messages.kbytes``: fetched records that wait in the client, in KiB."""
@@ -138,7 +134,7 @@ class KafkaSettings:
             "fetch.wait.max.ms": FOLLOWER_WAIT_MS if follows else 10 if ranges else 100,
             "fetch.max.bytes": _FETCH_BYTES_MAX,
             "max.partition.fetch.bytes": (
-                _RANGE_PARTITION_BYTES if ranges else _FETCH_PARTITION_BYTES
+                RANGE_PARTITION_BYTES if ranges else _FETCH_PARTITION_BYTES
             ),
             "message.max.bytes": RECORD_BYTES_ON_BROKER_MAX,
             "receive.message.max.bytes": (
