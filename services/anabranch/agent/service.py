@@ -128,6 +128,8 @@ class AgentService:
         self._news: list[ContractStatement] = []
         """Valid statements since the last round."""
         self._answers: OrderedDict[tuple[str, int], Signature] = OrderedDict()
+        self._knows_contracts = False
+        """Whether the agent knows all contracts as the logs that were read have them."""
         self._left_alone: dict[str, str] = {}
         """Reason why this participant does not trade under a contract, by contract."""
         self._stages: TradedStages | None = None
@@ -258,8 +260,13 @@ class AgentService:
         if now_ms >= self._look_next_ms:
             self._look_next_ms = now_ms + _LOOK_EVERY_MS
             reader.look()
-        reader.poll(0)
-        self._learn_contracts(reader)
+            # A statement about signers counts from its time, by the broker's clock.
+            self._knows_contracts = False
+        if reader.poll(0):
+            self._knows_contracts = False
+        if not self._knows_contracts:
+            self._learn_contracts(reader)
+            self._knows_contracts = True
         news, self._news[:] = list(self._news), []
         for entry in news:
             if isinstance(entry, (Started, Withdrawn, Ended)):
@@ -285,8 +292,8 @@ class AgentService:
             reason = reason_against(
                 contract,
                 self._participant,
-                self._stages.for_partners(),
-                self._stages.hosted_tasks(),
+                self._stages.for_partners,
+                self._stages.hosted_tasks,
                 unnamed,
             )
             if reason:

@@ -102,15 +102,22 @@ class TradedStages:
         """
         self.left_at_seller: dict[str, str] = {}
         """Reason why a task does not run where its seller states, by task."""
+        self.for_partners = self._for_partners()
+        """Tasks that each partner may run: own ones and, by their owners' files, hosted ones."""
+        self.hosted_tasks = {
+            task_of(each.name, stage)
+            for each in hosted.values()
+            if each.federation is not None
+            for stage in each.federation.partners.get(participant, ())
+        }
+        """Stages of other owners that may run here, by both files."""
 
     def workloads(self) -> dict[str, StageLogs]:
         """Return the logs of own stages and of followed hosted ones, by task."""
         return self._logs
 
-    def for_partners(self) -> dict[str, set[str]]:
-        """Return the tasks that each partner may run: own ones and, by their owners' files, hosted
-        ones.
-        """
+    def _for_partners(self) -> dict[str, set[str]]:
+        """Return the content of ``for_partners``."""
         found: dict[str, set[str]] = {}
         for pipeline in (self._pipeline, *self._hosted.values()):
             partners = {} if pipeline.federation is None else pipeline.federation.partners
@@ -126,22 +133,13 @@ class TradedStages:
                     )
         return found
 
-    def hosted_tasks(self) -> set[str]:
-        """Return the stages of other owners that may run here, by both files."""
-        return {
-            task_of(pipeline.name, stage)
-            for pipeline in self._hosted.values()
-            if pipeline.federation is not None
-            for stage in pipeline.federation.partners.get(self._participant, ())
-        }
-
     def host(self, task: str) -> None:
         """Follow a stage of another owner from now on. Idempotent."""
         if task not in self._logs:
             name, stage = stage_of(task)
             pipeline = self._hosted[name]
             # Only a participant that may resell it must know whether the node that runs it lives.
-            is_sold_on = any(task in tasks for tasks in self.for_partners().values())
+            is_sold_on = any(task in tasks for tasks in self.for_partners.values())
             self._logs[task] = StageLogs(
                 self._context.log, self._context.clock, pipeline, stage, with_heartbeats=is_sold_on
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,12 @@ from anabranch.pipeline.model import Federation
 from anabranch.protocol.control.records import Move
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
-from anabranch.protocol.federation.contracts import LoadUnit
+from anabranch.protocol.federation.contracts import Contract, LoadUnit
 from anabranch.protocol.federation.holdings import Place
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Withdrawn
 from anabranch.protocol.federation.offers import Answer, Offer, OfferedTask, ReturnRequest
+from anabranch.protocol.federation.stage_moves import reason_against
 from harness import outputs
 from harness.sources import everything
 from harness.trading_world import CALM, METER_MS, MIN_HOLD_MS, RUSH, TradingWorld, terms
@@ -306,6 +308,32 @@ def test_nobody_trades_under_a_contract_that_cannot_be_carried_out(
     assert why in left["north-south"]
     assert world.agents["south"].status.detail["left_alone"]
     assert world.movements() == []
+
+
+def test_contracts_are_looked_at_only_when_there_is_something_new(
+    world: TradingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Counter[str]()
+
+    def counted(contract: Contract, participant: str, *rest: Any) -> str:
+        asked[participant] += 1
+        return reason_against(contract, participant, *rest)
+
+    monkeypatch.setattr("anabranch.agent.service.reason_against", counted)
+    text = world.agree()
+    world.start("north", "south")
+    world.lasts(1_000)
+    asked.clear()
+    world.lasts(4_000)
+    assert asked["north"] <= 2, "one for the look every five seconds"
+    world.book.say("north", replace(text, version=2))
+    world.book.say("south", replace(text, version=2))
+    asked.clear()
+    world.lasts(500)
+    assert asked["north"] > 0
+    assert (
+        world.agents["north"].agent._standing.partners["north-south"].booked.contract.version == 2
+    )
 
 
 def test_a_contract_that_can_no_longer_be_carried_out_moves_nothing_new(
