@@ -425,12 +425,9 @@ class Node:
         with contextlib.suppress(AnabranchError):
             placement.read_to_end()
             runs_on = self._runs_on(label)
-        # Another replica of a half that has begun for a newer attempt ends this one, too (BL21):
-        # that is no second node of this name.
-        is_of_earlier_attempt = self._made[label].split.is_of_earlier_attempt
         return after_end(
             has_place=placement.places.node_of(label) == self._node and self._is_wanted(label),
-            is_fenced=is_fenced and not is_of_earlier_attempt,
+            is_fenced=is_fenced,
             runs_on=runs_on,
             node=self._node,
         )

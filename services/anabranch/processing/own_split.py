@@ -94,18 +94,14 @@ class ShardSplit:
         self._begins_for = self.access.parent_attempt().number
         return self._begins_for
 
-    @property
-    def is_of_earlier_attempt(self) -> bool:
-        """Whether the shard is to be split anew since this process of a half has begun."""
-        return self.access.parent_attempt().number > self._begins_for
-
     def check_attempt(self) -> None:
         """Check that the attempt for which this process has begun is the newest one.
 
         Raises:
             Unavailable: there is a newer one: the process begins again, for that.
         """
-        if self.is_of_earlier_attempt:
+        number = self.access.parent_attempt().number
+        if number > self._begins_for:
             raise Unavailable(f"{self._stage}: its shard is to be split anew: it begins again")
 
     def was_carried_out(self) -> bool:

@@ -30,7 +30,6 @@ from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
 from anabranch.processing.own_split import ShardSplit
-from anabranch.protocol.control.placement import RESTART_FIRST_MS
 from anabranch.protocol.control.records import (
     Move,
     NodeReport,
@@ -352,24 +351,6 @@ def test_hv3_halves_run_from_the_split_on_and_stop_when_it_is_withdrawn(world: W
     assert shard.access.answer(SplitStep("s", Step.WITHDRAWN, 0)), "why it is not written"
     world.record(SplitStep("s", Step.WANTED, 0))
     becomes(new, {"s.1.0": "running"})
-
-
-@pytest.mark.parametrize("world", ["halved"], indirect=True)
-def test_a_half_that_begins_again_elsewhere_for_another_attempt_ends_no_node(world: World) -> None:
-    """BL21: its node has not read yet why, since it was cut off for a while."""
-    old = world.node(OLD)
-    world.record(SplitStep("s", Step.WANTED, 0))
-    becomes(old, {"s.0": "running", "s.0.0": "running", "s.1.0": "running"})
-    half = next(each for each in MADE if each.name == "s.0.0")
-    attempt = half.split.begin_for()
-    world.record(SplitStep("s", Step.WITHDRAWN, 0, attempt, "it was away"), 0)
-    world.record(SplitStep("s", Step.WANTED, 0), 0)
-    old._placement_next_ms = world.clock.monotonic_ms() + 60_000
-    half.dies_of = Fenced("its other replica began for the newer attempt")  # type: ignore[assignment]
-    becomes(old, {"s.0": "running", "s.0.0": "restarting", "s.1.0": "running"})
-    world.clock.advance(RESTART_FIRST_MS)
-    becomes(old, {"s.0": "running", "s.0.0": "running", "s.1.0": "running"})
-    assert MADE[-1].split.begin_for() > attempt
 
 
 @pytest.mark.parametrize("world", ["halved"], indirect=True)
