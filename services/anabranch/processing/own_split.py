@@ -8,7 +8,7 @@ Nothing is kept: after a crash the next process reads the logs again, and compar
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,6 +57,9 @@ class ShardSplit:
         self.access = NO_SPLIT
         """Access to the log of moves. The node sets it before the replica starts."""
         self._proof: SplitProof | None = None
+        self._log: tuple[str, BoundaryReader] | None = None
+        """Life of the shard's log, and its reader, while a process waits for the end of the stream.
+        """
         self._begins_for = -1
         """Attempt for which this process begins, if it is that of a half; else -1."""
         self.is_over = False
@@ -113,16 +116,25 @@ class ShardSplit:
         if self.access.attempt().phase is not SplitPhase.CONFIRMED:
             return False
         context = self._context
-        life = life_of(context.log, context.pipeline.topic_names.boundaries(self._stage))
-        with closing(open_stream(context.log, context.pipeline, self._stage)) as reader:
+        try:
+            if self._log is None:
+                # The life first: a log that is made anew in between is noticed by ``check_life``.
+                life = life_of(context.log, context.pipeline.topic_names.boundaries(self._stage))
+                self._log = life, open_stream(context.log, context.pipeline, self._stage)
+            life, reader = self._log
             reader.read_to_end()
-            state = reader.log_state
+        except Exception:
+            self._close_log()
+            raise
+        state = reader.log_state
+        state.forget(state.upto)
         if state.heirs:
             self.over(max(state.epoch(writer) or 0 for writer in state.writers), life)
         return self.is_over
 
     def over(self, epoch: int, life: str) -> None:
         """Note that the stream has ended. ``epoch``, ``life``: see the attributes."""
+        self._close_log()
         # Last what the thread of the heartbeats looks at first.
         self.epoch, self.life, self.is_over = epoch, life, True
 
@@ -190,9 +202,15 @@ class ShardSplit:
 
     def close(self) -> None:
         """Close the logs. Idempotent."""
+        self._close_log()
         if self._proof is not None:
             self._proof.close()
             self._proof = None
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log[1].close()
+            self._log = None
 
 
 class SplitProof:

@@ -15,8 +15,8 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import Operation
 from anabranch.codec.catalog import topic_settings
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.pipeline.model import Stage
-from anabranch.ports import Disks, Engine
+from anabranch.pipeline.model import Pipeline, Stage
+from anabranch.ports import Disks, Engine, EventLog
 from anabranch.process.frame import ServiceContext
 from anabranch.processing.half_beginning import HalfBeginning
 from anabranch.processing.own_split import OwnSplit, ShardSplit
@@ -145,6 +145,26 @@ def test_equal_buckets_are_confirmed_and_then_the_stream_must_end(world: World) 
     writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
     assert world.split.was_carried_out()
     assert world.split.successors == f"{HALVES[0]} and {HALVES[1]}"
+
+
+def test_who_waits_for_the_end_reads_the_log_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[str]()
+
+    def counted(log: EventLog, pipeline: Pipeline, stream: str) -> BoundaryReader:
+        opened.append(stream)
+        return open_stream(log, pipeline, stream)
+
+    monkeypatch.setattr("anabranch.processing.own_split.open_stream", counted)
+    world.attempt = Attempt(SplitPhase.CONFIRMED, 3)
+    for bucket in range(1, 5):
+        world.close(STAGE, bucket, rows=4)
+        assert not world.split.was_carried_out()
+    writer = world.writers[STAGE]
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    assert world.split.was_carried_out()
+    assert opened == [STAGE]
 
 
 def test_a_bucket_that_differs_is_answered_and_shown(world: World) -> None:
