@@ -1,12 +1,14 @@
-"""``adapters.spark.planner_fork``: what plans an input is forked, and does as Spark's own."""
+"""``adapters.spark.planner_fork``: what a query waits for is forked, and does as Spark's own."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from pyspark.serializers import (
 from pyspark.sql.streaming.python_streaming_source_runner import INITIAL_OFFSET_FUNC_ID
 from pyspark.sql.types import StructType
 
-from anabranch.adapters.spark.planner_fork import PLANNER, PlannerFork
+from anabranch.adapters.spark.planner_fork import PLANNER, STATE_COLUMNS, PlannerFork
 from anabranch.adapters.spark.source import AnabranchSource
 from anabranch.adapters.spark.source_options import SourceOptions
 from anabranch.adapters.system.scratch import Scratch
@@ -63,18 +65,22 @@ def _listens(scratch: Scratch) -> bool:
         return connection.connect_ex(scratch.socket_path("planners")) == 0
 
 
-class Planner:
-    """One that is started as Spark does it, with a reader of an input."""
+class Started:
+    """A process that is started as Spark starts it."""
 
-    def __init__(self, python: Path, scratch: Scratch) -> None:
+    def __init__(
+        self, python: Path, scratch: Scratch, module: str = PLANNER, folder: str = ""
+    ) -> None:
         self._address = scratch.socket_path("java")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(self._address)
             listener.listen()
             listener.settimeout(60)
             self.started = subprocess.Popen(
-                [python, "-m", PLANNER],
-                env=os.environ | {"PYTHON_WORKER_FACTORY_SOCK_PATH": self._address},
+                [python, "-m", module],
+                env=os.environ
+                | {"PYTHON_WORKER_FACTORY_SOCK_PATH": self._address, "PYTHONPATH": folder},
+                stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
             self._connection, _ = listener.accept()
@@ -82,11 +88,27 @@ class Planner:
         self._file = self._connection.makefile("rwb")
         self.pid = read_int(self._file)
 
+    def close(self) -> str:
+        """Close the connection as Java does, and return what was printed as an error."""
+        self._file.close()
+        self._connection.close()
+        words = self.started.communicate(timeout=60)[1].decode()
+        wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), 60, "it ends")
+        Path(self._address).unlink()
+        return words
+
+    def _write_version(self) -> None:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        write_with_length(version.encode(), self._file)
+
+
+class Planner(Started):
+    """A process that plans, with a reader of an input."""
+
     def begin(self) -> None:
         """Give it what it plans."""
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        for text in (version, "/tmp"):
-            write_with_length(text.encode(), self._file)
+        self._write_version()
+        write_with_length(b"/tmp", self._file)
         write_int(0, self._file)  # no files to include
         source = AnabranchSource({"config": OPTIONS.to_json()})
         write_with_length(CloudPickleSerializer().dumps(source), self._file)
@@ -100,14 +122,16 @@ class Planner:
         self._file.flush()
         return self._file.read(read_int(self._file))
 
-    def close(self) -> str:
-        """Java closes the connection; what was printed until the end."""
-        self._file.close()
-        self._connection.close()
-        words = self.started.communicate(timeout=60)[1].decode()
-        wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), 60, "it ends")
-        Path(self._address).unlink()
-        return words
+
+class StateColumns(Started):
+    """A process that tells the columns of a processor's state."""
+
+    def begin(self, function: bytes) -> None:
+        """Give it the processor's function, pickled."""
+        self._write_version()
+        write_with_length(function, self._file)
+        self._file.flush()
+        assert read_int(self._file) == 0, "it has imported what the function is made of"
 
 
 def parent_of(pid: int) -> int:
@@ -123,6 +147,21 @@ def test_a_planner_is_a_fork_that_speaks_as_sparks_own(fork: PlannerFork, scratc
         assert planner.started.poll() is None, "Spark takes its end for the planner's"
         assert planner.close() == ""
         assert planner.started.returncode == 0
+
+
+def test_what_tells_the_columns_of_a_state_is_a_fork_that_finds_the_users_modules(
+    fork: PlannerFork, scratch: Scratch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python puts the folders of PYTHONPATH on the path as it starts, and a fork does not start."""
+    folder = tmp_path / "users"
+    folder.mkdir()
+    (folder / "users_own.py").write_text("def each(*given): return given\n")
+    monkeypatch.syspath_prepend(folder)
+    function = pickle.dumps((import_module("users_own").each, "types of the results"))
+    started = StateColumns(fork.python, scratch, STATE_COLUMNS, str(folder))
+    assert parent_of(started.pid) == fork.pid
+    started.begin(function)
+    started.close()
 
 
 def test_everything_else_is_pythons(fork: PlannerFork) -> None:

@@ -1,5 +1,5 @@
-"""Entry point of ``python -m anabranch.adapters.spark.planner_fork SOCKET``: forks planners until
-its standard input ends.
+"""Entry point of ``python -m anabranch.adapters.spark.planner_fork SOCKET``: forks what is asked
+for until its standard input ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from anabranch.adapters.spark.planner_fork import PLANNER, SOURCE
+from anabranch.adapters.spark.planner_fork import FORKED, IMPORTED
 from anabranch.protocol.limits import MIB
 
 _ENVIRONMENT_BYTES_MAX: Final = 16 * MIB
@@ -38,23 +38,26 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
-        # Imported after ``listen``: a planner that is requested meanwhile waits for them.
-        import_module(PLANNER)
-        import_module(SOURCE)
-        del sys.modules[PLANNER]  # a fork runs it as its main module
+        # Imported after ``listen``: who requests a fork meanwhile waits for them.
+        for each in IMPORTED:
+            import_module(each)
+        for each in FORKED:
+            del sys.modules[each]  # a fork runs it as its main module
         gc.collect()
         gc.freeze()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leaves no zombies: no fork is waited for
-        request = _serve(listener)
-    if request is not None:
-        runpy.run_module(PLANNER, run_name="__main__", alter_sys=True)
+        found = _serve(listener)
+    if found is not None:
+        _connection, module = found
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         path.unlink(missing_ok=True)
 
 
-def _serve(listener: socket.socket) -> socket.socket | None:
-    """Fork a planner for each request. Return, in a fork, the connection of its requester, which
-    must end with the fork; return None in the server, when its standard input has ended.
+def _serve(listener: socket.socket) -> tuple[socket.socket, str] | None:
+    """Fork for each request. Return, in a fork, the connection of its requester, which must end
+    with the fork, and the module to run; return None in the server, when its standard input has
+    ended.
     """
     with selectors.DefaultSelector() as ready:
         ready.register(listener, selectors.EVENT_READ)
@@ -62,21 +65,22 @@ def _serve(listener: socket.socket) -> socket.socket | None:
         while all(key.fileobj is listener for key, _ in ready.select()):
             connection, _ = listener.accept()
             outputs: list[int] = []
-            environment = None
+            request = None
             with suppress(OSError, ValueError):  # the requester has gone
-                environment = _request(connection, outputs)
-            if environment is not None and not os.fork():
+                request = _request(connection, outputs)
+            if request is not None and not os.fork():
+                module, environment = request
                 _become(environment, outputs)
-                return connection
+                return connection, module
             for output in outputs:
                 os.close(output)
             connection.close()
     return None
 
 
-def _request(connection: socket.socket, outputs: list[int]) -> dict[str, str]:
-    """Receive a request: return its environment and add its standard output and error to
-    ``outputs``.
+def _request(connection: socket.socket, outputs: list[int]) -> tuple[str, dict[str, str]]:
+    """Receive a request: return its module and environment, and add its standard output and error
+    to ``outputs``.
 
     Raises:
         OSError, ValueError: the request is incomplete.
@@ -86,13 +90,16 @@ def _request(connection: socket.socket, outputs: list[int]) -> dict[str, str]:
     outputs += received
     left = int.from_bytes(size)
     if len(size) != _SIZE_BYTES or len(outputs) != _OUTPUTS or left > _ENVIRONMENT_BYTES_MAX:
-        message = "the request to fork a planner is malformed"
+        message = "the request to fork is malformed"
         raise ValueError(message)
     text = bytearray()
     while piece := connection.recv(left - len(text)):
         text += piece
-    environment: dict[str, str] = json.loads(text)
-    return environment
+    module, environment = json.loads(text)
+    if module not in FORKED:
+        message = f"{module} is not forked"
+        raise ValueError(message)
+    return module, environment
 
 
 def _become(environment: dict[str, str], outputs: list[int]) -> None:
@@ -105,6 +112,9 @@ def _become(environment: dict[str, str], outputs: list[int]) -> None:
         os.close(output)
     os.environ.clear()
     os.environ.update(environment)
+    # It imports the user's functions, whose folders Python would have put here at its start.
+    folders = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.path[1:] = dict.fromkeys([*folders, *sys.path[1:]])
 
 
 main()

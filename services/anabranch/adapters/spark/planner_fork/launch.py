@@ -13,15 +13,16 @@ import sys
 
 
 def main() -> None:
-    """Request a planner and wait for its end. If no fork server answers, become the planner."""
+    """Request a fork and wait for its end. If no fork server answers, become what it would be."""
     path, *arguments = sys.argv[1:]
+    _, module = arguments
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect(path)
-            environment = json.dumps(dict(os.environ)).encode()
-            size = len(environment).to_bytes(4)
+            request = json.dumps([module, dict(os.environ)]).encode()
+            size = len(request).to_bytes(4)
             socket.send_fds(connection, [size], [1, 2])
-            connection.sendall(environment)
+            connection.sendall(request)
         except OSError:
             os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - what Spark started
         connection.recv(1)
