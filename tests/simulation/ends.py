@@ -36,6 +36,10 @@ LATE_MS: Final = 4_000
 """Time after a run's death during which what it had sent may still fence another, in ms: a write
 that arrives late, or a request of a cut-off process.
 """
+BEGINS_MS: Final = 2_000
+"""Time, in ms, in which a process that has begun reads what it found at its start: a replica that
+moves stands by first, and its node starts Spark.
+"""
 BEHIND_MS: Final = 3_000
 """Boundary logs are so short here in some seeds that who looks at one once in a while may be
 overtaken by its trimming.
@@ -107,7 +111,7 @@ def cause(
         case DataMissing() if behind_ms is not None:
             if life.latest(now_ms):
                 return life.latest(now_ms)
-            if now_ms - life.begun_ms <= WINDOW_MS:
+            if now_ms - life.begun_ms <= BEGINS_MS:
                 return "it has just begun"
             return "overtaken by trimming" if behind_ms <= BEHIND_MS else ""
         case DataMissing():

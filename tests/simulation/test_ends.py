@@ -12,6 +12,7 @@ from anabranch.protocol.errors import (
     Unavailable,
 )
 from simulation.ends import (
+    BEGINS_MS,
     BEHIND_MS,
     LATE_MS,
     TRANSACTION_TIMED_OUT,
@@ -99,8 +100,8 @@ def test_the_broker_fences_whose_transaction_timed_out_if_something_held_it_up()
 def test_only_who_is_replaced_meets_missing_blocks_and_only_who_begins_a_trimmed_log() -> None:
     assert why(BLOCKS, Life(0), Life(1))
     assert not why(BLOCKS, Life(2), Life(1)), "the newest run is waited for"
-    assert why(LOG, Life(20_000 - WINDOW_MS))
-    assert not why(LOG, Life(20_000 - WINDOW_MS - 1))
+    assert why(LOG, Life(20_000 - BEGINS_MS))
+    assert not why(LOG, Life(20_000 - BEGINS_MS - 1))
     assert why(LOG, Life(0), behind_ms=BEHIND_MS)
 
 
