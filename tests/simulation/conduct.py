@@ -14,6 +14,7 @@ from typing import Final
 from anabranch.codec import control_records
 from anabranch.consistency_manager.control import kept_buckets
 from anabranch.pipeline.control_topics import control_topics
+from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.waits import waits
 from anabranch.protocol.control.failure_detector import REPLICA_SERVICE, STANDBY_SERVICE
 from anabranch.protocol.control.records import ControlRecord, Heartbeat, TrimPoint
@@ -146,12 +147,12 @@ after that stands in the log.
 """
 
 
-def control_entries(run: Run) -> list[tuple[int, ControlRecord]]:
-    """Return (time of the append, entry) of all that was said in control topics, trimmed entries
-    included, by those who may say it; by time.
+def control_entries(run: Run, pipeline: Pipeline) -> list[tuple[int, ControlRecord]]:
+    """Return (time of the append, entry) of all that was said in the control topics of
+    ``pipeline``, trimmed entries included, by those who may say it; by time.
     """
     found = []
-    for topic, speaker in control_topics(run.pipeline).items():
+    for topic, speaker in control_topics(pipeline).items():
         times, at_ms = appended_ms(run, topic), 0
         for _, offset, record in with_trimmed(run, topic):
             at_ms = times.get(offset, at_ms)
@@ -164,7 +165,7 @@ def control_entries(run: Run) -> list[tuple[int, ControlRecord]]:
 
 def check_trimmed(run: Run) -> list[str]:
     """Compare what readers claimed to hold with what was trimmed."""
-    found = control_entries(run)
+    found = control_entries(run, run.pipeline)
     claims = [
         trimming.SyncedClaim(
             at_ms, f"{e.service} {e.name}.{e.replica}", e.epoch, e.checkpoint_bucket

@@ -62,7 +62,7 @@ class _Truths:
 
 def check(run: Run) -> list[str]:
     """Return what is wrong with the index at the end of ``run``, in words."""
-    prefix, truths = index_prefix(run.pipeline.name), _truths(run)
+    prefix, truths = index_prefix(run.managed.name), _truths(run)
     late_ms = run.ended_ms - _WRITTEN_WITHIN_MS
     heard_ms = run.ended_ms - _HEARD_MS
     since_ms = max(manager_runs_since(run), _struck_until_ms(run))
@@ -157,8 +157,8 @@ def _due(said: list[tuple[int, str, int]], late_ms: int) -> set[int]:
 
 
 def _truths(run: Run) -> _Truths:
-    truths, prefix = _Truths(), index_prefix(run.pipeline.name)
-    for stream in run.pipeline.streams():
+    truths, prefix = _Truths(), index_prefix(run.managed.name)
+    for stream in run.managed.streams():
         _read_boundaries(run, stream, prefix, truths)
     _read_control(run, prefix, truths)
     return truths
@@ -204,11 +204,11 @@ def _read_boundaries(run: Run, stream: str, prefix: str, truths: _Truths) -> Non
 def _read_control(run: Run, prefix: str, truths: _Truths) -> None:
     """Read the heartbeats and trim points of those who may write them."""
     ids = run.log.topic_ids
-    for at_ms, entry in control_entries(run):
+    for at_ms, entry in control_entries(run, run.managed):
         if isinstance(entry, TrimPoint):
             key = f"{prefix}trim:{entry.stream}"
             truths.say(key, at_ms, {"bucket": str(entry.bucket)})
-            if entry.life != ids.get(run.pipeline.topic_names.boundaries(entry.stream)):
+            if entry.life != ids.get(run.managed.topic_names.boundaries(entry.stream)):
                 truths.forget(key)  # a manager that begins now counts none of an earlier life
         elif (
             isinstance(entry, Heartbeat)

@@ -149,8 +149,8 @@ class Rollout:
         )
 
     def _since(self, stream: str) -> tuple[int, int] | None:
-        """Return (virtual time, last bucket before) from which on only the second version of
-        ``stream`` counts; None until then.
+        """Return (virtual time, last bucket without the column) from which on only the second
+        version of ``stream`` counts; None until then.
         """
         log_state = LogState(self._pipeline.stream_writers(stream))
         partition = self._log.partition(
@@ -161,7 +161,9 @@ class Rollout:
             with contextlib.suppress(RemoteProtocolError):  # nobody's, and read by nobody
                 log_state.apply(offset, boundary_records.decode(record.value, record.headers))
             if log_state.version[0] >= VERSION:
-                return record.timestamp_ms - BASE_MS, log_state.version[1]
+                (maker,) = (each for each in self._options.stages if each.adds_column)
+                # What the version before made for later buckets is without the column, too.
+                return record.timestamp_ms - BASE_MS, log_state.version[1] + maker.horizon_buckets
         return None
 
     def refused(self, error: Exception, key: str, life: Life) -> str:

@@ -69,6 +69,11 @@ class Resharding:
         self._begun[process] = self._file.get(process.key, 0)
         return self.files[self._begun[process]]
 
+    def last_file_of(self, key: str) -> Pipeline:
+        """Return the file that the last process of ``key`` has read; the first one if none has."""
+        begun = [number for process, number in self._begun.items() if process.key == key]
+        return self.files[begun[-1] if begun else 0]
+
     def may_end(self, error: Exception, process: Process) -> bool:
         """Whether it may end since its file is not the newest any more."""
         has_changed = self._changes > self._begun.get(process, 0)

@@ -117,6 +117,8 @@ _RESTART_MS: Final = 500
 _SAY_AGAIN_MS: Final = 300
 _IDS_COMPARED_MS: Final = 2_500
 """Within this time a source compares the ids of its topics, where nothing else befalls it."""
+MANAGER: Final = "consistency_manager/sim"
+"""Key of the consistency manager's process."""
 INDEX_RESTORED_MS: Final = 2_500
 """Virtual time within which the index is whole again, from the start of a manager or the end of the
 last fault on: the manager may make a pause before it tries again.
@@ -138,6 +140,10 @@ class Run:
     options: Options
     faults: list[Fault]
     pipeline: Pipeline
+    managed: Pipeline
+    """File of the last consistency manager. Where shards change their number it may be an earlier
+    one.
+    """
     sent: list[workload.Sent]
     log: LocalEventLog
     index: LocalIndex
@@ -345,6 +351,7 @@ class World:
             options=self.options,
             faults=self.faults,
             pipeline=self.pipeline,
+            managed=self._resharding.last_file_of(MANAGER),
             sent=self.sent,
             log=self.log,
             index=self.index,
@@ -1033,7 +1040,7 @@ def keys(options: Options) -> list[str]:
     for output in options.outputs:
         found += [f"delivery/{process}" for process in output.every_process]
     if options.has_manager:
-        found.append("consistency_manager/sim")
+        found.append(MANAGER)
     for trader in options.traders:
         found += [f"agent/{trader}", f"contract_broker/{trader}"]
     found += [f"auditor/{options.auditor}"] if options.auditor else []
