@@ -123,8 +123,9 @@ def test_who_goes_by_published_keys_reads_them_and_looks_at_who_sets_the_times(
     assert billing.bindings["north_speeds"].participant == "north"
     found = [right for right in rights(billing) if right.name.startswith("roads.")]
     assert {(right.principal, right.name, right.operation, right.prefixed) for right in found} == {
-        (f"billing.{who}", "roads.keys.", Operation.READ, True)
+        (f"billing.{who}", "roads.keys.", operation, True)
         for who in ("processing.local.0", "dashboard")
+        for operation in (Operation.READ, Operation.DESCRIBE_CONFIGS)
     }
     looked_at = {
         (right.principal, right.name)
@@ -144,7 +145,7 @@ def test_an_agent_looks_at_who_sets_the_times_too(tmp_path: Path) -> None:
         right.name
         for right in found
         if (right.principal, right.operation) == ("billing.agent", Operation.DESCRIBE_CONFIGS)
-    ] == ["north.speeds.boundaries"]
+    ] == ["roads.keys.", "north.speeds.boundaries"]
 
 
 def test_whoever_may_run_a_published_stage_is_named_by_its_owner(tmp_path: Path) -> None:

@@ -155,10 +155,12 @@ def test_rights_are_of_the_cluster_on_which_the_topics_are(tmp_path: Path) -> No
         (node, "north.speeds.blocks.0", read),
         (node, "north.control.processing.speeds.0", read),
         (node, "tolls.keys.", read),
+        (node, "tolls.keys.", Operation.DESCRIBE_CONFIGS),
         (node, UNUSED_GROUP, Operation.DESCRIBE),
         ("operator", "north.speeds.boundaries", Operation.DESCRIBE),
         ("operator", UNUSED_GROUP, Operation.DESCRIBE),
         ("operator", "tolls.keys.", read),
+        ("operator", "tolls.keys.", Operation.DESCRIBE_CONFIGS),
         ("operator", "tolls.catalog.", read),
         ("operator", "tolls.catalog.", Operation.DESCRIBE_CONFIGS),
     }
