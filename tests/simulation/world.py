@@ -200,9 +200,16 @@ class _Logger:
             fault.kind == fault_plans.NO_LEADER and fault.target.startswith("in.")
             for fault in faults
         )
+        # A source that begins meanwhile cannot tell what is missing from what it cannot ask for.
+        is_cut_off = any(
+            fault.kind.startswith("cut") and fault.target.startswith("ingestion/")
+            for fault in faults
+        )
         due = {
             GAP: any(stage.ha == "amnesia" for stage in options.stages),
-            INPUT_MISSING: options.scenario in ("input gone", "input recreated") or has_no_leader,
+            INPUT_MISSING: options.scenario in ("input gone", "input recreated")
+            or has_no_leader
+            or is_cut_off,
             MISMATCH: options.scenario == "outvoted",
             OVERLOAD_LASTS: options.may_overload_last,
             REJECTED: options.output_bytes_max is not None,
