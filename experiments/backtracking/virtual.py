@@ -114,7 +114,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one run showed."""
+    """Messages, results and counts of one run."""
 
     data: Traffic = field(default_factory=Traffic)
     control: Traffic = field(default_factory=Traffic)
@@ -347,7 +347,7 @@ class HopFigures:
 
     way: str
     data_messages: float
-    """For each 1 000 tuples, without a failure, as the following ones."""
+    """Messages with tuples for each 1 000 tuples. This and the next four: without a failure."""
     control_messages: float
     data_bytes: float
     control_bytes: float

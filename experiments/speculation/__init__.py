@@ -1,1 +1,3 @@
-"""What durability costs a chain of stages, and what reading before it would gain."""
+"""Measurement of the delay that durable blocks add to a chain of stages, and of what a stage gains
+that reads them earlier.
+"""

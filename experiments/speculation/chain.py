@@ -41,7 +41,7 @@ _WAIT_MS: Final = 100
 
 
 class Reading(StrEnum):
-    """What a stage reads."""
+    """Blocks that a stage takes as its input."""
 
     NAMED = "named blocks"
     """Blocks that a boundary record names, as stages do."""
@@ -108,7 +108,7 @@ class Writing:
         boundary.log_state.forget(bucket)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close both writers. Idempotent."""
         self._blocks.close()
         self._boundary.close()
 
@@ -163,7 +163,7 @@ class Reader(threading.Thread):
     def __init__(
         self, kafka: str, name: str, number: int, reading: Reading, writing: Writing | None
     ) -> None:
-        """Prepare it; ``number`` is that of the stream that it reads."""
+        """Prepare the thread; ``number`` is that of the stream that it reads."""
         super().__init__(daemon=True)
         self._kafka, self._name, self._number = kafka, name, number
         self._reading, self._writing = reading, writing
@@ -185,7 +185,7 @@ class Reader(threading.Thread):
                 self._writing.write(bucket, table)
 
     def end(self) -> None:
-        """Let it end, and wait for that."""
+        """Let the thread end, and wait for its end."""
         self._is_ended.set()
         self.join()
 

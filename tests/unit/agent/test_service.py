@@ -165,7 +165,7 @@ def test_a_buyers_agent_that_restarts_after_its_seller_died_ends_the_movement(
 
 
 def test_a_partner_cannot_withdraw_what_runs_under_another_contract(world: TradingWorld) -> None:
-    """It would end the agent, and every one that is started after it."""
+    """Such a withdrawal would end the agent, and every one that is started after it."""
     sold(world)
     (movement,) = world.movements()
     hostile = SigningKey.generate("west", "1")
@@ -272,7 +272,7 @@ def test_forged_replayed_and_unreadable_offers_move_nothing(world: TradingWorld)
 def test_answers_that_nobody_asked_for_do_not_displace_those_that_count(
     world: TradingWorld,
 ) -> None:
-    """Of another seller, which would rather have the task itself."""
+    """The answers come from another seller, which would rather have the task itself."""
     world.agree()
     world.start("north", "south")
     world.round()
@@ -339,7 +339,7 @@ def test_contracts_are_looked_at_only_when_there_is_something_new(
 def test_a_contract_that_can_no_longer_be_carried_out_moves_nothing_new(
     world: TradingWorld,
 ) -> None:
-    """Of agents that traded under it: its next version is in another unit."""
+    """The agents have traded under it, and its next version is in another unit."""
     text = world.agree()
     world.start("north", "south")
     world.lasts(2_000)

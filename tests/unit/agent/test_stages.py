@@ -96,7 +96,7 @@ def hostile_south_says(world: TradingWorld, units: int) -> None:
 def test_a_hosted_pipeline_that_cannot_be_read_holds_up_no_other(
     world: TradingWorld, is_other_width: bool
 ) -> None:
-    """It has not run yet, or with buckets of another width than the file here says."""
+    """The hosted pipeline has not run yet, or has buckets of another width than its file here."""
     world.agree()
     world.start("north", "south")
     agent = world.agents["south"]

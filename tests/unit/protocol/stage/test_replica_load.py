@@ -442,7 +442,7 @@ def test_ov1_an_overload_from_the_start_of_equal_batches_is_shed(times: float) -
 
 
 def test_ov1_nor_where_each_bucket_has_a_batch_of_its_own() -> None:
-    """That takes most of the time."""
+    """The fixed parts of such batches take most of the time, and leave no rows waiting."""
     bench = run(lambda _: 500, 60, Cost(slow={30: 1_500}), traits=UNSAFE)
     assert bench.forks == []
     assert bench.late() == {}
