@@ -167,6 +167,7 @@ class RecordChain:
         ``closed`` with the parts ``pending`` that were open at the fork.
         """
         self._fork = (counter, closed, pending)
+        self._shed.gave(closed, pending)
 
     def record(
         self,
@@ -197,6 +198,7 @@ class RecordChain:
             made_from=made_from,
             written_ms=written_ms,
         )
+        self._shed.gave(closed, record.parts)
         if kind is BoundaryKind.STABLE:
             if not is_stable_query or self._fork is not None:
                 message = (
@@ -219,7 +221,7 @@ class RecordChain:
             kind=kind,
             branch=(self._epoch, counter),
             missing=missing,
-            shed=self._shed.claimed(closed, shed, record.parts),
+            shed=self._shed.claimed(closed, shed),
         )
         if self._branch_begun:
             return tentative
@@ -239,7 +241,8 @@ class _LackedShare:
     A batch knows what its own buckets lack. Results may also be made from rows of earlier buckets:
     windows hold them in state, and a function may give a row a later time. How far back that goes
     is the state horizon. Where the pipeline file does not declare it, everything since the fork
-    counts, unless the function has no state and gave no row a later bucket so far.
+    counts, unless the function has no state and gave no row a later bucket so far. Batches before
+    the fork count for that, too: the only row that a later bucket would get may be left out.
     """
 
     def __init__(self, *, is_stateful: bool, horizon_buckets: int | None) -> None:
@@ -249,12 +252,15 @@ class _LackedShare:
         self._lacked: list[tuple[int, int]] = []
         """Last bucket and share of each batch whose input lacked rows, within the horizon."""
 
-    def claimed(self, closed: int, shed: int, parts: Iterable[Part]) -> int:
-        """Return what the record of the batch that closes up to ``closed`` claims to lack, in per
-        mille. ``shed``: per mille that the input of its own buckets lacks; ``parts``: its results.
-        """
+    def gave(self, closed: int, parts: Iterable[Part]) -> None:
+        """Record that a query which has closed the buckets up to ``closed`` gave ``parts``."""
         if any(part.bucket > closed for part in parts):
             self._horizon = self._declared
+
+    def claimed(self, closed: int, shed: int) -> int:
+        """Return what the record of the batch that closes up to ``closed`` claims to lack, in per
+        mille. ``shed``: per mille that the input of its own buckets lacks.
+        """
         self._lacked.append((closed, shed))
         claimed = max(lacked for _, lacked in self._lacked)
         if self._horizon is None:  # one entry says it all: an overload may last for days

@@ -299,8 +299,12 @@ def chain(timeline: Timeline | None = None) -> RecordChain:
     )
 
 
-def branch_chain(*, is_stateful: bool, horizon_buckets: int | None) -> RecordChain:
-    """Return the chain of a branch that forked when bucket 5 was closed."""
+def branch_chain(
+    *, is_stateful: bool, horizon_buckets: int | None, forks: bool = True
+) -> RecordChain:
+    """Return the chain of a branch that forked when bucket 5 was closed, or of a query that has not
+    forked yet.
+    """
     of = RecordChain(
         "0",
         7,
@@ -308,7 +312,8 @@ def branch_chain(*, is_stateful: bool, horizon_buckets: int | None) -> RecordCha
         is_stateful=is_stateful,
         horizon_buckets=horizon_buckets,
     )
-    of.became_branch(1, 5, ())
+    if forks:
+        of.became_branch(1, 5, ())
     return of
 
 
@@ -440,6 +445,21 @@ class TestRecordChain:
             for i, shed in enumerate([700, 0, 0])
         ]
         assert found == claims
+
+    @pytest.mark.parametrize("is_inherited", [True, False])
+    def test_rx6_a_later_bucket_before_the_fork_tells_of_the_rows_that_were_left_out(
+        self, *, is_inherited: bool
+    ) -> None:
+        """The branch gave none of them: all were left out."""
+        of = branch_chain(is_stateful=False, horizon_buckets=None, forks=False)
+        if not is_inherited:
+            append(of, 4, part(5), closed=4)
+        of.became_branch(1, 5, (part(6),) if is_inherited else ())
+        found = [
+            append(of, 5 + i, kind=TENTATIVE, closed=6 + i, shed=shed).shed
+            for i, shed in enumerate([700, 0])
+        ]
+        assert found == [700, 700]
 
     def test_re1_only_the_stable_timeline_gives_stable_records(self) -> None:
         """Rule 12."""
