@@ -36,10 +36,6 @@ from simulation.silences import (
 )
 from simulation.world import Run
 
-_FORK_MARGIN_MS = 100
-"""From the decision to run a batch to its beginning."""
-
-
 _TRIED_AGAIN_MS = 1_000
 """From the end of the pause after a branch that died to the next fork."""
 
@@ -83,7 +79,7 @@ def check_forks(run: Run, readings: Mapping[str, streams.Reading]) -> list[str]:
             f"{stage}.{replica}: forks again at {at_ms} ms, {still_ms} ms after it went on last"
             " (rule 14)"
             for at_ms, stage, replica, still_ms, wait_ms in forks
-            if int(still_ms or 0) < int(wait_ms or 0) - _FORK_MARGIN_MS
+            if int(still_ms or 0) < int(wait_ms or 0)
         ]
     return wrong
 

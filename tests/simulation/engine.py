@@ -169,7 +169,7 @@ class WatchedDriver:
         traits: PlanTraits,
         port: Port,
         context: ServiceContext,
-        moved: Callable[[], None],
+        moved: Callable[[int], None],
         stage: str,
     ) -> None:
         self._stage = stage
@@ -178,17 +178,17 @@ class WatchedDriver:
         self._port = port
         self._context = context
         self._moved = moved
-        self._complete: dict[str, int] = {}
-        """Complete buckets by query, before it was given the plan that it runs."""
+        self._planned: dict[str, tuple[int, int]] = {}
+        """By query, complete buckets and time, in ms, before it was given the plan that it runs."""
 
     def advance(self, query: str, name: str, start: Offset, source: int = 0) -> Offset | None:
         """See ``ports.QueryDriver``."""
         if self._port.link.makes_nothing:
             return None
-        complete = self._runner.complete_upto()
+        before = self._runner.complete_upto(), self._port.now_ms
         answer = self._runner.advance(query, name, start, source)
         if answer is not None:
-            self._complete.setdefault(query, complete)
+            self._planned.setdefault(query, before)
         return answer
 
     def begin(
@@ -196,7 +196,7 @@ class WatchedDriver:
     ) -> BatchStart:
         """See ``ports.QueryDriver``."""
         start = self._runner.begin(query, offsets, watermark_ms, before)
-        complete = self._complete.pop(query, 0)
+        complete, planned_ms = self._planned.pop(query, (0, self._port.now_ms))
         if (
             start.before.bucket < start.after.bucket < complete
             # What is left out at a beginning has a batch of its own, what is given up ends one.
@@ -211,7 +211,7 @@ class WatchedDriver:
                 complete=complete,
             )
         if start.kind is BoundaryKind.STABLE and start.after.bucket > start.before.bucket:
-            self._moved()
+            self._moved(planned_ms)
         number = self._runner.branch_number
         if start.kind is BoundaryKind.TENTATIVE and query == self._runner.branch and number:
             kept = min(map(kept_of, offsets))
@@ -251,7 +251,9 @@ class SimulatedEngine:
         self.rows_max, self.cores = BATCH_ROWS_MAX, 2
         self.pace_ms = max(stage.pace_ms for stage in options.values())
         self.moved_ms = 0
-        """When a replica's stable query began its last batch that went on."""
+        """When a replica's stable query was given its last plan that went on. The batch itself may
+        begin much later, after the work of its rows.
+        """
         self.waiting_for: str | None = None
         self.core = Core()
         self._context = context
@@ -274,8 +276,8 @@ class SimulatedEngine:
             self.core,
         )
 
-    def _moved(self) -> None:
-        self.moved_ms = self._port.now_ms
+    def _moved(self, planned_ms: int) -> None:
+        self.moved_ms = planned_ms
 
     def check(self) -> None:
         """Do nothing: the engine ends with its process."""
@@ -294,11 +296,12 @@ class SimulatedStage:
         disk: SimulatedDisk,
         options: StageOptions,
         rng: random.Random,
-        moved: Callable[[], None],
+        moved: Callable[[int], None],
         core: Core,
     ) -> None:
         """Prepare the stage. ``moved``: called when a replica's stable query begins a batch that
-        advances. ``core``: shared by the queries of the process.
+        advances, with the time at which it was planned. ``core``: shared by the queries of the
+        process.
         """
         self._core = core
         self._context = context
