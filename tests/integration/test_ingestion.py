@@ -1,4 +1,6 @@
-"""Ingestion on a real broker: bad input, restarts, kills, two at once."""
+"""Ingestion on a real broker: what only real clients, sizes and kills show. The rest is shown on
+the log in memory, which passes the same conformance suite: ``tests/unit/ingestion``.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,13 @@ import json
 import os
 import random
 import signal
-import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -25,7 +23,6 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     ResourceType,
 )
 from typer.testing import CliRunner
@@ -38,22 +35,16 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import from_avro
-from anabranch.ingestion import service as under_test
 from anabranch.ingestion.service import IngestionService
 from anabranch.local import probe
-from anabranch.operating.give_up import GiveUp
 from anabranch.pipeline.control_topics import control_topics
 from anabranch.pipeline.model import EventTime, KafkaColumn, Pipeline, Stage
 from anabranch.pipeline.topic_uses import collides
 from anabranch.ports import Headers, TopicPartition
 from anabranch.protocol.control.records import Ask, AskOutcome, AskReply
-from anabranch.protocol.edge import ingestion as rules
 from anabranch.protocol.edge.ingestion import END_SILENCE_MS, LOOK_GAP_MS
-from anabranch.protocol.errors import AnabranchError, Fenced
+from anabranch.protocol.errors import AnabranchError
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
-from anabranch.protocol.log import writer_state
-from anabranch.protocol.log.given_up import Times
-from anabranch.protocol.log.records import GivenUp
 from anabranch.streams.heartbeats import ControlReader, ControlWriter
 from harness import debezium
 from harness.kafka import trim
@@ -65,7 +56,6 @@ pytestmark = pytest.mark.integration
 
 DEADLINE_S = 60
 ID = from_avro({"type": "record", "name": "k", "fields": [{"name": "id", "type": "long"}]}, "k")
-TEN_MB = 10 * 1024 * 1024
 YEAR_2100_MS = 4_102_444_800_000
 SILENCE_MS = END_SILENCE_MS + LOOK_GAP_MS
 
@@ -140,57 +130,6 @@ def source(log: KafkaEventLog, topic_prefix: str) -> Iterator[Source]:
     made.close()
 
 
-def nested(depth: int) -> bytes:
-    return b'{"time":' + b"[" * depth + b"]" * depth + b"}"
-
-
-BAD_JSON: list[tuple[str, bytes | None, set[str]]] = [
-    ("broken", b'{"time": 1000, "car"', {"not_json"}),
-    ("not UTF-8", b'{"time": "\xff\xfe"}', {"not_json", "wrong_type"}),
-    ("no object", b"[1, 2]", {"wrong_type", "not_json"}),
-    ("two objects", report(1_000) + report(1_000), {"not_json"}),
-    ("two lines", report(1_000) + b"\n" + report(1_000), {"not_json"}),
-    ("wrong type", report(1_000, speed="fast"), {"wrong_type"}),
-    ("fraction for a whole number", report(1_000, lane=1.5), {"wrong_type"}),
-    ("missing field", json.dumps({"time": 1_000, "car": 1}).encode(), {"missing_field"}),
-    ("extra field", report(1_000, colour="red"), {"extra_field"}),
-    ("NaN", report(1_000).replace(b"61.25", b"NaN"), {"not_finite", "not_json"}),
-    (
-        "overflow of a double",
-        report(1_000).replace(b"61.25", b"1e999"),
-        {"not_finite", "out_of_range", "not_json"},
-    ),
-    ("overflow of an int", report(1_000, lane=2**31), {"out_of_range", "wrong_type"}),
-    ("overflow of a long", report(1_000, car=2**63), {"out_of_range", "wrong_type"}),
-    ("empty value", b"", {"empty_value"}),
-    ("no value", None, {"null_value"}),
-    ("deep nesting", nested(200), {"too_deep", "wrong_type"}),
-    ("deeper nesting", nested(100_000), {"too_deep", "wrong_type", "not_json"}),
-    ("no time", report(None), {"no_event_time"}),
-    ("time out of range", report(-1), {"out_of_range"}),
-]
-
-
-def test_every_kind_of_bad_json_is_a_dead_letter_and_disturbs_nobody(source: Source) -> None:
-    cars = iter(range(10_000))
-    source.produce(0, report(1_000, next(cars)))
-    for name, value, _ in BAD_JSON:
-        source.produce(0, value, headers=[("case", name.encode())])
-        source.produce(0, report(1_000, next(cars)), report(1_010, next(cars)))
-    source.run(source.process(), 11)
-    assert source.view.cars() == list(range(2 * len(BAD_JSON) + 1))
-    dead = source.dead()
-    assert [headers["case"].decode() for _, headers in dead] == [name for name, _, _ in BAD_JSON]
-    for (name, value, reasons), (found, headers) in zip(BAD_JSON, dead, strict=True):
-        assert found == value, name
-        assert headers["anabranch-reason"].decode() in reasons, name
-        assert headers["anabranch-topic"].decode() == source.topic
-        assert headers["anabranch-partition"] == b"0"
-        assert headers["anabranch-error"], name
-    offsets = [int(headers["anabranch-offset"]) for _, headers in dead]
-    assert offsets == [1 + 3 * i for i in range(len(BAD_JSON))]
-
-
 def test_headers_that_are_not_as_one_expects_disturb_nobody(source: Source, kafka: str) -> None:
     """Names that are not UTF-8, which the Python client cannot give; and values that are not
     there. A dead letter has them all.
@@ -217,57 +156,6 @@ def test_headers_that_are_not_as_one_expects_disturb_nobody(source: Source, kafk
         (b"", [("sender-anabranch-heartbeat", None)]),
         (b"7", [("\\xfe", b"1"), ("n", b"2"), ("\\xff", b"3")]),
     ]
-
-
-def test_parts_of_the_kafka_record_are_columns(log: KafkaEventLog, topic_prefix: str) -> None:
-    """... and the time of the producer is the event time."""
-    parts: dict[str, tuple[str, Any]] = {
-        "k": ("string", "key"),
-        "h": ("string", "header"),
-        "sent": ("timestamp-millis", "timestamp"),
-        "part": ("int", "partition"),
-        "at": ("long", "offset"),
-        "of": ("string", "topic"),
-    }
-    columns = tuple(
-        KafkaColumn(
-            field=Field(name, kind, nullable=name in ("k", "h", "sent")), part=part, header="h"
-        )
-        for name, (kind, part) in parts.items()
-    )
-    of = pipeline(
-        topic_prefix,
-        bounded=True,
-        columns=columns,
-        event_time=EventTime(field=None, of_producer=True),
-    )
-    create_topics(log, of)
-    source = Source(log, of)
-    before_ms = SystemClock().now_ms()
-    source.produce(0, report(None, 1), headers=[("h", b"1"), ("h", b"2")])
-    source.produce(1, report(None, 2), headers=[("h", None)])
-    source.produce(0, report(None, 3), headers=[("h", b"\xff")])
-    source.produce(0, report(None, 4))
-    process = source.process()
-
-    def is_read() -> bool:
-        process.step()
-        return len(source.view.cars()) == 3
-
-    wait_until(is_read, DEADLINE_S, "rows are missing")
-    rows = pa.concat_tables(source.view.stable().values()).sort_by("car").to_pylist()
-    assert [tuple(row[name] for name in ("k", "h", "part", "at", "of")) for row in rows] == [
-        ("key", "2", 0, 0, source.topic),
-        ("key", None, 1, 0, source.topic),
-        ("key", None, 0, 2, source.topic),
-    ]
-    for row in rows:
-        assert before_ms <= row["event_time"] <= SystemClock().now_ms()
-        assert row["sent"] == datetime.fromtimestamp(0, UTC) + timedelta(
-            milliseconds=row["event_time"]
-        )
-    assert [headers["anabranch-reason"] for _, headers in source.dead()] == [b"wrong_type"]
-    source.close()
 
 
 @pytest.mark.parametrize("write", [debezium.bare, debezium.with_schema, debezium.avro])
@@ -318,32 +206,6 @@ def test_change_events_of_a_table_are_its_rows(
         (3, 3, "A. Turing", "u", 6, 30_000),
     ]
     assert source.dead() == []
-    source.close()
-
-
-def test_a_late_record_is_a_dead_letter(source: Source) -> None:
-    process = source.process()
-    source.produce(0, report(5_000, 1))
-    source.produce(1, report(5_000, 2))
-    source.run(process, 44)
-    source.produce(0, report(4_400, 3), report(4_401, 4), report(9_000, 5))
-    source.run(process, 90)
-    assert source.view.cars() == [1, 2, 4, 5]
-    ((value, headers),) = source.dead()
-    assert (value, headers["anabranch-reason"]) == (report(4_400, 3), b"late")
-
-
-def test_a_record_of_ten_megabytes(log: KafkaEventLog, topic_prefix: str) -> None:
-    of = pipeline(topic_prefix, bounded=True)
-    create_topics(log, of, 1, config={"max.message.bytes": str(12 * 1024 * 1024)})
-    source = Source(log, of)
-    huge = report(1_000, road="x" * TEN_MB)
-    source.produce(0, report(1_000, 1), huge, report(1_001, 2), huge, report(1_002, 3))
-    source.run(source.process(), 11)
-    assert source.view.cars() == [1, 2, 3]
-    assert [(value == huge, headers["anabranch-reason"]) for value, headers in source.dead()] == [
-        (True, b"too_large")
-    ] * 2
     source.close()
 
 
@@ -417,84 +279,6 @@ def test_a_record_that_the_dead_letter_topic_cannot_take_as_it_is(
     source.close()
 
 
-def test_partitions_that_are_far_ahead_are_held_back_and_read_later(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(under_test, "SOURCE_BATCH_RECORDS", 20)
-    monkeypatch.setattr(rules, "PENDING_PARTS_HOLD", 50)
-    monkeypatch.setattr(writer_state, "PENDING_PARTS_MAX", 120)
-    source.produce(0, *(report(1_000 + 200 * i, i) for i in range(200)))
-    source.produce(1, report(1_000, 999))
-    process = source.process()
-    wait_until(
-        lambda: (process.step(), process.status.detail["held_back"] == 1)[1],  # type: ignore[func-returns-value]
-        DEADLINE_S,
-        "nothing is held back",
-    )
-    source.produce(1, *(report(1_000 + 200 * i, 1_000 + i) for i in range(200)))
-    source.run(process, 408)
-    assert source.view.cars() == [*range(200), 999, *range(1_000, 1_200)]
-    assert source.dead() == []
-
-
-def test_records_of_a_partition_that_is_found_late_are_not_late(
-    log: KafkaEventLog, kafka: str, topic_prefix: str
-) -> None:
-    of = pipeline(topic_prefix, bounded=True)
-    create_topics(log, of, 1)
-    source = Source(log, of)
-    process = source.process()
-    source.produce(0, report(9_000, 1))
-    source.run(process, 89)
-    admin = AdminClient({"bootstrap.servers": kafka})
-    (future,) = admin.create_partitions([NewPartitions(source.topic, 2)]).values()
-    future.result(timeout=DEADLINE_S)
-    wait_until(
-        lambda: log.admin().partitions([source.topic]).get(source.topic) == 2,
-        DEADLINE_S,
-        "no second partition",
-    )
-    another = Source(log, of)  # of a producer that knows it
-    another.produce(1, report(1_000, 2), report(9_500, 3))
-    another.close()
-    source.run(process, 95)
-    assert source.view.cars() == [1, 2, 3]
-    assert (source.dead(), process.status.detail["reassigned"]) == ([], 1)
-    source.close()
-
-
-def test_a_source_that_is_given_up_goes_on_behind_it(source: Source) -> None:
-    process = source.process()
-    source.produce(0, report(1_000, 1), report(5_000, 2))
-    wait_until(
-        lambda: (process.step(), process.status.detail["records"] == 2)[1],  # type: ignore[func-returns-value]
-        DEADLINE_S,
-        "nothing is read",
-    )
-    times = Times(0, 4_000)
-    assert GiveUp(
-        source.log, source.pipeline, "reports", times, SystemClock(), SystemEntropy()
-    ).do() == GivenUp("reports", 1, 40)
-    assert source.view.closed() == 40
-
-    def ends() -> bool:
-        try:
-            process.step()
-        except Fenced:
-            return True
-        return False
-
-    wait_until(ends, DEADLINE_S, "nobody tells the process that it was replaced")
-    source.produce(1, report(3_900, 3), report(6_000, 4))
-    source.run(source.process(), 60)
-    assert source.view.cars() == [1, 2, 4]
-    assert [value for value, _ in source.dead()] == [report(3_900, 3)]
-    assert [source.view.log_state().given_up.names(bucket) for bucket in (40, 41)] == [
-        ("reports",),
-        (),
-    ]
-
-
 def test_records_deleted_while_the_process_stood_still_are_given_up_by_the_command(
     kafka: str, source: Source, tmp_path: Path
 ) -> None:
@@ -554,95 +338,6 @@ def test_records_deleted_while_the_process_stood_still_are_given_up_by_the_comma
     assert source.view.cars() == [*range(10), *range(15, 21), *range(100, 111)]
     assert source.view.log_state().given_up.names(20) == ("reports",)
     assert source.dead() == []
-
-
-def avro(**changed: object) -> bytes:
-    """Return a record in Confluent framing, id 1."""
-    value = {
-        "time": 1_000,
-        "car": 1,
-        "speed": 61.25,
-        "road": "I-95 north",
-        "lane": 2,
-        "seen": True,
-        **changed,
-    }
-    out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(REPORT.avro), value)
-    return struct.pack(">bI", 0, 1) + out.getvalue()
-
-
-def test_bad_avro_is_dead_letters(log: KafkaEventLog, topic_prefix: str) -> None:
-    of = pipeline(topic_prefix, bounded=True, format="avro")
-    create_topics(log, of, 1)
-    source = Source(log, of)
-    good = avro()
-    bad: list[tuple[bytes | None, set[bytes]]] = [
-        (struct.pack(">bI", 0, 99) + good[5:], {b"unknown_schema"}),
-        (good[:-3], {b"not_avro"}),
-        (good[:3], {b"not_avro", b"unknown_schema"}),
-        (good + b"\x00", {b"not_avro"}),
-        (b"\x07" + good, {b"unknown_schema", b"not_avro"}),
-        (b"", {b"empty_value"}),
-        (None, {b"null_value"}),
-        (avro(speed=float("nan")), {b"not_finite"}),
-        (avro(time=None), {b"no_event_time"}),
-        (good[:5] + b"\x02" + b"\xff" * 12, {b"not_avro"}),
-        (report(1_000), {b"unknown_schema", b"not_avro"}),
-    ]
-    for i, (value, _) in enumerate(bad):
-        source.produce(0, avro(car=i), value)
-    source.run(source.process(), 10)
-    assert source.view.cars() == list(range(len(bad)))
-    dead = source.dead()
-    assert [value for value, _ in dead] == [value for value, _ in bad]
-    for (value, reasons), (_, headers) in zip(bad, dead, strict=True):
-        assert headers["anabranch-reason"] in reasons, value
-    source.close()
-
-
-def test_a_restart_with_pending_records_neither_loses_nor_repeats(source: Source) -> None:
-    for i in [3, 1, 0, 2, 5, 4]:
-        source.produce(i % 2, report(1_000 + 100 * i, i))
-        process = source.process()
-        wait_until(
-            lambda p=process: (p.step(), p.status.detail["records"] == 1)[1],  # type: ignore[misc]
-            DEADLINE_S,
-            "the record is not read",
-        )
-        process.stop()
-    source.run(source.process(), 15)
-    assert source.view.cars() == list(range(6))
-    assert source.dead() == []
-
-
-def test_of_two_processes_the_older_is_fenced(source: Source) -> None:
-    older = source.process()
-    source.produce(0, report(1_000, 1))
-    source.produce(1, report(1_000, 2))
-    source.run(older, 4)
-    newer = source.process()
-    source.produce(0, report(1_900, 3))
-    with pytest.raises(Fenced):
-        source.run(older, 1_000)
-    source.run(newer, 19)
-    assert source.view.cars() == [1, 2, 3]
-
-
-def test_transactions_of_users(source: Source) -> None:
-    process = source.process()
-    writer = source.log.transactional_writer(f"{source.topic}.user")
-    for car, commit in ((1, True), (2, False), (3, True), (4, False)):
-        writer.begin()
-        writer.send(TopicPartition(source.topic, 0), report(1_000 + car, car))
-        if commit:
-            writer.commit()
-        else:
-            writer.flush()
-            writer.abort()
-    source.run(process, 11)
-    assert source.view.cars() == [1, 3]
-    writer.close()
 
 
 def test_kills_neither_lose_nor_repeat(kafka: str, source: Source, tmp_path: Path) -> None:

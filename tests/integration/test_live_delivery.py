@@ -1,5 +1,5 @@
-"""The live topic on a real broker, from hand-written boundary records: killed, fenced, of
-unknown outcome; every transaction once or not at all.
+"""The live topic on a real broker, from hand-written boundary records: killed between transactions,
+and beside a backlog.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from anabranch.client import Follower, current
 from anabranch.delivery.service import BESIDE_LIVE_ROWS_MAX, DeliveryService
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.errors import Fenced
 from harness import outputs, sources
 from harness.outputs import (
     Replica,
@@ -34,7 +33,6 @@ from harness.outputs import (
     until_decided,
 )
 from harness.sources import everything
-from harness.spoilt_writer import KilledError, SpoiltWriter
 from harness.waiting import given_s, is_busy, wait_until
 
 pytestmark = pytest.mark.integration
@@ -144,52 +142,6 @@ def progressed(world: World, service: DeliveryService, count: int) -> None:
     stable = service._following().log_state.upto
     if stable:
         drain(service, stable)
-
-
-@pytest.mark.parametrize("how", ["lost", "applied"])
-@pytest.mark.parametrize(
-    "at", [1, 3]
-)  # each of them on the log in memory: tests/unit/delivery/test_live.py
-def test_an_unknown_outcome_is_settled_by_the_progress_record(
-    world: World, how: str, at: int
-) -> None:
-    service = world.service()
-    for number, feed in enumerate(world.feeds()):
-        feed()
-        if number == at:
-            assert service._live is not None
-            assert service._live._writer is not None
-            service._live._writer = SpoiltWriter(service._live._writer, how)
-        progressed(world, service, number + 1)
-    assert world.lines() == FAILURE
-    world.check()
-
-
-@pytest.mark.parametrize("at", [2, 3])
-def test_killed_between_send_and_commit(world: World, at: int) -> None:
-    service = world.service()
-    for number, feed in enumerate(world.feeds()):
-        feed()
-        if number == at:
-            assert service._live is not None
-            assert service._live._writer is not None
-            service._live._writer = SpoiltWriter(service._live._writer, "killed")
-            with pytest.raises(KilledError):
-                progressed(world, service, number + 1)
-            service = world.service()
-        progressed(world, service, number + 1)
-    assert world.lines() == FAILURE
-    world.check()
-
-
-def test_a_zombie_is_fenced(world: World) -> None:
-    zombie = world.service()
-    newer = world.service()
-    world.feeds()[0]()
-    with pytest.raises(Fenced):
-        progressed(world, zombie, 1)
-    progressed(world, newer, 1)
-    assert world.lines() == FAILURE[:1]
 
 
 def test_an_upsert_view_goes_on_after_restarts(kafka: str, topic_prefix: str) -> None:
