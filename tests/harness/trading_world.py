@@ -19,14 +19,14 @@ from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent import service as agent_service
 from anabranch.agent.service import AgentService
-from anabranch.codec import federation_records
+from anabranch.codec import control_records, federation_records
 from anabranch.contract_broker import service as broker_service
 from anabranch.pipeline.file import load
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.model import Pipeline
 from anabranch.ports import Clock, EventLog
 from anabranch.process.frame import ServiceContext
-from anabranch.protocol.control.records import Heartbeat
+from anabranch.protocol.control.records import Heartbeat, Move
 from anabranch.protocol.errors import Fenced
 from anabranch.protocol.federation.contract_log import LoadLog
 from anabranch.protocol.federation.contracts import AuditClauses, Contract, MoveClauses
@@ -374,6 +374,12 @@ class TradingWorld:
             os.environ.pop(f"{VARIABLE}_FILE")
             if before is not None:
                 os.environ[f"{VARIABLE}_FILE"] = before
+
+    def move(self, node: str) -> None:
+        """Move the stage as an operator of north does; remove it if ``node`` is empty."""
+        move = Move("speeds", "0", node, self.clock.now_ms())
+        topic = self.pipelines["north"].topic_names.placement()
+        self.book.write(topic, control_records.encode(move))
 
     def kill(self, *participants: str) -> None:
         for name in participants:

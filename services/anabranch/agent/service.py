@@ -9,8 +9,9 @@ states in the ledger where it must run. So each step of a movement may be lost, 
 crash of either side, and the next round continues from the logs.
 
 A new process reads the ledgers from their beginnings and derives the same tasks at the same places.
-It forgets the offers that it had sent and received: offers expire, and a stage whose movement no
-party started returns home.
+If a log has lost its first records, nothing moves under its contract until a person has restored
+it, and all others go on. It forgets the offers that it had sent and received: offers expire, and a
+stage whose movement no party started returns home.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from anabranch.protocol.federation.movements import (
     Withdrawn,
 )
 from anabranch.protocol.federation.offers import Answer, Offer, ReturnRequest
-from anabranch.protocol.federation.stage_moves import reason_against, task_of
+from anabranch.protocol.federation.oracle import tasks_of
+from anabranch.protocol.federation.stage_moves import reason_against, task_of, unexplained
 from anabranch.protocol.federation.standing import AgentRules
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.steady_time import SteadyTime
@@ -132,6 +134,8 @@ class AgentService:
         """Whether the agent knows all contracts as the logs that were read have them."""
         self._left_alone: dict[str, str] = {}
         """Reason why this participant does not trade under a contract, by contract."""
+        self._left_at_partner: dict[str, str] = {}
+        """Reason why an own task stays at a partner's node and is not traded, by task."""
         self._stages: TradedStages | None = None
         self._reader: FederationReader | None = None
         self._talk: Conversations | None = None
@@ -151,7 +155,6 @@ class AgentService:
 
         Raises:
             Unavailable: the broker does not answer, or a topic is missing.
-            DataMissing: the first records of a log were deleted.
         """
         context, log = self._context, self._context.log
         self._reader = reader = FederationReader(
@@ -179,6 +182,7 @@ class AgentService:
         entries.sort(key=lambda entry: self._is_buyer(entry.contract_id))
         for entry in entries:
             self._perform(self.agent.recorded(entry, self._recorded_ms(reader, entry)))
+        self._leave_at_partners(reader, self._stages)
         context.logger.info(
             "ledgers_read",
             contracts=len(reader.contracts),
@@ -187,6 +191,24 @@ class AgentService:
                 name: holding.place.value for name, holding in self.agent.holdings.tasks.items()
             },
         )
+
+    def _leave_at_partners(self, reader: FederationReader, stages: TradedStages) -> None:
+        """Stop trading the stages that must stay at partners' nodes, since a log is left out."""
+        named = {
+            task
+            for each in reader.every.values()
+            if each.booked is not None
+            for task in tasks_of(each.booked.contract)
+        }
+        for topic, why in reader.left_out.items():
+            self._context.logger.warning("log_left_out", topic=topic, why=why)
+        unread = ", ".join(reader.left_out)
+        for task in unexplained(stages.at_partners(), named, reader.left_out):
+            self.agent.reserves(task)
+            self._left_at_partner[task] = (
+                f"no contract that can be read says why it is there, and {unread} cannot be read:"
+                " anabranch move takes it home"
+            )
 
     def step(self) -> None:
         """Run one round: read what is new, send what is due, place stages, and measure."""
@@ -207,7 +229,7 @@ class AgentService:
             for signed in talk.poll(_POLL_MS):
                 self._on_message(signed.statement, signed.signature)
             stages.poll()
-            self.status.waiting_for = None
+            self.status.waiting_for = reader.waits_for
         except Unavailable as error:
             self.status.waiting_for = str(error)
         self._measure(stages, oracle)
@@ -444,7 +466,8 @@ class AgentService:
             },
             "left_alone": self._left_alone
             | ({} if self._oracle is None else self._oracle.left_alone),
-            "left_at_seller": {} if self._stages is None else dict(self._stages.left_at_seller),
+            "left_at_seller": self._left_at_partner
+            | ({} if self._stages is None else self._stages.left_at_seller),
             "replaced": self._replaced,
             "plans": {} if self._oracle is None else self._oracle.detail,
             "ignored": dict(ignored),

@@ -116,6 +116,15 @@ class TradedStages:
         """Return the logs of own stages and of followed hosted ones, by task."""
         return self._logs
 
+    def at_partners(self) -> list[str]:
+        """Return the own tasks that have their places at partners' nodes."""
+        places = self._placement.places
+        return [
+            task_of(self._pipeline.name, stage)
+            for stage in self.names
+            if places.is_partners(places.node_of(f"{stage}.0"))
+        ]
+
     def _for_partners(self) -> dict[str, set[str]]:
         """Return the content of ``for_partners``."""
         found: dict[str, set[str]] = {}

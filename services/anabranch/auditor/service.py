@@ -131,7 +131,6 @@ class AuditorService:
 
         Raises:
             Unavailable: the broker does not answer.
-            DataMissing: the first records of a log were deleted.
         """
         self._reader = FederationReader(self._context.log, self._topics, self._federation.auditor)
         self._reader.read_to_end()
@@ -152,7 +151,7 @@ class AuditorService:
                 reader.look()
             reader.poll(_POLL_MS)
             self._round(reader)
-            self.status.waiting_for = None
+            self.status.waiting_for = reader.waits_for
         except Unavailable as error:
             self.status.waiting_for = str(error)
         self.status.detail = {

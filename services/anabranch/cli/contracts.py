@@ -55,7 +55,9 @@ def contracts(
 
     log, federation = federation_of(file, state_dir, kafka)
     with closing(read_book(log, federation)) as reader:
-        rows = contracts_of(reader, SystemClock().now_ms())
+        rows, left_out = contracts_of(reader, SystemClock().now_ms()), reader.left_out
+    for topic, why in left_out.items():
+        typer.echo(f"topic {topic} is ignored: {why}", err=True)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     elif not rows:

@@ -71,11 +71,8 @@ def ledger(
                 typer.echo(f"{each['contract']}: {due} is due and not settled yet")
             if each["disputes"]:
                 typer.echo(f"{each['contract']}: {each['disputes']} measurements in dispute")
-        for topic in found["left_out"]:
-            typer.echo(
-                f"topic {topic} is ignored: it lacks message.timestamp.type=LogAppendTime, so its"
-                " writers could date its records at will"
-            )
+        for topic, why in found["left_out"].items():
+            typer.echo(f"topic {topic} is ignored: {why}")
         if ignored := sum(found["ignored"].values()):
             typer.echo(f"{ignored} records changed nothing (--json says why)")
     if found["sum_nano"]:

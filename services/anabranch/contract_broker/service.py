@@ -133,7 +133,6 @@ class ContractBroker:
 
         Raises:
             Unavailable: the broker does not answer.
-            DataMissing: the first records of a log were deleted.
         """
         self._reader = FederationReader(self._context.log, self._topics, self._federation.auditor)
         self._reader.read_to_end()
@@ -157,7 +156,7 @@ class ContractBroker:
                 self._look_next_ms = now_ms + _LOOK_EVERY_MS
                 self._reader.look()
             has_read = self._reader.poll(_POLL_MS) > 0
-            self.status.waiting_for = None
+            self.status.waiting_for = self._reader.waits_for
         except Unavailable as error:
             # What was read is applied once the keys by which it is judged can be read, too.
             self.status.waiting_for = f"the broker: {error}"
@@ -227,7 +226,7 @@ class ContractBroker:
             "signs_as": None if self._key is None else self._key.participant,
             "contracts": {contract: state.value for contract, state in states.items()},
             "ignored": dict(ignored),
-            "left_out": sorted(reader.undatable),
+            "left_out": dict(sorted(reader.left_out.items())),
             "not_listed": self._not_listed(),
             "not_metered": {} if self._meter is None else dict(self._meter.not_metered),
         }

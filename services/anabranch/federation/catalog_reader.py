@@ -27,12 +27,12 @@ def read_catalogs(
 
     Raises:
         Unavailable: the broker does not answer, or no record arrives before a log's end.
-        DataMissing: the first records of a log were deleted.
     """
     with (
         closing(log.admin()) as admin,
         closing(KeyReader(log, topics)) as keys,
-        closing(TopicLogs(log)) as logs,
+        # Each entry counts by itself: nothing follows from those that are deleted.
+        closing(TopicLogs(log, wants_all=False)) as logs,
     ):
         lookup = Lookup(keys.keys, keys.verify, formats)
         found: dict[str, list[str]] = {"keys": [], "catalog": []}

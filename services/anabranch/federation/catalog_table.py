@@ -24,7 +24,6 @@ def rows_of(log: EventLog, federation: str, now_ms: int, participant: str | None
 
     Raises:
         Unavailable: the broker does not answer.
-        DataMissing: the beginning of a catalog was deleted.
     """
     lookup = read_catalogs(log, FederationTopics(federation), known_formats())
     return {

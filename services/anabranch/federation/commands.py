@@ -29,6 +29,7 @@ from anabranch.protocol.federation.plan_switching import PlanWord, Word
 from anabranch.protocol.federation.published_keys import PublishedKey
 from anabranch.protocol.federation.stream_contracts import StreamContract, SuggestedContract
 from anabranch.protocol.federation.stream_signers import StreamSigner, wanted_words
+from anabranch.streams.key_reader import UNDATED
 
 _ADVICE: Final = {
     "known already": "it was written before: there is nothing to do",
@@ -100,7 +101,7 @@ class FederationCommands:
         )
         topic = self._topics.keys(statement.participant)
         with closing(read_book(self._log, self._federation)) as reader:
-            _check_dated(reader, topic)
+            _check_read(reader, topic)
             reason = reader.keys.add(statement.participant, statement, self._clock.now_ms())
         if reason:
             raise ConfigurationError(f"key {statement.key_id} of {statement.participant}: {reason}")
@@ -255,7 +256,10 @@ class FederationCommands:
             )
 
     def _find(self, reader: FederationReader, contract_id: str) -> AnyLog:
-        """Return the log of a contract; fail if this participant sees none of that id."""
+        """Return the log of a contract; fail if this participant sees none of that id, or readers
+        ignore it.
+        """
+        _check_read(reader, self._topics.contract(contract_id))
         found = reader.find(contract_id)
         if found is None:
             known = ", ".join(reader.every) or "none"
@@ -275,7 +279,7 @@ class FederationCommands:
         Adds the statement to the contract's log in ``reader``, which must not be used afterwards.
         """
         topic, now_ms = self._topics.contract(contract_id), self._clock.now_ms()
-        _check_dated(reader, topic)
+        _check_read(reader, topic)
         self._check_key_published(reader, now_ms)
         if isinstance(statement, (Contract, StreamContract)):
             self._check_tasks_free(reader, statement)
@@ -320,7 +324,7 @@ class FederationCommands:
 
     def _check_key_published(self, reader: FederationReader, now_ms: int) -> None:
         """Fail unless readers can verify signatures of the key."""
-        _check_dated(reader, self._topics.keys(self._key.participant))
+        _check_read(reader, self._topics.keys(self._key.participant))
         if reader.keys.find(self._key.participant, self._key.key_id, now_ms) is None:
             raise ConfigurationError(
                 f"key {self._key.key_id} of {self._key.participant} is not published, or revoked:"
@@ -356,12 +360,14 @@ class FederationCommands:
             writer.close()
 
 
-def _check_dated(reader: FederationReader, topic: str) -> None:
-    """Fail if readers ignore ``topic`` since the broker does not set its timestamps."""
-    if topic in reader.undatable:
+def _check_read(reader: FederationReader, topic: str) -> None:
+    """Fail if readers ignore ``topic``: nobody can agree on anything there."""
+    why = reader.left_out.get(topic)
+    if why is not None:
+        advice = (
+            ". Have it set before you agree on anything: kafka-configs.sh --alter --entity-type"
+            f" topics --entity-name {topic} --add-config message.timestamp.type=LogAppendTime"
+        )
         raise ConfigurationError(
-            f"topic {topic} lacks message.timestamp.type=LogAppendTime: its writers could date"
-            " records at will, so readers ignore all of it. Have it set before you agree on"
-            " anything: kafka-configs.sh --alter --entity-type topics --entity-name"
-            f" {topic} --add-config message.timestamp.type=LogAppendTime"
+            f"readers ignore all of topic {topic}: {why}{advice if why == UNDATED else ''}"
         )

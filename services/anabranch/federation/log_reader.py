@@ -4,7 +4,8 @@ principal may read.
 Theory of operation. Each contract is a topic, and the broker lists to a principal only topics that
 it has a right on. A record is judged by the keys valid at its time, so all keys published by now
 are read before one is judged. The broker must set the timestamps of a contract's topic, and of a
-log of keys; otherwise records could be dated at will, and the log is left out. The texts of a
+log of keys; otherwise records could be dated at will, and the log is left out. So is one without
+its first records: nothing of it counts, since the sums of the rest would be others. The texts of a
 contract say which kind it is (``protocol.federation.contract_log``).
 
 A crash loses nothing: a new reader reads the logs again, from their beginnings, and derives the
@@ -30,7 +31,7 @@ from anabranch.protocol.federation.contract_log import (
 )
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.stream_contracts import StreamContract
-from anabranch.streams.key_reader import UNREADABLE, KeyReader, TopicLogs, is_dated
+from anabranch.streams.key_reader import UNDATED, UNREADABLE, KeyReader, TopicLogs, is_dated
 
 AnyLog = LoadLog | StreamLog
 """Log of a contract of any kind."""
@@ -81,11 +82,18 @@ class FederationReader:
         return {name: log for name, log in self._logs.items() if _is_for_streams(log)}
 
     @property
-    def undatable(self) -> set[str]:
-        """Return the topics of contracts and of keys that are left out: the broker does not set
-        their timestamps.
+    def left_out(self) -> dict[str, str]:
+        """Topics of contracts and of keys of which nothing counts, and why: the broker does not set
+        their timestamps, or their first records are gone.
         """
-        return self._undated | self._key_reader.undated
+        undated = dict.fromkeys(self._undated, UNDATED)
+        return undated | self._contract_logs.cut | self._key_reader.left_out
+
+    @property
+    def waits_for(self) -> str | None:
+        """What a person must do about the logs that are left out, for ``status``; None: nothing."""
+        found = [f"topic {topic}: {why}" for topic, why in sorted(self.left_out.items())]
+        return "; ".join(found) or None
 
     @property
     def ignored(self) -> Counter[str]:
@@ -100,30 +108,33 @@ class FederationReader:
 
         Raises:
             Unavailable: no answer.
-            DataMissing: a log does not begin at its beginning.
         """
         found: dict[str, list[str]] = {"keys": [], "contract": []}
         for topic in self._admin.named(f"{self._topics.federation}."):
             kind, _ = self._topics.owner_of(topic)
             found.get(kind, []).append(topic)
         self._key_reader.follow(found["keys"])
-        known = self._contract_logs.topics
+        known = {*self._contract_logs.topics, *self._contract_logs.cut}
         datable = [
             topic for topic in found["contract"] if topic not in known and self._is_dated(topic)
         ]
         self._contract_logs.add(datable)
         for topic in datable:
             _, name = self._topics.owner_of(topic)
-            self._logs[name] = ContractLog(name, self.verify, self._auditor)
+            if topic not in self._contract_logs.cut:
+                self._logs[name] = ContractLog(name, self.verify, self._auditor)
 
     def poll(self, wait_ms: int) -> int:
         """Read and apply new records, waiting up to ``wait_ms`` for the first. Return their number.
 
         Raises:
             Unavailable: no answer; the next call applies the records that this one has read.
-            DataMissing: a log was truncated.
+            DataMissing: a log that was read from its beginning was truncated. A new process reads
+                what there is.
         """
         self._unjudged = self._unjudged or self._contract_logs.fetch(wait_ms)
+        for topic in self._contract_logs.cut:
+            self._logs.pop(self._topics.owner_of(topic)[1], None)
         if not self._unjudged:
             return 0
         # The keys of these records may be as new, and their participants too.

@@ -34,7 +34,6 @@ def read_book(log: EventLog, federation: Federation) -> FederationReader:
 
     Raises:
         Unavailable: the broker does not answer.
-        DataMissing: the beginning of a topic was deleted.
     """
     topics = FederationTopics(federation.name)
     reader = FederationReader(log, topics, federation.auditor)
@@ -258,7 +257,7 @@ def ledgers_of(reader: FederationReader) -> dict[str, Any]:
         "balances_nano": dict(sorted(balances.items())),
         "sum_nano": sum(balances.values()),
         "ignored": dict(reader.ignored),
-        "left_out": sorted(reader.undatable),
+        "left_out": dict(sorted(reader.left_out.items())),
     }
 
 

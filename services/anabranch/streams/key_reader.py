@@ -19,7 +19,7 @@ from anabranch.codec import federation_records
 from anabranch.codec.signed_records import verifier
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import Chunk, EventLog, LogAdmin, LogReader, TopicPartition
-from anabranch.protocol.errors import DataMissing, RemoteProtocolError
+from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.federation.published_keys import PublishedKey, PublishedKeys
 from anabranch.protocol.federation.stream_signers import StreamSigners
 from anabranch.streams.log_end import read_to
@@ -28,6 +28,10 @@ _FETCH_RECORDS: Final = 2_000
 _SILENT_POLLS_MAX: Final = 100
 UNREADABLE: Final = "not a record of this log"
 """Reason why a record changes nothing that does not decode or belongs to another log."""
+UNDATED: Final = (
+    "it lacks message.timestamp.type=LogAppendTime, so its writers could date its records at will"
+)
+"""Reason why a log is left out whose broker does not set the timestamps."""
 
 
 def is_dated(admin: LogAdmin, topic: str) -> bool:
@@ -40,37 +44,56 @@ def is_dated(admin: LogAdmin, topic: str) -> bool:
 
 
 class TopicLogs:
-    """Reader of several topics with one partition each."""
+    """Reader of several topics with one partition each. A topic that has lost its first records is
+    left out, for as long as this reader lives, and holds up none of the others.
+    """
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, *, wants_all: bool = True) -> None:
+        """Open the reader; read nothing. ``wants_all``: a topic counts only with all its records;
+        otherwise with those that there are.
+        """
         self._reader: LogReader = log.reader(committed=False, headers=False)
+        self._wants_all = wants_all
+        self._unread: set[str] = set()
+        """Topics of which no record was read yet."""
         self.topics: list[str] = []
+        self.cut: dict[str, str] = {}
+        """Topics that are left out, and why: their first records are gone."""
 
     def add(self, topics: list[str]) -> None:
-        """Read ``topics`` too, from their beginnings.
-
-        Raises:
-            DataMissing: the first records of one are deleted.
-        """
-        if not topics:
-            return
-        places = {self._at(topic): self.position(topic) for topic in self.topics}
+        """Read ``topics`` too, from their beginnings. Those without one are added to ``cut``."""
+        new = dict[str, int]()
         for topic in topics:
             start, _ = self._reader.offsets(self._at(topic))
-            if start:
-                raise DataMissing(
-                    f"{topic}: its first {start} records are deleted, by retention or by hand; what"
-                    " is due follows from all of them. Restore the topic from a copy"
-                )
-            places[self._at(topic)] = 0
-        self._reader.assign(places)
-        self.topics += topics
+            if start and self._wants_all:
+                self.cut[topic] = _without(start)
+            else:
+                new[topic] = start
+        if not new:
+            return
+        places = {self._at(topic): self.position(topic) for topic in self.topics}
+        self._reader.assign(places | {self._at(topic): start for topic, start in new.items()})
+        self.topics += new
+        self._unread |= {*new}
 
     def fetch(self, wait_ms: int) -> list[Chunk]:
         """Return new records, waiting up to ``wait_ms`` for the first. Also waits if there are no
         topics yet, so that a caller's loop does not spin.
         """
-        return self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        chunks = self._reader.fetch(_FETCH_RECORDS, wait_ms)
+        # A compacted log keeps its start offset and loses the records at it.
+        cut = {
+            chunk.at.topic: _without(chunk.offsets[0])
+            for chunk in chunks
+            if self._wants_all and chunk.at.topic in self._unread and chunk.offsets[0]
+        }
+        self._unread -= {chunk.at.topic for chunk in chunks}
+        if not cut:
+            return chunks
+        self.cut |= cut
+        self.topics = [topic for topic in self.topics if topic not in cut]
+        self._reader.assign({self._at(topic): self.position(topic) for topic in self.topics})
+        return [chunk for chunk in chunks if chunk.at.topic not in cut]
 
     def position(self, topic: str) -> int:
         """Return the offset of the next record to read."""
@@ -80,7 +103,7 @@ class TopicLogs:
         """Call ``poll`` until each topic is read to its present end."""
         ends = {topic: self._reader.offsets(self._at(topic))[1] for topic in self.topics}
         for topic, end in ends.items():
-            position = _position_of(self, topic)
+            position = _position_of(self, topic, end)
             read_to(end, topic, position, poll, silent_polls_max=_SILENT_POLLS_MAX)
 
     def close(self) -> None:
@@ -92,8 +115,18 @@ class TopicLogs:
         return TopicPartition(topic, 0)
 
 
-def _position_of(logs: TopicLogs, topic: str) -> Callable[[], int]:
-    return lambda: logs.position(topic)
+def _position_of(logs: TopicLogs, topic: str, end: int) -> Callable[[], int]:
+    """Return the function that returns the position in ``topic``: the end if it is left out."""
+    return lambda: end if topic in logs.cut else logs.position(topic)
+
+
+def _without(records: int) -> str:
+    """Return why a log is left out of which the first ``records`` are gone."""
+    return (
+        f"its first {records} records are deleted, by retention, by compaction or by hand, and what"
+        " it says follows from all of them. Restore the topic from a backup of the broker's files,"
+        " and restart what reads it"
+    )
 
 
 class KeyReader:
@@ -116,22 +149,28 @@ class KeyReader:
         """Topics of the logs that it follows."""
         return set(self._logs.topics)
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Topics of the logs that are left out, and why."""
+        return dict.fromkeys(self.undated, UNDATED) | self._logs.cut
+
     def follow(self, topics: Iterable[str]) -> bool:
         """Follow ``topics`` too, from their beginnings, and return whether one of them is new.
-        Those that are not dated are left out (``undated``), and looked at again by the next call.
+        Those that are not dated are left out (``undated``), and looked at again by the next call;
+        those without their first records are left out for good (``left_out``).
 
         Raises:
             Unavailable: no answer, there is no such topic, or its settings may not be read.
-            DataMissing: the first records of a log are deleted.
         """
-        new = [topic for topic in topics if topic not in self._logs.topics]
+        known = {*self._logs.topics, *self._logs.cut}
+        new = [topic for topic in topics if topic not in known]
         if not new:
             return False
         with closing(self._log.admin()) as admin:
             dated = [topic for topic in new if is_dated(admin, topic)]
         self.undated = (self.undated - {*dated}) | ({*new} - {*dated})
         self._logs.add(dated)
-        return bool(dated)
+        return not self._logs.cut.keys() >= {*dated}
 
     def read_to_end(self) -> None:
         """Read and apply all logs up to their present ends.

@@ -10,7 +10,7 @@ from contextlib import closing
 from anabranch.codec.signed_records import by_one_of
 from anabranch.pipeline.topic_names import FederationTopics
 from anabranch.ports import EventLog
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.federation.statements import Signature
 from anabranch.protocol.federation.stream_signers import OwnedStream
 from anabranch.streams.key_reader import KeyReader, is_dated
@@ -54,20 +54,25 @@ class PublishedSigners:
         """Read the present statements.
 
         Raises:
-            Unavailable: the broker does not answer, or the owner's key log does not exist or may
-                not be read.
+            Unavailable: the broker does not answer, or the owner's key log does not exist, may not
+                be read or has lost its first records.
             ConfigurationError: the broker does not set the times of the owner's key log.
         """
-        check_dated(log, topics.keys(stream.owner))
+        owners = topics.keys(stream.owner)
+        check_dated(log, owners)
         self._topics, self._stream = topics, stream
         self._admin = log.admin()
         self._reader = KeyReader(log, topics)
         try:
-            self._reader.follow([topics.keys(stream.owner)])
+            self._reader.follow([owners])
             self.refresh()
         except BaseException:
             self.close()
             raise
+        why = self._reader.left_out.get(owners)
+        if why is not None:
+            self.close()
+            raise Unavailable(f"topic {owners} is ignored: {why}")
 
     def refresh(self) -> None:
         """Read the new statements of the owner and of the participants that it has named.
@@ -77,8 +82,8 @@ class PublishedSigners:
         """
         self._reader.read_to_end()
         signers = self._reader.signers.ever_named(self._stream)
-        # What is undated is not asked for again: this runs before each fetch is judged.
-        known = self._reader.topics | self._reader.undated
+        # What is left out is not asked for again: this runs before each fetch is judged.
+        known = self._reader.topics | self._reader.left_out.keys()
         missing = {self._topics.keys(signer) for signer in signers} - known
         if missing and self._reader.follow(self._admin.partitions(sorted(missing))):
             self._reader.read_to_end()

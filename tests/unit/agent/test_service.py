@@ -15,9 +15,9 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.signing import SigningKey
 from anabranch.agent.service import build
-from anabranch.codec import control_records, federation_records
+from anabranch.codec import federation_records
 from anabranch.pipeline.model import Federation
-from anabranch.protocol.control.records import Move
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.federation.contract_book import Change, ContractChange
 from anabranch.protocol.federation.contracts import Contract, LoadUnit
@@ -390,12 +390,32 @@ def test_an_agent_that_restarts_does_not_begin_the_minimum_hold_anew(world: Trad
 
 def test_what_an_operator_has_removed_stays_removed(world: TradingWorld) -> None:
     sold(world)
-    move = Move("speeds", "0", "", world.clock.now_ms())
-    topic = world.pipelines["north"].topic_names.placement()
-    world.book.write(topic, control_records.encode(move))
+    world.move("")
     for _ in range(20):
         world.round()
     assert world.runs_on() == "south.0"
+
+
+def test_a_stage_stays_at_its_seller_while_the_log_of_its_contract_is_cut(
+    world: TradingWorld,
+) -> None:
+    """The log may say that it runs there, and nobody can know; all else goes on."""
+    sold(world)
+    world.kill("north", "south")
+    topic = world.book.topics.contract("north-south")
+    assert isinstance(world.log, LocalEventLog)
+    world.log.trim(TopicPartition(topic, 0), 1)
+    world.start("north", "south")
+    for name in ("north", "south"):
+        world.lasts(10_000)
+        assert world.runs_on() == "south.0"
+        assert world.place() is None, "it is not traded"
+        for status in (world.agents[name].status, world.brokers[name].status):
+            assert status.waiting_for is not None
+            assert topic in status.waiting_for
+    left = world.agents["north"].status.detail["left_at_seller"]
+    assert isinstance(left, dict)
+    assert list(left) == [world.task]
 
 
 def test_an_agent_wants_a_policy_a_key_and_the_right_files(

@@ -233,11 +233,24 @@ def test_a_topic_whose_times_its_maker_could_choose_is_not_signed_in(office: Off
     assert "is ignored" in office.do("south", "ledger")
 
 
+def test_a_contract_that_has_lost_its_beginning_is_named_and_takes_nothing(office: Office) -> None:
+    office.agreed()
+    topic = "tolls.contract.north-south"
+    office.log.trim(TopicPartition(topic, 0), 1)
+    assert f"topic {topic} is ignored: its first 1 records are deleted" in office.do(
+        "south", "ledger"
+    )
+    with pytest.raises(ConfigurationError, match="Restore the topic from a backup"):
+        office.do("south", "contracts", "notice", "north-south", signs=True)
+    with pytest.raises(ConfigurationError, match="Restore the topic from a backup"):
+        office.do("south", "contracts", "propose", str(office.terms), signs=True)
+
+
 def test_keys_whose_times_their_owner_could_choose_are_not_published(office: Office) -> None:
     config = {"message.timestamp.type": "CreateTime"}
     office.log.admin().create([topic_settings("keys", "tolls.keys.north", config=config)])
     office.do("north", "keys", "new", str(office.key("north")), "--id", "1")
-    with pytest.raises(ConfigurationError, match=r"tolls\.keys\.north lacks .*LogAppendTime"):
+    with pytest.raises(ConfigurationError, match=r"tolls\.keys\.north: it lacks .*LogAppendTime"):
         office.do("north", "keys", "publish", signs=True)
 
 

@@ -10,6 +10,7 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.federation.catalog_reader import UNDATED, read_catalogs
+from anabranch.ports import TopicPartition
 from anabranch.protocol.federation.lookup import CatalogEntry, FoundStream, Lookup, NotFound
 from harness import catalogs
 from harness.catalogs import BEGIN_MS, SPEEDS, WANTED
@@ -45,6 +46,15 @@ def test_what_participants_list_is_found(world: World) -> None:
     assert lookup.find(WANTED, BEGIN_MS) == FoundStream(world.entry(), SPEEDS)
     assert [each.entry.participant for each in lookup.listings()] == ["north", "south"]
     assert not lookup.rejected
+
+
+def test_an_entry_counts_without_those_before_it(world: World) -> None:
+    for _ in range(2):
+        world.list_pipeline("north", world.entry())
+        world.clock.advance(1)
+    assert isinstance(world.log, LocalEventLog)
+    world.log.trim(TopicPartition(world.topics.catalog("north"), 0), 1)
+    assert [each.entry.participant for each in world.read().listings()] == ["north"]
 
 
 def test_what_does_not_count_is_rejected_by_its_reason(world: World) -> None:

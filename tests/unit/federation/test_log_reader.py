@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from anabranch.protocol.errors import DataMissing, Unavailable
 from anabranch.protocol.federation.contract_book import ContractState
 from anabranch.protocol.federation.ledger import Metered
 from anabranch.protocol.federation.movements import Ended, EndReason, MovementState, Started
+from anabranch.streams.key_reader import UNDATED
 from harness.contents import TOLLS, content
 from harness.federations import FederationWorld
 from harness.markets import CONTRACT, DAY_MS, answer, contract, offer, started
@@ -188,7 +190,7 @@ def test_a_contract_whose_times_a_party_could_choose_is_left_out(world: Federati
     world.make("contract", topic, message_timestamp_type="CreateTime")
     reader = read(world)
     assert list(reader.contracts) == ["north-south"]
-    assert reader.undatable == {topic}
+    assert reader.left_out == {topic: UNDATED}
 
 
 def test_keys_of_a_participant_that_could_date_them_do_not_count(world: FederationWorld) -> None:
@@ -200,7 +202,7 @@ def test_keys_of_a_participant_that_could_date_them_do_not_count(world: Federati
     world.keys["east"] = key
     world.say("east", text)
     reader = read(world)
-    assert reader.undatable == {topic}
+    assert reader.left_out == {topic: UNDATED}
     assert reader.keys.participants() == ["auditor", "north", "south"]
     assert reader.contracts["north-south"].booked is None
     assert reader.ignored == {"not signed by whom it must be": 1}
@@ -233,12 +235,64 @@ def test_who_follows_no_contract_waits_as_who_follows_some() -> None:
     assert clock.monotonic_ms() == begun_ms + 100
 
 
-def test_a_log_that_has_lost_its_beginning_is_not_read(world: FederationWorld) -> None:
-    begun(world)
+def cut(world: FederationWorld, topic: str, records: int = 1) -> None:
     assert isinstance(world.log, LocalEventLog)
-    world.log.trim(TopicPartition(world.topics.contract("north-south"), 0), 1)
-    with pytest.raises(DataMissing, match="first 1 records are deleted"):
-        read(world)
+    world.log.trim(TopicPartition(topic, 0), records)
+
+
+def compacted(world: FederationWorld, topic: str) -> None:
+    # The first record is gone, and the log's start is where it was.
+    assert isinstance(world.log, LocalEventLog)
+    records = world.log.partition(TopicPartition(topic, 0))._records
+    records[0] = replace(records[0], control=True)
+
+
+@pytest.mark.parametrize("lose", [cut, compacted])
+def test_a_contract_that_has_lost_its_beginning_is_left_out_and_holds_up_no_other(
+    world: FederationWorld, lose: Callable[[FederationWorld, str], None]
+) -> None:
+    begun(world)
+    stream_contract(world)
+    topic = world.topics.contract("north-south")
+    lose(world, topic)
+    heard = list[object]()
+    reader = FederationReader(world.log, world.topics, "auditor", heard.append)
+    for _ in range(2):
+        reader.read_to_end()
+        assert list(reader.every) == ["north-billing"]
+        assert list(reader.left_out) == [topic]
+        assert reader.waits_for is not None
+        assert "first 1 records are deleted" in reader.waits_for
+        world.say("south", CONTRACT)
+    assert heard == [TOLLS, TOLLS]
+
+
+def test_nothing_counts_of_a_participant_whose_log_of_keys_has_lost_its_beginning(
+    world: FederationWorld,
+) -> None:
+    """A key that was published later does not either: what it signed is a part of what was."""
+    world.keys["south"] = SigningKey.generate("south", "2")
+    world.publish(world.keys["south"])
+    begun(world)
+    stream_contract(world)
+    cut(world, world.topics.keys("south"))
+    reader = read(world)
+    assert list(reader.left_out) == [world.topics.keys("south")]
+    booked, other = reader.contracts["north-south"].booked, reader.streams["north-billing"].booked
+    assert booked is not None
+    assert booked.signed_by == ("north",)
+    assert other is not None
+    assert other.state is ContractState.ACTIVE
+
+
+def test_a_log_that_is_cut_while_it_is_read_ends_the_reader(world: FederationWorld) -> None:
+    """What it has made of the log is of a past that is gone: a new reader takes what there is."""
+    reader = read(world)
+    begun(world)
+    cut(world, world.topics.contract("north-south"))
+    with pytest.raises(DataMissing):
+        reader.poll(0)
+    assert read(world).left_out
 
 
 def stream_contract(world: FederationWorld) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.adapters.signing import SigningKey
 from anabranch.codec.catalog import topic_settings
+from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.streams.stream_logs import open_stream
 from anabranch.streams.stream_signers import PublishedSigners
@@ -177,6 +178,30 @@ def test_a_signer_that_could_date_its_keys_is_left_out_and_costs_no_questions(
         monkeypatch.setattr(admin, "settings", counted)
         reader.read_to_end()
         assert (reader.log_state.upto, asked) == (4, [])
+
+
+def cut(world: SignedStream, participant: str) -> None:
+    assert isinstance(world.log, LocalEventLog)
+    world.log.trim(TopicPartition(world.topics.keys(participant), 0), 1)
+
+
+def test_an_owner_whose_keys_have_lost_their_beginning_is_waited_for(world: SignedStream) -> None:
+    """The stream counts as missing until the log is restored; a process that reads it lives on."""
+    world.run("north")
+    cut(world, "north")
+    with pytest.raises(Unavailable, match="first 1 records are deleted"):
+        world.read()
+
+
+def test_a_partner_that_cuts_its_keys_stops_no_reader(world: SignedStream) -> None:
+    world.run("north")
+    with closing(world.read()) as reader:
+        cut(world, "south")
+        world.name_signer("south")
+        world.run("south", is_honest=False)
+        world.run("north")
+        reader.read_to_end()
+        assert (reader.log_state.upto, reader.counts["undecodable"]) == (6, 3)
 
 
 def test_a_runner_sees_whether_it_may_sign(world: SignedStream) -> None:

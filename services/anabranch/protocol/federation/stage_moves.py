@@ -21,8 +21,8 @@ one that the movement names, if the owner's file lets a partner run the task the
 takes a task away from the node to which it was sold on, that node has not failed.
 
 Invariants:
-    FZ1  a task without a contract that lets it move is on a node of its owner's; no node is named
-         to it that the owner's file does not let run it.
+    FZ1  a task without a contract that lets it move is on a node of its owner's (but FZ5); no node
+         is named to it that the owner's file does not let run it.
     FZ2  a buyer says that a movement has started only when the partner's node runs the stage, and
          that it has ended only when that one does not any more.
     FZ3  nobody trades under a contract whose load it cannot measure, or whose tasks it does not
@@ -30,6 +30,9 @@ Invariants:
          partner that would run it may not sign them yet.
     FZ4  for a movement counts what nodes of partners have made that its seller has named, or that
          are its seller's own.
+    FZ5  while a log is left out, a task of one's own that a partner's node runs, and that no
+         contract names which can be read, stays there and is not traded: what is left out may say
+         why it is there.
 """
 
 from __future__ import annotations
@@ -137,6 +140,19 @@ def reason_against(
         return ""
     strange = sorted(set(contract.tasks) - set(hosted))
     return f"no file here has {', '.join(strange)}" if strange else ""
+
+
+def unexplained(
+    at_partners: Collection[str], named: Collection[str], left_out: Collection[str]
+) -> list[str]:
+    """Return the own tasks that stay at the partners' nodes that run them, untraded (FZ5).
+
+    Args:
+        at_partners: Own tasks that have their places at partners' nodes.
+        named: Tasks that the contracts name which can be read.
+        left_out: Topics of the logs that cannot be read.
+    """
+    return sorted(set(at_partners) - set(named)) if left_out else []
 
 
 def wanted_node(place: Place, home: str, partner: str, *, has_failed: bool) -> str:

@@ -36,6 +36,7 @@ from anabranch.protocol.federation.stage_moves import (
     reason_against,
     stage_of,
     task_of,
+    unexplained,
     wanted_node,
 )
 from anabranch.protocol.federation.workload import ROW_PER_SECOND
@@ -166,6 +167,12 @@ def test_fz3_what_readers_would_ignore_is_not_sold() -> None:
     found = reason_against(TEXT, "north", allowed, (), [("south", "north.b"), ("west", "north.a")])
     assert "ignore what south signs as north.b: run anabranch keys signers" in found
     assert reason_against(TEXT, "north", allowed, (), [("west", "north.a")]) == ""
+
+
+def test_fz5_a_task_stays_where_it_is_while_what_is_left_out_may_say_why() -> None:
+    at_partners, named = ["north.b", "north.a", "north.c"], {"north.c", "north.d"}
+    assert unexplained(at_partners, named, ["tolls.contract.x"]) == ["north.a", "north.b"]
+    assert unexplained(at_partners, named, []) == []
 
 
 def test_a_seller_trades_what_it_has_a_file_of() -> None:
