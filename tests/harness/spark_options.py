@@ -37,5 +37,6 @@ def options(**changes: Any) -> SourceOptions:
         "ordered": False,
         "kept_salt": SALT,
         "kept_by": (),
+        "kept_schema": schema_text(SCHEMA),
     }
     return SourceOptions(**(fields | changes))

@@ -62,11 +62,19 @@ def kept_rows(table: pa.Table, key: Sequence[str], salt: int, kept: int) -> pa.T
     Args:
         table: Rows of a block: the stream's columns and event time.
         key: Columns whose equal values are kept or left out together; without columns each row
-            counts by all of its columns.
+            counts by all of its columns. A column that the block does not have counts as null: its
+            writer may have added it later.
         salt: Salt of the stage.
         kept: Per mille of the rows to keep.
     """
     if kept >= KEPT_ALL or not table.num_rows:
         return table
-    identities = row_hashes(table.select(list(key)) if key else table)
+    counted = table
+    if key:
+        absent = pa.nulls(table.num_rows, pa.int64())
+        counted = pa.table(
+            [table.column(name) if name in table.column_names else absent for name in key],
+            list(key),
+        )
+    identities = row_hashes(counted)
     return table.filter(pa.array(kept_mask(identities, salt, kept)))

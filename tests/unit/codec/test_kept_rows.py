@@ -82,3 +82,11 @@ def test_at_all_or_none_and_of_no_rows() -> None:
     assert kept_rows(ROWS, (), SALT, KEPT_ALL) is ROWS
     assert kept_rows(ROWS, (), SALT, 0).num_rows == 0
     assert kept_rows(ROWS.slice(0, 0), (), SALT, 500).num_rows == 0
+
+
+def test_a_key_column_that_an_older_block_does_not_have_is_null() -> None:
+    key = ("segment", "lane")
+    null = ROWS.append_column("lane", pa.nulls(ROWS.num_rows, pa.string()))
+    found = kept_rows(ROWS, key, SALT, 400)
+    assert found.schema == ROWS.schema
+    assert found.to_pylist() == kept_rows(null, key, SALT, 400).drop_columns(["lane"]).to_pylist()

@@ -103,6 +103,7 @@ def build_query(
     if stage.shed.function:  # a mistake in it must not come to light only under load
         import_transform(stage.shed.function, pipeline.path)
     schemas = input_columns(stage, schemas)
+    whole = schemas
     keys = {name: () if stage.share is None else stage.share.by[name] for name in stage.reads}
     arguments = dict(zip(stage.reads, stage.arguments, strict=True))
 
@@ -128,7 +129,7 @@ def build_query(
                 socket=socket,
                 schema=schema_text(schemas[name]),
                 columns=tuple(columns[name]),
-                optional=_optional(pipeline, name, schemas[name]),
+                optional=_optional(pipeline, name, whole[name]),
                 width_ms=pipeline.bucket_ms,
                 splits_max=splits_max,
                 is_own=pipeline.is_of(stage.participant, name),
@@ -136,6 +137,7 @@ def build_query(
                 kept_salt=salt_of(stage_name),
                 kept_by=stage.shed.by.get(name),
                 kept_function=stage.shed.function,
+                kept_schema=schema_text(whole[name]) if stage.shed.function else "",
                 share_by=keys[name],
                 share_bits="" if stage.share is None else stage.share.interval.bits,
                 pipeline=str(pipeline.path),

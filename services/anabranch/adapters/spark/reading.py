@@ -92,6 +92,8 @@ def rows(
             if is_cut and not options.kept_function:
                 key = options.kept_by or ()
                 read = [kept_rows(table, key, options.kept_salt, kept) for table in read]
+            elif is_cut:
+                read = [_with_optional(table, options) for table in read]
             tables += [table for table in read if table.num_rows]
     if tables:
         alike = [_of_shard(table, schema, options) for table in by_columns(tables)]
@@ -149,6 +151,20 @@ def _most_important(table: pa.Table, options: SourceOptions, kept: int) -> pa.Ta
     importance = np.where(np.isnan(importance), -inf, importance)
     mask = most_important(buckets, importance, row_hashes(table), options.kept_salt, kept)
     return table.filter(pa.array(mask))
+
+
+def _with_optional(table: pa.Table, options: SourceOptions) -> pa.Table:
+    """Return ``table`` with the optional columns of the stream that it does not have, as null, in
+    the order of the stream: rows from before and after a column was added are one table then.
+    """
+    stream, own = schema_from_text(options.kept_schema), table.column_names
+    added = [f for f in stream if f.name in options.optional and f.name not in own]
+    if not added:
+        return table
+    for field in added:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    names = [name for name in stream.names if name in table.column_names]
+    return table.select([*names, *(name for name in own if name not in names)])
 
 
 def _with_columns(table: pa.Table, schema: pa.Schema, options: SourceOptions) -> pa.Table:

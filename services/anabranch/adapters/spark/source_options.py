@@ -47,6 +47,8 @@ class SourceOptions:
     """Function, as ``module:function``, by which the choice is made in place of chance; empty:
     none.
     """
+    kept_schema: str = ""
+    """Columns of the stream for that function, used by the query or not; empty without one."""
     share_by: tuple[str, ...] = ()
     """Key columns by which the rows of the input are divided among the shards of the stage; empty:
     the stage takes all rows.

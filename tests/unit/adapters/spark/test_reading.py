@@ -144,6 +144,15 @@ class TestKept:
         assert 20 <= len(found) <= 160
         assert found == [n for n in range(200) if n % 20 in {each % 20 for each in found}]
 
+    def test_rows_from_before_the_record_had_the_key_are_kept_as_rows_without_it(
+        self, log: Log
+    ) -> None:
+        null = log.write(0, 2, (1, None, 110), (2, None, 110))
+        without = log.put(0, 2, pa.table({"n": [3, 4], "event_time": [110, 110]}))
+        given = {"kept_by": ("text",), "optional": ("text",)}
+        kept = [self.numbers(log, share, null, without, **given) for share in range(0, 999, 50)]
+        assert set(map(frozenset, kept)) == {frozenset(), frozenset({1, 2, 3, 4})}
+
     def matters(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> dict[str, str]:
         """Write a function that says how much rows matter; return the options that name it."""
         name = f"matters_{tmp_path.name.replace('-', '_')}"
@@ -178,6 +187,25 @@ class TestKept:
         assert "None" in body or least == [*range(30, 50)]
         assert self.numbers(log, 400, *parts[::-1], **changes) == found, "in whatever blocks"
         assert len(self.numbers(log, KEPT_ALL, *parts, **changes)) == 100
+
+    def test_rows_from_before_the_record_had_a_column_matter_beside_newer_ones(
+        self, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The query itself need not use the column."""
+        old = pa.schema([field for field in SCHEMA if field.name != "text"])
+        body = "[len(text or '') for text in rows['text'].to_pylist()]"
+        changes = self.matters(tmp_path, monkeypatch, body) | {
+            "optional": ("text",),
+            "kept_schema": schema_text(SCHEMA),
+            "schema": schema_text(old),
+            "columns": ("n",),
+        }
+        now = log.write(0, 2, (1, "long", 110), (2, None, 110))
+        before = log.put(0, 2, pa.table({"n": [3, 4], "event_time": [110, 110]}, old))
+        for parts in ((now, before), (before, now)):
+            split = TaskInput([("a", "0", parts)], 250)
+            (found,) = PlannedReader(options(**changes)).read(split)
+            assert found.column("n").to_pylist() == [1], "one of the four rows of the bucket"
 
     @pytest.mark.parametrize(
         ("body", "words"),
