@@ -9,7 +9,8 @@ replica continues from its own checkpoint.
 
 The pipeline file and the log of moves decide which replicas run here
 (``protocol.control.placement``). A replica that moves here is started beside the others, in the
-same Spark. A replica that moves away keeps running until it runs on its new node.
+same Spark. A replica that moves away keeps running until it runs on its new node. A node without
+any replica keeps its Spark warm (``processing.idle_node``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from anabranch.process.frame import OtherCluster, ServiceStatus, StartEngine, no
 from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.processing.engine_ends import EngineEnds
 from anabranch.processing.hosting import FAILED, HostedReplica
+from anabranch.processing.idle_node import IDLE_FOR_MS, IdleNode, rehearsed
 from anabranch.processing.node_load import NodeLoad
 from anabranch.processing.node_reports import NodeReports
 from anabranch.processing.own_move import OwnMove
@@ -161,6 +163,12 @@ class Node:
         self._leaving: set[str] = set()
         """Labels of replicas that were asked to stop because their place is elsewhere."""
         self._load: NodeLoad | None = None
+        self._idle: HostedReplica | None = None
+        """Work of the node while it has no replica."""
+        self._had_replica_ms = context.clock.monotonic_ms()
+        self._rehearsed = rehearsed(
+            context.pipeline, context.pipeline.places().may_come(settings.name)
+        )
         self.status = ServiceStatus(detail={"stages": [], "shedding": []})
 
     def start(self) -> None:
@@ -304,6 +312,7 @@ class Node:
         self._follow_moves()
         for each in list(self._hosted.values()):
             each.supervise()
+        self._keep_warm()
         self._report()
         self._context.stopping.wait(_ROUND_S)
 
@@ -352,6 +361,32 @@ class Node:
                     after_end,
                     self._context.threads,
                 )
+
+    def _keep_warm(self) -> None:
+        """Run stages on empty batches while the node has no replica."""
+        context, now_ms = self._context, self._context.clock.monotonic_ms()
+        if self._hosted:
+            self._had_replica_ms = now_ms
+            if self._idle is not None:
+                self._idle.request_stop()
+        elif self._idle is None and self._is_idle(now_ms):
+            self._idle = HostedReplica(
+                "warm-up", self._make_idle, context.clock, context.logger, threads=context.threads
+            )
+        if self._idle is not None:
+            self._idle.supervise()
+            if self._idle.is_over:
+                self._idle = None
+
+    def _is_idle(self, now_ms: int) -> bool:
+        """Return whether the node has had no replica for IDLE_FOR_MS, and can be warmed up."""
+        is_there = self._engine is not None and not self._context.stopping.is_set()
+        return is_there and bool(self._rehearsed) and now_ms - self._had_replica_ms >= IDLE_FOR_MS
+
+    def _make_idle(self, stopping: Event, _restarts: int) -> IdleNode:
+        """Build the work of the node while it has no replica."""
+        assert self._engine is not None, "started"  # noqa: S101
+        return IdleNode(replace(self._context, stopping=stopping), self._engine, self._rehearsed)
 
     def _is_wanted(self, label: str) -> bool:
         """Return whether the replica ``label`` is to run anywhere: a half of a shard runs only from
@@ -443,10 +478,11 @@ class Node:
             self._reports.end()
             self._reports = None
         # All are asked before any is waited for, so that their batches end side by side.
-        for each in self._hosted.values():
+        hosted = [*self._hosted.values(), *([] if self._idle is None else [self._idle])]
+        for each in hosted:
             each.request_stop()
         deadline_ms = self._context.clock.monotonic_ms() + int(_STOP_S * 1_000)
-        for each in self._hosted.values():
+        for each in hosted:
             if not each.join(max(0, deadline_ms - self._context.clock.monotonic_ms()) / 1_000):
                 self._context.logger.warning("stopped_within_a_batch", replica=each.label)
         if self._placement is not None:

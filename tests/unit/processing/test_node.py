@@ -26,6 +26,7 @@ from anabranch.process.metrics import Registry, ServiceMetrics
 from anabranch.process.settings import ServiceSettings
 from anabranch.processing import node as node_module
 from anabranch.processing import stage_replica
+from anabranch.processing.idle_node import IDLE_FOR_MS
 from anabranch.processing.node import PLACEMENT_LOOK_MS, Machinery, Node, state_of
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.processing.own_move import NO_MOVE
@@ -662,3 +663,51 @@ def test_a_node_of_a_scaled_pipeline_reports_the_load_of_what_it_runs(world: Wor
         assert [load.label for load in heard[OLD].replicas] == ["s.0"]
         for node in nodes:
             node.stop()
+
+
+def test_a_node_without_a_replica_keeps_its_engine_warm(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[IdleWork] = []
+
+    class IdleWork:
+        """In place of ``IdleNode``."""
+
+        def __init__(self, context: ServiceContext, engine: object, stages: list[str]) -> None:
+            assert (engine, stages) == (ENGINE, ["s"])
+            self.stopping, self.status, self.has_ended = context.stopping, ServiceStatus(), False
+            begun.append(self)
+
+        def start(self) -> None:
+            self.status.state = "waiting"
+
+        def step(self) -> None:
+            self.stopping.wait(0.005)
+
+        def stop(self) -> None:
+            self.has_ended = True
+
+    monkeypatch.setattr(node_module, "rehearsed", lambda *_: ["s"])
+    monkeypatch.setattr(node_module, "IdleNode", IdleWork)
+    old, new = world.node(OLD), world.node(NEW)
+    becomes(old, {"s.0": "running"})
+    world.clock.advance(IDLE_FOR_MS - 1)
+    shown(new)
+    assert not begun
+    world.clock.advance(1)
+    shown(new)
+    assert shown(old) == {"s.0": "running"}
+    assert len(begun) == 1
+    world.move(NEW)
+    becomes(new, {"s.0": "standby"})
+    wait_until(lambda: begun[0].has_ended, 20, "the replica has the engine")
+    shown(old)
+    world.move(OLD)
+    becomes(new, {})
+    shown(new)
+    assert len(begun) == 1, "it has just had one"
+    world.clock.advance(IDLE_FOR_MS)
+    shown(new)
+    assert len(begun) == 2
+    new.stop()
+    assert begun[1].has_ended

@@ -2,73 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
-from anabranch.codec.plan_offsets import INITIAL, position_of
-from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
+from anabranch.ports import PreparedStage, QueryOutput
 from anabranch.processing.warming import KEEP_WARM_EVERY_MS, WARM_UP_BATCHES, Warming
 from anabranch.protocol.errors import StageFunctionError
-from anabranch.protocol.stage.planner import PlanTraits
+from harness.asking_query import AskingStage
 from harness.waiting import wait_until
 
 DEADLINE_S = 20
 
 
-class Engine:
-    """``ports.PreparedStage`` and its one query."""
-
-    def __init__(self) -> None:
-        self.traits = PlanTraits(is_stateful=True, is_batch_safe=True)
-        self.batches = self.questions = 0
-        self.fails = False
-        self.output: QueryOutput | None = None
-        self.place: str | None = "not started"
-        self._stopping, self._thread = threading.Event(), threading.Thread()
-
-    def start(
-        self, query: str, driver: QueryDriver, output: QueryOutput, place: str | None, done: object
-    ) -> Engine:
-        del done
-        self.output, self.place = output, place
-        self._thread = threading.Thread(target=self._run, args=(query, driver))
-        self._thread.start()
-        return self
-
-    def _run(self, query: str, driver: QueryDriver) -> None:
-        start: dict[str, Any] = dict(INITIAL)
-        while not self._stopping.is_set():
-            self.questions += 1
-            found = driver.advance(query, "a", start)
-            if found is None:
-                continue
-            offset = json.loads(json.dumps(found))
-            before = position_of(start)
-            driver.begin(query, [offset], 100 * offset["bucket"], before)
-            driver.finish(query, self.batches, ())
-            start, self.batches = offset, self.batches + 1
-
-    def ended(self, wait_ms: int) -> bool:
-        if self.fails:
-            raise StageFunctionError("f raised")
-        self._thread.join(wait_ms / 1_000)
-        return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-
-def warming(engine: Engine, clock: VirtualClock) -> Warming:
+def warming(engine: AskingStage, clock: VirtualClock) -> Warming:
     return Warming(cast("PreparedStage", engine), "0", ["a"], 100, clock)
 
 
 def test_it_runs_a_few_batches_then_one_now_and_then_until_it_is_stopped() -> None:
-    engine, clock = Engine(), VirtualClock()
+    engine, clock = AskingStage(), VirtualClock()
     made = warming(engine, clock)
     made.until_warm(lambda: False)
     wait_until(lambda: engine.batches == WARM_UP_BATCHES, DEADLINE_S, "the last one is counted")
@@ -93,7 +46,7 @@ def test_it_runs_a_few_batches_then_one_now_and_then_until_it_is_stopped() -> No
 
 
 def test_what_the_query_dies_of_is_raised() -> None:
-    engine, clock = Engine(), VirtualClock()
+    engine, clock = AskingStage(), VirtualClock()
     made = warming(engine, clock)
     made.until_warm(lambda: False)
     engine.fails = True
@@ -105,7 +58,7 @@ def test_what_the_query_dies_of_is_raised() -> None:
 
 
 def test_told_to_stop_it_does_not_wait_until_it_is_warm() -> None:
-    engine = Engine()
+    engine = AskingStage()
     made = warming(engine, VirtualClock())
     made.until_warm(lambda: True)
     made.stop()
