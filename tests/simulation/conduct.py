@@ -314,11 +314,25 @@ _READ_WITHIN_MS = 1_000
 """Time within which a replica whose link is whole has read what its inputs' logs say, in ms."""
 
 
+def _read_since_ms(run: Run, stream: str) -> int | None:
+    """Return the time at which every shard above the half ``stream`` had ended, so that readers
+    take rows from it; 0 if it is no half. None if they never do.
+    """
+    stage = run.pipeline.stages.get(stream)
+    if stage is None or not stage.parent:
+        return 0
+    above = _read_since_ms(run, stage.parent)
+    ends = (at_ms for at_ms, *_, state in log_states(run, stage.parent) if state.heirs)
+    ended = next(ends, None)
+    return None if above is None or ended is None else max(above, ended)
+
+
 def _ended_too_early(run: Run) -> list[str]:
     """Check that no replica takes itself for caught up, and ends its branch, while a branch of an
     input runs that is not corrected (US4).
     """
     awaited: dict[str, list[tuple[int, bool]]] = {}
+    read_since: dict[str, int | None] = {}
     wrong = []
     for at_ms, who, what, facts in run.history.events:
         target = who.partition("#")[0]
@@ -327,10 +341,14 @@ def _ended_too_early(run: Run) -> list[str]:
         run.history.reached("has caught up")
         for stream in run.pipeline.inputs(str(facts[0]).rpartition(".")[0]):
             if stream not in awaited:
+                read_since[stream] = _read_since_ms(run, stream)
                 awaited[stream] = [
                     (since_ms, any(map(state.awaits_correction, state.writers)))
                     for since_ms, *_, state in log_states(run, stream)
                 ]
+            read_ms = read_since[stream]
+            if read_ms is None or read_ms > at_ms - _READ_WITHIN_MS:
+                continue
             known = [each for each in awaited[stream] if each[0] <= at_ms]
             before = [does for since_ms, does in known if since_ms <= at_ms - _READ_WITHIN_MS]
             since = [does for since_ms, does in known if since_ms > at_ms - _READ_WITHIN_MS]
