@@ -220,7 +220,7 @@ bench-overload: classes ## a minute of twice the load that a stage can process, 
 	@PYTHONPATH=tests:services $(BIN)/python -m experiments.overload $(ARGS)
 
 .PHONY: bench-elastic
-bench-elastic: classes ## restarts, moves and recovery of a stage against the size of its state, to docs/experiments/elastic.md (an hour and a half, on an idle machine; ARGS="--run move-200"; a call continues the one before it)
+bench-elastic: classes ## restarts, moves and recovery of a stage against the size of its state, and its throughput by the scaler alone, to docs/experiments/elastic.md (two hours and a half, on an idle machine; ARGS="--run move-200"; a call continues the one before it)
 	@PYTHONPATH=tests:services $(BIN)/python -m experiments.elastic $(ARGS)
 
 .PHONY: bench-backtracking

@@ -1,5 +1,5 @@
-"""Measurement of a stage with large state: ``python -m experiments.elastic``, to
-docs/experiments/elastic.md.
+"""Measurement of a stage with large state, and of one that is split over a pool of nodes: ``python
+-m experiments.elastic``, to docs/experiments/elastic.md.
 
 Each run is a deployment of its own, with a real broker and Spark, on nodes that share no disk. Its
 figures go to a file in the folder of results. A run whose file is there is not measured again, so
@@ -25,6 +25,7 @@ from benchmarks.machine import machine
 from benchmarks.processes import exit_on_signals
 from experiments.elastic.files import Files, files
 from experiments.elastic.measuring import (
+    MORE_AGES_S,
     Move,
     Recovery,
     Restart,
@@ -33,7 +34,8 @@ from experiments.elastic.measuring import (
     restarts,
     standby,
 )
-from experiments.elastic.report import Measured, Row, plots, tables
+from experiments.elastic.report import AGES_RATE, Measured, Row, plots, tables
+from experiments.elastic.splitting import Threshold, Throughput, thresholds, throughput
 from experiments.pages import write_page
 
 if TYPE_CHECKING:
@@ -44,8 +46,11 @@ SIZES_MB: Final = (5, 50, 200, 500, 1_000)
 LARGEST_MB: Final = 5_000
 """Size that is measured only when it is named: it takes 25 GB of disk."""
 RATES: Final = (100, 500, 1_000)
+NODES: Final = (1, 2, 4)
+ABOVE: Final = (50, 60, 70, 80, 90)
+"""Thresholds of the scaler that are compared, in percent."""
 _KINDS: Final[dict[str, type[Any]]] = {
-    each.__name__: each for each in (Files, Restart, Move, Recovery)
+    each.__name__: each for each in (Files, Restart, Move, Recovery, Throughput, Threshold)
 }
 Run: TypeAlias = "Callable[[Callable[[], str], Path, Callable[[str], None]], Sequence[Row]]"
 
@@ -64,6 +69,13 @@ def _runs() -> dict[str, Run]:
     for mode in ("store", "upstream_backup"):
         for rate in RATES:
             found[f"recovery-{mode}-{rate}"] = partial(recoveries, mode=mode, rows_per_s=rate)
+    found["recovery-ages"] = partial(
+        recoveries, mode="store", rows_per_s=AGES_RATE, ages_s=MORE_AGES_S
+    )
+    for nodes in NODES:
+        found[f"ramp-{nodes}"] = partial(throughput, nodes=nodes)
+    for above in ABOVE:
+        found[f"threshold-{above}"] = partial(thresholds, above=above)
     return found
 
 

@@ -12,7 +12,7 @@ from harness.scaling_manager import scaling_manager
 from harness.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from harness.scaling_manager import ScalingManager
@@ -32,9 +32,11 @@ _MOVED_S: Final = 600.0
 _WINDOW_S: Final = 35.0
 """Time until windows of 30 seconds are full, in seconds."""
 AGES_S: Final = (1, 12)
-"""Age of the stored checkpoint when its node is killed, in seconds; a checkpoint is stored every 30
-seconds.
+"""Ages of the stored checkpoint when its node is killed, in seconds; a checkpoint is stored every
+30 seconds.
 """
+MORE_AGES_S: Final = (5, 25)
+"""Ages that are measured at one rate only, for the plot against the age."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,31 +230,28 @@ def recoveries(
     say: Callable[[str], None],
     mode: str,
     rows_per_s: int,
+    ages_s: Sequence[int] = AGES_S,
 ) -> list[Recovery]:
-    """Measure losses of a node, one after the other: the replica goes on in the pool."""
+    """Measure losses of a node, one after the other: the replica goes on in the pool. ``ages_s``:
+    as ``AGES_S``, one for each node of the pool.
+    """
     writes, kafka = Writes(KEYS, rows_per_s, has_notes=False), start_kafka()
-    keys = {} if mode == "store" else {"ha": mode, "state_horizon": "30s"}
+
+    def change(document: dict[str, Any]) -> None:
+        if mode != "store":
+            document["stages"]["windows"] |= {"ha": mode, "state_horizon": "30s"}
+
     found: list[tuple[float, dict[str, Any], float]] = []
     with (
-        World(kafka, folder, "windows.yaml", writes, keys) as world,
+        World(kafka, folder, "windows.yaml", writes, change) as world,
         scaling_manager(world.pipeline, kafka, world.state / "manager") as manager,
     ):
         for node in (OLD, *POOL):
             world.start(node)
         world.await_state(OLD, "running", "waiting")
         load = world.begin_load()
-        wait_until(
-            lambda: (
-                sum(
-                    each["state"] == "alive" for each in manager.scaling().get("nodes", {}).values()
-                )
-                == 1 + len(POOL)
-            ),
-            _MOVED_S,
-            lambda: f"all nodes report: {manager.scaling()}",
-            every_s=0.5,
-        )
-        for age_s in AGES_S:
+        await_heard(manager, 1 + len(POOL))
+        for age_s in ages_s:
             at = load.closed[-1][2]
             if mode == "store":
                 world.await_stored(time.time())
@@ -280,6 +279,16 @@ def recoveries(
         )
         for age_s, made, again_s in found
     ]
+
+
+def await_heard(manager: ScalingManager, nodes: int) -> None:
+    """Wait until the manager has heard that number of nodes."""
+
+    def are_heard() -> bool:
+        known = manager.scaling().get("nodes", {}).values()
+        return [each["state"] for each in known].count("alive") == nodes
+
+    wait_until(are_heard, _MOVED_S, lambda: f"all nodes report: {manager.scaling()}", every_s=0.5)
 
 
 def _await_caught_up(manager: ScalingManager, label: str, node: str) -> dict[str, Any]:

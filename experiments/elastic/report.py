@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from experiments.dpc.plots import Line, plot
 from experiments.elastic.files import Files
-from experiments.elastic.measuring import Move, Recovery, Restart
+from experiments.elastic.measuring import AGES_S, Move, Recovery, Restart
+from experiments.elastic.splitting import Threshold, Throughput
 from experiments.pages import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-Row: TypeAlias = Files | Restart | Move | Recovery
+Row: TypeAlias = Files | Restart | Move | Recovery | Throughput | Threshold
 _Kind = TypeVar("_Kind", bound=Row)
 
 
@@ -33,6 +35,8 @@ class Measured(NamedTuple):
 
 
 _LAST = ("wrong", "busy", "date", "commit")
+AGES_RATE: Final = 500
+"""Rate, in rows per second, at which recovery is drawn against the age of the checkpoint."""
 
 
 def _files(row: Files) -> list[str]:
@@ -72,6 +76,34 @@ def _recovery(row: Recovery) -> list[str]:
         f"{row.catch_up_s:.1f} s",
         f"{row.again_s:.1f} s",
     ]
+
+
+def _throughput(one: float | None, row: Throughput) -> list[str]:
+    """Return the first cells of a ramp. ``one``: rows per second of one node, if measured."""
+    return [
+        str(row.nodes),
+        str(row.used),
+        f"{row.rows_per_s:.0f}" if row.has_ended else f"at least {row.rows_per_s:.0f}",
+        f"{row.rows_per_s / one:.2f}" if one else "-",
+        str(row.splits),
+        str(row.moves),
+    ]
+
+
+def _threshold(row: Threshold) -> list[str]:
+    return [
+        f"{row.above} %",
+        str(row.used),
+        str(row.splits),
+        f"{row.p50_s:.2f} s",
+        f"{row.p99_s:.2f} s",
+    ]
+
+
+def _one_node(found: Sequence[Measured]) -> float | None:
+    """Return the rows per second of the ramp on one node; None if it was not measured."""
+    rows = [row for each in found for row in each.rows if isinstance(row, Throughput)]
+    return next((row.rows_per_s for row in rows if row.nodes == 1), None)
 
 
 def _rows_of(
@@ -118,6 +150,17 @@ def tables(found: Sequence[Measured]) -> dict[str, str]:
         )
         blocks["recovery"] = (
             f"{table(head, recoveries)}\n\n![time until results come again](elastic-recovery.svg)"
+            "\n\n![time against the age of the checkpoint](elastic-ages.svg)"
+        )
+    ramps = _rows_of(found, Throughput, partial(_throughput, _one_node(found)))
+    if ramps:
+        head = ("nodes", "used", "rows/s", "ratio", "splits", "moves", *_LAST)
+        blocks["ramp"] = f"{table(head, ramps)}\n\n![rows per second](elastic-ramp.svg)"
+    thresholds = _rows_of(found, Threshold, _threshold)
+    if thresholds:
+        head = ("threshold", "nodes used", "splits", "median delay", "p99", *_LAST)
+        blocks["threshold"] = (
+            f"{table(head, thresholds)}\n\n![nodes and delay](elastic-threshold.svg)"
         )
     return blocks
 
@@ -141,6 +184,7 @@ def plots(found: Sequence[Measured]) -> dict[str, str]:
                 row.restore_s + row.catch_up_s,
             )
             for row in recoveries
+            if not row.age_s or row.age_s in AGES_S
         ]
         drawn["elastic-recovery"] = plot(
             "Restored and caught up after the loss of a node",
@@ -148,7 +192,44 @@ def plots(found: Sequence[Measured]) -> dict[str, str]:
             "seconds",
             _lines(points),
         )
+        points = [
+            (f"{row.mode}, {row.rows_per_s} rows/s", row.age_s, row.restore_s + row.catch_up_s)
+            for row in recoveries
+            if row.age_s and row.rows_per_s == AGES_RATE
+        ]
+        drawn["elastic-ages"] = plot(
+            "Restored and caught up after the loss of a node",
+            "seconds since the newest checkpoint",
+            "seconds",
+            _lines(points),
+        )
+    ramps = [row for row in rows if isinstance(row, Throughput)]
+    if ramps:
+        drawn["elastic-ramp"] = plot(
+            "Rows that are written (dashed) and processed", "seconds", "rows/s", _courses(ramps)
+        )
+    thresholds = [row for row in rows if isinstance(row, Threshold)]
+    if thresholds:
+        points = [("nodes used", float(row.above), float(row.used)) for row in thresholds]
+        points += [("p99, seconds", float(row.above), row.p99_s) for row in thresholds]
+        drawn["elastic-threshold"] = plot(
+            "Nodes used, and p99 of the delay",
+            "threshold in percent",
+            "nodes, seconds",
+            _lines(points),
+        )
     return drawn
+
+
+def _courses(ramps: Sequence[Throughput]) -> list[Line]:
+    """Return two lines for each ramp: rows per second that were processed and written."""
+    found = []
+    for row in ramps:
+        name = f"{row.nodes} {'node' if row.nodes == 1 else 'nodes'}"
+        found.append(Line(name, [(at_s, closed) for at_s, _, closed, _ in row.course]))
+        written = [(at_s, given) for at_s, given, _, _ in row.course]
+        found.append(Line(f"{name}, written", written, is_dashed=True))
+    return found
 
 
 def _lines(points: Sequence[tuple[str, float, float]]) -> list[Line]:

@@ -1,4 +1,4 @@
-"""Pipeline of one stage on a real broker and real Spark, whose nodes share no disk: a state of a
+"""Pipeline of few stages on a real broker and real Spark, whose nodes share no disk: a state of a
 given size, a steady load, and a judgement of every result.
 """
 
@@ -29,13 +29,12 @@ from harness.stages import Feed, Output, create_topics
 from harness.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 _FOLDER: Final = Path(__file__).with_name("pipeline")
 NOTE_BYTES: Final = 1_000
 """Size of a note, in bytes."""
 WIDTH_MS: Final = 250
-EVERY_S: Final = WIDTH_MS / 1_000
 FIRST: Final = 200
 """First bucket of the load; those of the fill come before its buckets."""
 _FILL_ROWS: Final = 5_000
@@ -44,7 +43,8 @@ _READY_S: Final = 300.0
 _FILLED_S: Final = 1_800.0
 SETTLED_BUCKETS: Final = 20
 """Number of buckets, closed in time one after the other, after which the load counts as steady."""
-_IN_TIME_S: Final = 5.0
+IN_TIME_S: Final = 5.0
+"""Delay of a bucket, in seconds, below which it was closed in time."""
 
 Rows = list[tuple[int, int, int]]
 """Key, version and event time, in ms."""
@@ -74,10 +74,29 @@ def table(rows: Rows, note_of: Callable[[int, int], str]) -> pa.Table:
 class Writes:
     """Load of one bucket after the other, and the answer to it."""
 
-    def __init__(self, keys: int, rows_per_s: int, *, has_notes: bool) -> None:
-        """``has_notes``: the stage keeps notes; else it counts in windows."""
-        self._keys, self._rows = keys, max(1, int(rows_per_s * EVERY_S))
+    def __init__(
+        self,
+        keys: int,
+        rows_per_s: float,
+        *,
+        has_notes: bool,
+        width_ms: int = WIDTH_MS,
+        windows_ms: tuple[int, int] = (30_000, 5_000),
+    ) -> None:
+        """Begin before the first bucket.
+
+        Args:
+            keys: Number of keys.
+            rows_per_s: Number of rows per second; it may be changed at any time.
+            has_notes: Whether the stage keeps notes; else it counts in windows.
+            width_ms: Width of a bucket.
+            windows_ms: Length of a window, and the distance from one to the next.
+        """
+        self._keys, self.rows_per_s, self._width_ms = keys, rows_per_s, width_ms
+        self._windows_ms = windows_ms
         self._note = note if has_notes else lambda _key, _version: ""
+        self.sizes: dict[int, int] = {}
+        """Number of rows of each bucket."""
         self._random = random.Random(7)
         self._versions: dict[int, int] = {}
         self.replaced: Counter[tuple[int, ...]] = Counter()
@@ -89,25 +108,28 @@ class Writes:
         """Return the first note of each key, by bucket from ``FIRST`` on."""
         tables = []
         for number, begin in enumerate(range(0, self._keys, _FILL_ROWS)):
-            at_ms = (FIRST + number) * WIDTH_MS
+            at_ms = (FIRST + number) * self._width_ms
             keys = range(begin, min(self._keys, begin + _FILL_ROWS))
             tables.append(table([(key, 0, at_ms) for key in keys], note))
         return tables
 
     def rows(self, bucket: int) -> pa.Table:
         """Return the writes of ``bucket``, to keys that are drawn, and add them to the answer."""
-        begin_ms = (bucket - 1) * WIDTH_MS
-        keys = self._random.sample(range(self._keys), self._rows)
+        width_ms = self._width_ms
+        begin_ms, size = (bucket - 1) * width_ms, max(1, int(self.rows_per_s * width_ms / 1_000))
+        self.sizes[bucket] = size
+        keys = self._random.sample(range(self._keys), size)
         rows = [
-            (key, bucket, begin_ms + 1 + number * WIDTH_MS // self._rows)
+            (key, bucket, begin_ms + 1 + number * width_ms // size)
             for number, key in enumerate(keys)
         ]
         for key, version, at_ms in rows:
             before = self._versions.get(key, 0)
             self._versions[key] = version
             self.replaced[at_ms, key, before, zlib.crc32(self._note(key, before).encode())] += 1
-            first_end_ms = at_ms // 5_000 * 5_000 + 5_000
-            for end_ms in range(first_end_ms, first_end_ms + 30_000, 5_000):
+            length_ms, every_ms = self._windows_ms
+            first_end_ms = at_ms // every_ms * every_ms + every_ms
+            for end_ms in range(first_end_ms, first_end_ms + length_ms, every_ms):
                 self.counted[end_ms, key] += 1
         return table(rows, self._note)
 
@@ -121,17 +143,17 @@ class World:
         folder: Path,
         file: str,
         writes: Writes,
-        keys: Mapping[str, object] | None = None,
+        change: Callable[[dict[str, Any]], None] = lambda _: None,
     ) -> None:
-        """Copy the pipeline ``file``, which has one stage, into ``folder`` and create its topics.
-        ``keys``: further keys of the stage.
+        """Copy the pipeline ``file`` into ``folder`` and create its topics. What its last stage
+        makes is judged. ``change``: is applied to the document first.
         """
         shutil.copytree(_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
         path, yaml = folder / file, YAML()
         document = yaml.load(path)
         document["pipeline"] = f"elastic{time.time_ns() // 1_000_000}"
-        (stage,) = document["stages"]
-        document["stages"][stage] |= dict(keys or {})
+        change(document)
+        *_, stage = document["stages"]
         yaml.dump(document, path)
         self.pipeline = load(path)
         create_topics(kafka, self.pipeline)
@@ -207,13 +229,17 @@ class World:
         self.output.wait_closed(self._filled, self.nodes[node], _FILLED_S)
         return time.monotonic() - begun_s
 
-    def begin_load(self) -> Load:
-        """Begin the load, and wait until it is steady."""
+    def begin_load(self, settled: int = SETTLED_BUCKETS) -> Load:
+        """Begin the load, and wait until it is steady. ``settled``: as for ``await_steady``."""
         self.load = Load(
-            self._feed, self.output, EVERY_S, rows=self.writes.rows, first=self._filled + 1
+            self._feed,
+            self.output,
+            self.pipeline.bucket_ms / 1_000,
+            rows=self.writes.rows,
+            first=self._filled + 1,
         )
         self.load.start()
-        self.await_steady()
+        self.await_steady(settled)
         return self.load
 
     @property
@@ -227,18 +253,26 @@ class World:
             last = max(last, upto)
         return found
 
-    def await_steady(self) -> None:
-        """Wait until the newest buckets were closed in time."""
+    @property
+    def lag_s(self) -> float:
+        """Time since the oldest bucket was due that is not closed, in seconds."""
+        assert self.load is not None, "begun"  # noqa: S101
+        closed = self.load.closed[-1][1] if self.load.closed else self._filled
+        due_s = self.load.fed.get(closed + 1)
+        return 0.0 if due_s is None else time.monotonic() - due_s
+
+    def await_steady(self, settled: int = SETTLED_BUCKETS) -> None:
+        """Wait until the newest ``settled`` buckets were closed in time."""
 
         def is_steady() -> bool:
             self.check()
-            newest = self.delays[-SETTLED_BUCKETS:]
-            return len(newest) == SETTLED_BUCKETS and max(s for _, s in newest) < _IN_TIME_S
+            newest = self.delays[-settled:]
+            return len(newest) == settled and max(s for _, s in newest) < IN_TIME_S
 
         wait_until(
             is_steady,
             _READY_S,
-            lambda: f"a steady load: {self.delays[-SETTLED_BUCKETS:]}",
+            lambda: f"a steady load: {self.delays[-settled:]}",
             every_s=0.2,
         )
 
@@ -300,7 +334,7 @@ class World:
         found: Counter[tuple[int, ...]] = Counter()
         for rows in self.output.buckets(self._filled + 1, self.load.given).values():
             found.update(self._result(row) for row in rows)
-        answer = self._answer(self.load.given * WIDTH_MS)
+        answer = self._answer(self.load.given * self.pipeline.bucket_ms)
         return sum(((answer - found) + (found - answer)).values()), sum(answer.values())
 
     def _result(self, row: dict[str, Any]) -> tuple[int, ...]:
