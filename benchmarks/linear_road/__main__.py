@@ -3,10 +3,12 @@
     make linear-road                                  # a hot quarter of an hour at L = 0.5
     make linear-road ARGS="--xways 2 --minutes 180"   # a full run: the only one that gives a rating
     make linear-road ARGS="--xways 0.5 --minutes 180 --last 15 --keep FOLDER"   # its peak: 30 min
+    make linear-road ARGS="--fault cut --keep FOLDER"    # the source is cut off for 20 s meanwhile
 
 With ``--keep`` the folder has the input, the answers, ``verdict.json`` and ``report.md``.
 
-Exit code: 0 every answer of both runs is right, there once, and in time; 1 not; 2 not judged.
+Exit code: 0 every answer of both runs is right, there once, and in time; 1 not; 2 not judged. With
+a fault lateness is reported, not judged, and all that was tentative must have been corrected.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.linear_road import generator
 from benchmarks.linear_road.answers import KINDS, Answers, parse
+from benchmarks.linear_road.faults import LASTS_S, Fault, Injection, Kind, prepare
 from benchmarks.linear_road.feeder import HISTORY_TOPIC, TRAFFIC_TOPIC, Fed, Feeder
 from benchmarks.linear_road.generator import Mode, Plan, generate, half_xways
 from benchmarks.linear_road.receiver import Receiver
-from benchmarks.linear_road.report import report
+from benchmarks.linear_road.recovery import Recovered, Window, recoveries
+from benchmarks.linear_road.report import FAULT_TITLE, report
 from benchmarks.linear_road.stream import Expected, World
 from benchmarks.linear_road.validator import Judging, OraclesDifferError, Verdict, judge, truth
 from benchmarks.machine import commit, machine
@@ -60,20 +64,26 @@ class Options:
     """Time without any new answer after which a run is over, in seconds."""
     borders: bool
     folder: Path | None
+    fault: Fault | None = None
 
     @property
     def backlog_s(self) -> int:
         """Length of the backlog, in seconds of the run."""
         return (self.plan.minutes - self.last) * 60
 
-    def label(self, *, is_valid: bool) -> str:
-        """Say what a run like this may be called."""
-        if not is_valid:
+    def label(self, verdict: Verdict) -> str:
+        """Say what a run with this verdict may be called."""
+        what = f"{self.plan.minutes} {self.plan.mode.value} minutes at L = {self._xways:g}"
+        paced = "" if not self.backlog_s else f", the last {self.last} of them by the clock"
+        if self.fault is not None:
+            right = "each answer right and there once" if verdict.is_right else "not right"
+            return (
+                f"{right}, {self.fault.in_words()} ({what}{paced}): lateness not judged, no rating"
+            )
+        if not verdict.is_valid:
             return "not valid: no rating"
-        xways = self.plan.half_xways / 2
+        xways = self._xways
         if self.plan.mode is not Mode.PLAIN or self.plan.minutes != _FULL_MINUTES:
-            what = f"{self.plan.minutes} {self.plan.mode.value} minutes at L = {xways:g}"
-            paced = "" if not self.backlog_s else f", the last {self.last} of them by the clock"
             return f"valid for {what}{paced}: not an L-rating"
         if self.backlog_s:
             return (
@@ -81,6 +91,10 @@ class Options:
                 " first of which were drained as a backlog: not an L-rating"
             )
         return f"L-rating: at least {xways:g}"
+
+    @property
+    def _xways(self) -> float:
+        return self.plan.half_xways / 2
 
 
 class RunError(Exception):
@@ -106,6 +120,15 @@ class Outcome:
     included.
     """
     seconds: float
+    recovered: Recovered | None = None
+    """Figures of the fault; None without one."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all that was judged is as it must be."""
+        if self.recovered is None:
+            return self.verdict.is_valid
+        return self.verdict.is_right and self.recovered.is_corrected
 
 
 class Run:
@@ -117,16 +140,31 @@ class Run:
         self._expected = expected
 
     def judged(
-        self, *, backlog_s: int, lead_s: int, drain_deadline_s: float, judging: Judging
+        self,
+        *,
+        backlog_s: int,
+        lead_s: int,
+        drain_deadline_s: float,
+        judging: Judging,
+        fault: Fault | None = None,
     ) -> Outcome:
-        """Feed, receive and judge.
+        """Feed, receive and judge. ``fault`` happens in the part by the clock.
 
         Raises:
             DeploymentError: the deployment failed.
             KafkaException: the broker did.
         """
         pipeline = copy_pipeline(_PIPELINE, self._folder / "pipeline", None)
-        deployment = Deployment(pipeline, self._folder / "state", self._folder / "up.log")
+        if fault is not None:
+            prepare(pipeline, fault)
+        state_dir = self._folder / "state"
+        deployment = Deployment(
+            pipeline,
+            state_dir,
+            self._folder / "up.log",
+            drills=fault is not None and fault.needs_links,
+        )
+        injection: Injection | None = None
         meter = TreeMeter(deployment.pid, sees_memory=False)
         try:
             # Samples must exist when the first line is fed: without one, all that the start took
@@ -134,7 +172,7 @@ class Run:
             meter.start()
             deployment.wait_ready(_READY_S)
             kafka = deployment.kafka()
-            receiver = Receiver(kafka)
+            receiver = Receiver(kafka, reads_live=fault is not None)
             receiver.start()
             begun_s, machine_s, tree_s = time.monotonic(), busy_s(), meter.processor_s
             begun_ms = now_ms = time.time_ns() // 1_000_000
@@ -148,6 +186,10 @@ class Run:
                     deployment.check_running()
                     _say(f"  minute {second // 60} fed, answers up to second {receiver.newest_s}")
 
+            if fault is not None:
+                due_ms = start_ms + (backlog_s + fault.after_s) * 1_000
+                injection = Injection(fault, state_dir, due_ms)
+                injection.start()
             feeder = Feeder(kafka, _partitions(kafka))
             fed = feeder.feed(self._world, start_ms, backlog_s, watch)
             self._drain(receiver, deployment, drain_deadline_s)
@@ -156,6 +198,8 @@ class Run:
             others_s = busy_s() - machine_s - cpu_s
             receiver.stop()
         finally:
+            if injection is not None:
+                injection.stop()
             if meter.is_alive():
                 meter.stop()
             deployment.stop(meter.seen)
@@ -163,6 +207,13 @@ class Run:
         receiver.write(output, start_ms)
         answers = parse(output.read_text().splitlines())
         drained_ms = _last_answer_ms(answers, backlog_s)
+        recovered: Recovered | None = None
+        if fault is not None and injection is not None:
+            struck = injection.struck()
+            window = Window(struck.begun_ms - start_ms, struck.ended_ms - start_ms)
+            live = receiver.live.tables(start_ms)
+            kinds = recoveries(self._expected, answers, live, backlog_s, window)
+            recovered = Recovered(fault.in_words(), struck.processes, window, kinds)
         return Outcome(
             judge(self._expected, answers, judging),
             fed,
@@ -171,10 +222,13 @@ class Run:
             cpu_s,
             others_s,
             seconds,
+            recovered,
         )
 
     def _drain(self, receiver: Receiver, deployment: Deployment, deadline_s: float) -> None:
-        """Wait until as many answers are there as are expected, or no more come."""
+        """Wait until as many answers are there as are expected and nothing is tentative, or no more
+        come.
+        """
         expected = self._expected
         wanted = [
             (0, expected.tolls.height),
@@ -183,7 +237,7 @@ class Run:
             (3, expected.expenditures.height),
         ]
         seen, end_s = -1, 0.0
-        while not receiver.has_answered(wanted):
+        while not (receiver.has_answered(wanted) and receiver.live.is_corrected):
             total = sum(receiver.counts.values())
             if total != seen:
                 seen, end_s = total, time.monotonic() + deadline_s
@@ -242,7 +296,7 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
     """Return what an honest claim names, besides the verdict."""
     plan = options.plan
     return {
-        "claim": options.label(is_valid=outcome.verdict.is_valid),
+        "claim": options.label(outcome.verdict),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "generator": {
@@ -267,7 +321,8 @@ def claim(options: Options, world: World, outcome: Outcome) -> dict[str, object]
         "python": platform.python_version(),
         "cold_start": "processes were ready before the first line, nothing had run through them",
         "types": [0, 1, 2, 3],
-        "faults": [],
+        "faults": [] if options.fault is None else [options.fault.in_words()],
+        **({} if options.fault is None else {"changed_for_the_fault": options.fault.changes()}),
         "repeats": 1,
     }
 
@@ -306,6 +361,29 @@ def _parse(arguments: Sequence[str] | None) -> Options:
     )
     parser.add_argument("--no-borders", action="store_true", help="leave out the border cases")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep input, output and logs")
+    parser.add_argument(
+        "--fault",
+        type=Kind,
+        choices=list(Kind),
+        help="break something in the part by the clock: kill a node, cut the source or half of it"
+        " off from the broker, pause the broker. Lateness is reported then, not judged",
+    )
+    parser.add_argument(
+        "--at",
+        type=int,
+        metavar="SECOND",
+        help="second of the part by the clock in which the fault begins (default 60)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="lasts_s",
+        type=int,
+        metavar="SECONDS",
+        help="length of the fault (default: 20 of a cut, 10 of a pause; a kill has none)",
+    )
+    parser.add_argument(
+        "--standby", action="store_true", help="with --fault: each stage has a warm standby"
+    )
     given = parser.parse_args(arguments)
     minutes = 15 if given.minutes is None else given.minutes
     last = given.last
@@ -324,7 +402,26 @@ def _parse(arguments: Sequence[str] | None) -> Options:
         given.drain_deadline,
         not given.no_borders,
         given.keep,
+        _fault(parser, given, last * 60),
     )
+
+
+def _fault(
+    parser: argparse.ArgumentParser, given: argparse.Namespace, paced_s: int
+) -> Fault | None:
+    """Return the fault that the command line asks for."""
+    kind: Kind | None = given.fault
+    if kind is None:
+        if given.standby or given.at is not None or given.lasts_s is not None:
+            parser.error("--at, --for and --standby go with --fault")
+        return None
+    after_s = 60 if given.at is None else given.at
+    lasts_s = LASTS_S[kind] if given.lasts_s is None else given.lasts_s
+    if (kind is Kind.KILL) is not (lasts_s == 0) or lasts_s < 0:
+        parser.error("--for is the length of a cut or a pause, from 1 second on; a kill has none")
+    if after_s < 0 or after_s + lasts_s >= paced_s:
+        parser.error(f"the fault must be over within the {paced_s} seconds by the clock")
+    return Fault(kind, after_s, lasts_s, given.standby)
 
 
 def _run(options: Options, folder: Path) -> int:
@@ -340,18 +437,23 @@ def _run(options: Options, folder: Path) -> int:
         backlog_s=options.backlog_s,
         lead_s=options.lead_s,
         drain_deadline_s=options.drain_deadline_s,
-        judging=Judging(options.backlog_s, is_strict=True),
+        judging=Judging(options.backlog_s, is_strict=True, judges_lateness=options.fault is None),
+        fault=options.fault,
     )
     facts = claim(options, world, outcome)
     _say("\n".join(["", *outcome.verdict.lines(), ""]))
     _say("\n".join(f"{name}: {value}" for name, value in facts.items()))
-    verdict = {**facts, "verdict": outcome.verdict.as_dict()}
+    recovered = outcome.recovered
+    figures = {} if recovered is None else {"fault": recovered.as_dict()}
+    verdict = {**facts, **figures, "verdict": outcome.verdict.as_dict()}
     (folder / "verdict.json").write_text(json.dumps(verdict, indent=2) + "\n")
-    (folder / "report.md").write_text(report(facts, outcome.verdict))
+    (folder / "report.md").write_text(text := report(facts, outcome.verdict, recovered))
+    if recovered is not None:
+        _say(text[text.index(FAULT_TITLE) :])
     if options.folder is not None:
         world.write(options.folder)
         expected.write(options.folder / "expected")
-    return 0 if is_right and outcome.verdict.is_valid else 1
+    return 0 if is_right and outcome.is_good else 1
 
 
 def main(arguments: Sequence[str] | None = None, run: Callable[[Options, Path], int] = _run) -> int:

@@ -5,13 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from benchmarks.linear_road.recovery import Recovered, Recovery
 from benchmarks.linear_road.validator import LIMIT_MS, RULES, Counts, Verdict
 
 _FAULTS: Final = ("missing", "extra", "duplicate", "wrong", "out_of_order", "late", "early")
 
 
-def report(facts: Mapping[str, object], verdict: Verdict) -> str:
-    """Return the report of a run. ``facts``: what ``verdict.json`` has besides the verdict."""
+FAULT_TITLE: Final = "## The fault"
+_JUDGED: Final = (
+    "The verdict is on the values, number and order of the answers on the corrected topics. When"
+    " they came is reported here, and judged nowhere."
+)
+_LEGEND: Final = (
+    "`taken back`: tentative answers that have no right one. `neither in time`: right answers of"
+    " which the live topic had nothing within the limit, tentative or not. A negative time was"
+    " before the fault's end."
+)
+
+_LATE_COLUMNS: Final = (
+    "",
+    "by the clock",
+    "late",
+    "due before the fault",
+    "input of seconds",
+    "late by: median, maximum",
+    "last one after the fault's end",
+)
+_LIVE_COLUMNS: Final = (
+    "",
+    "tentative at first",
+    "in time",
+    "right at once",
+    "taken back",
+    "neither in time",
+    "last correction after the fault's end",
+    "not corrected",
+)
+
+
+def report(
+    facts: Mapping[str, object], verdict: Verdict, recovered: Recovered | None = None
+) -> str:
+    """Return the report of a run. ``facts``: what ``verdict.json`` has besides the verdict and the
+    figures of a fault.
+    """
     faults = [name.replace("_", " ") for name in _FAULTS]
     lines = [
         f"# Linear Road: {facts['claim']}",
@@ -27,8 +64,64 @@ def report(facts: Mapping[str, object], verdict: Verdict) -> str:
         *(_row(_cells(kind, counts)) for kind, counts in verdict.counts.items()),
         "",
         "`emit - time`: median, 99.9th percentile and maximum of the answers by the clock, in s.",
+        *([] if recovered is None else _fault_section(recovered)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _fault_section(recovered: Recovered) -> list[str]:
+    begun_s, ended_s = (
+        f"{each / 1_000:.1f}" for each in (recovered.window.begun_ms, recovered.window.ended_ms)
+    )
+    kinds, struck = recovered.kinds.items(), ", ".join(recovered.processes)
+    return [
+        "",
+        FAULT_TITLE,
+        "",
+        f"{recovered.fault}: {struck}, {begun_s} to {ended_s} s of the run.",
+        "",
+        _JUDGED,
+        "",
+        _row(list(_LATE_COLUMNS)),
+        "|---" * len(_LATE_COLUMNS) + "|",
+        *(_row([kind, *_late_cells(each)]) for kind, each in kinds),
+        "",
+        "On the live topics:",
+        "",
+        _row(list(_LIVE_COLUMNS)),
+        "|---" * len(_LIVE_COLUMNS) + "|",
+        *(_row([kind, *_live_cells(each)]) for kind, each in kinds),
+        "",
+        _LEGEND,
+    ]
+
+
+def _late_cells(found: Recovery) -> list[str]:
+    by = f"{_seconds(found.late_by_median_ms)}, {_seconds(found.late_by_max_ms)}"
+    return [
+        str(found.received),
+        str(found.late),
+        str(found.late_before),
+        f"{found.late_first_s} to {found.late_last_s}" if found.late else "-",
+        by if found.late else "-",
+        _seconds(found.late_until_ms),
+    ]
+
+
+def _live_cells(found: Recovery) -> list[str]:
+    return [
+        str(found.tentative),
+        str(found.tentative_in_time),
+        str(found.tentative_right),
+        str(found.tentative_extra),
+        str(found.unanswered),
+        _seconds(found.corrected_ms),
+        str(found.uncorrected),
+    ]
+
+
+def _seconds(ms: int | None) -> str:
+    return "-" if ms is None else f"{ms / 1_000:.1f} s"
 
 
 def _cells(kind: str, counts: Counts) -> list[str]:

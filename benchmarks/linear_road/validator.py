@@ -61,6 +61,10 @@ class Judging:
     """
     is_strict: bool = False
     """Whether a balance must be that of the moment of its query."""
+    judges_lateness: bool = True
+    """Whether a late answer is a fault. False: it is counted only, as in a run in which something
+    was broken on purpose. Nothing is called valid then.
+    """
 
 
 @dataclass(slots=True)
@@ -107,16 +111,43 @@ class Verdict:
 
     counts: dict[str, Counts]
     unreadable: tuple[str, ...]
+    judges_lateness: bool = True
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every answer is right, there once and in order, however late."""
+        return not self.unreadable and all(
+            each.faults == each.late for each in self.counts.values()
+        )
 
     @property
     def is_valid(self) -> bool:
         """Whether every answer is right, there once, in order and in time."""
-        return not self.unreadable and not any(each.faults for each in self.counts.values())
+        return (
+            self.judges_lateness
+            and self.is_right
+            and not any(each.late for each in self.counts.values())
+        )
+
+    @property
+    def in_words(self) -> str:
+        """The verdict in short. It says what was judged where lateness was not."""
+        if self.judges_lateness:
+            return f"{'VALID' if self.is_valid else 'NOT VALID'} by the rules {RULES}"
+        return (
+            f"{'RIGHT, each answer once' if self.is_right else 'NOT RIGHT'} by the rules {RULES};"
+            " lateness is reported, not judged"
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Return the verdict for a JSON file."""
+        is_timed = self.judges_lateness and any(
+            each.judged_on_time for each in self.counts.values()
+        )
         return {
             "rules": RULES,
+            "judged": ["values", "number", "order", *(["lateness"] if is_timed else [])],
+            "right": self.is_right,
             "valid": self.is_valid,
             "unreadable": list(self.unreadable[:_EXAMPLES]),
             "unreadable_count": len(self.unreadable),
@@ -153,7 +184,7 @@ class Verdict:
             ]
         if self.unreadable:
             text.append(f"{len(self.unreadable)} unreadable lines: {self.unreadable[:_EXAMPLES]}")
-        text.append(f"{'VALID' if self.is_valid else 'NOT VALID'} by the rules {RULES}")
+        text.append(self.in_words)
         return text
 
 
@@ -184,7 +215,7 @@ def judge(expected: Expected, answers: Answers, judging: Judging) -> Verdict:
             due = received.filter(pl.col("time") >= judging.deadlines_from_s)
             _judge_times(found, due, LIMIT_MS[kind])
         counts[kind] = found
-    return Verdict(counts, answers.unreadable)
+    return Verdict(counts, answers.unreadable, judging.judges_lateness)
 
 
 def _judge_values(

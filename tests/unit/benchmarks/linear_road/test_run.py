@@ -14,7 +14,7 @@ from benchmarks.linear_road.generator import generate
 from benchmarks.linear_road.mutants import perfect
 from benchmarks.linear_road.receiver import line_of
 from benchmarks.linear_road.report import report
-from benchmarks.linear_road.validator import Judging, judge, truth
+from benchmarks.linear_road.validator import Judging, Verdict, judge, truth
 
 BY_BACKLOG = (
     "valid for the last 15 of 180 minutes at L = 2, the first of which were drained as a backlog:"
@@ -55,8 +55,8 @@ def options_of(*words: str) -> Options:
 )
 def test_a_run_is_called_what_it_is(words: list[str], label: str) -> None:
     options = options_of(*words)
-    assert options.label(is_valid=True) == label
-    assert options.label(is_valid=False) == "not valid: no rating"
+    assert options.label(Verdict({}, ())) == label
+    assert options.label(Verdict({}, ("x",))) == "not valid: no rating"
 
 
 @pytest.mark.parametrize("words", [["--last", "16"], ["--last", "0"], ["--mode", "border"]])
