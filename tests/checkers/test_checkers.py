@@ -362,6 +362,11 @@ def test_nothing_trimmed_though_all_hold_it_is_found() -> None:
     assert trimming.check_goes_on(claims, [(30, "s", 4)], {"s": ["a", "b"]}, 25) == [
         "s: trimmed up to 4, though all who read it hold it up to 5"
     ]
+    # TM5: a process of a higher epoch holds less than the one that it has replaced
+    replaced = [said(1, "a", 0, epoch=3), said(10, "a", 5)]
+    assert trimming.check_goes_on(replaced, [], {"s": ["a"]}, 25) == []
+    anew = [said(1, "a", 0, epoch=3), said(10, "a", 5)._replace(life="another")]
+    assert len(trimming.check_goes_on(anew, [], {"s": ["a"]}, 25)) == 1
 
 
 def test_replicas_that_correct_together_are_found() -> None:

@@ -14,6 +14,8 @@ class SyncedClaim(NamedTuple):
     epoch: int
     bucket: int
     """It holds its input for good up to this one."""
+    life: str = ""
+    """Life of its log, in which epochs count anew."""
 
 
 class Presence(NamedTuple):
@@ -92,10 +94,16 @@ def check_goes_on(
     until_ms: int,
 ) -> list[str]:
     """Return the streams that were not trimmed up to what all of their readers have said since
-    ``until_ms`` at the latest that they hold for good.
+    ``until_ms`` at the latest that they hold for good. A process speaks until one of a higher epoch
+    has spoken (TM5).
     """
     claimed: dict[str, int] = {}
-    for at_ms, reader, _, bucket in claims:
+    newest: dict[str, tuple[str, int]] = {}
+    for at_ms, reader, epoch, bucket, life in claims:
+        of_life, highest = newest.get(reader, (life, epoch))
+        if life == of_life and epoch < highest:
+            continue
+        newest[reader] = life, epoch
         claimed[reader] = bucket if at_ms <= until_ms else min(claimed.get(reader, 0), bucket)
     trimmed: dict[str, int] = {}
     for _, stream, bucket in points:

@@ -164,7 +164,7 @@ def check_trimmed(run: Run) -> list[str]:
     found = control_entries(run, run.pipeline)
     claims = [
         trimming.SyncedClaim(
-            at_ms, f"{e.service} {e.name}.{e.replica}", e.epoch, e.checkpoint_bucket
+            at_ms, f"{e.service} {e.name}.{e.replica}", e.epoch, e.checkpoint_bucket, e.life
         )
         for at_ms, e in found
         if isinstance(e, Heartbeat)
