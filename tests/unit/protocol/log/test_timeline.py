@@ -9,15 +9,11 @@ import pytest
 
 from anabranch.protocol.errors import LocalProtocolError, Unavailable
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.limits import CHECKPOINT_BATCHES_RETAINED
 from anabranch.protocol.log.timeline import (
     Answer,
-    AppendBase,
-    AwaitPeer,
     CheckEpoch,
     Clean,
     Copy,
-    CopyPeer,
     Create,
     CutBack,
     FindBatches,
@@ -95,22 +91,6 @@ def test_ti3_the_tip_is_the_record_of_the_last_committed_batch() -> None:
     assert first.copied(timeline_name(9, 0), -1).tip(-1) is None
 
 
-def test_ti6_the_record_of_an_older_batch_is_known_too() -> None:
-    """Any timeline may have made it: a damaged directory goes back."""
-    first = Timeline.fresh(3)
-    second = first.copied(timeline_name(8, 0), 4)
-    third = second.copied(timeline_name(20, 0), 8)
-    found = [third.tip(batch) for batch in range(-1, 10)]
-    made_by = [first.name] * 5 + [second.name] * 4 + [third.name]
-    assert found == [None, *(BatchId(timeline, batch) for batch, timeline in enumerate(made_by))]
-    back = third.copied(timeline_name(30, 0), 6)
-    assert [back.tip(batch) for batch in (3, 6, 7)] == [
-        BatchId(first.name, 3),
-        BatchId(second.name, 6),
-        BatchId(back.name, 7),
-    ]
-
-
 def test_a_directory_that_stands_before_its_timelines_start_is_rejected() -> None:
     peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
     with pytest.raises(LocalProtocolError, match="began after batch 4"):
@@ -119,41 +99,15 @@ def test_a_directory_that_stands_before_its_timelines_start_is_rejected() -> Non
         Timeline(timeline_name(8, 0), 4, None).tip(3)
 
 
-def test_what_no_engine_keeps_is_forgotten() -> None:
-    timeline = Timeline.fresh(3)
-    for epoch in range(4, 40):
-        timeline = timeline.copied(timeline_name(epoch, 0), (epoch - 3) * 50)
-    assert len(timeline.earlier) <= CHECKPOINT_BATCHES_RETAINED // 50 + 1
-    low = timeline.lowest
-    assert low == timeline.start_batch - CHECKPOINT_BATCHES_RETAINED
-    assert timeline.tip(low) is not None
-    with pytest.raises(LocalProtocolError):
-        timeline.tip(low - 1)
-
-
-def test_rule_6_a_base_record_is_repeated_until_something_was_committed() -> None:
-    peer = Timeline.from_peer(timeline_name(8, 0), 4, base=9)
-    again = peer.copied(timeline_name(9, 0), 4)
-    assert (again.base, again.start_tip) == (9, BatchId(timeline_name(9, 0), 4))
-    assert peer.copied(timeline_name(9, 0), 5).base is None
-    assert peer.forked(timeline_name(8, 1), 4).base is None, "the process has said it"
-
-
 class Disk:
-    """Directories (the last batch committed in each) and timeline files; every step is noted."""
+    """Whole directories (the last batch committed in each) and timeline files of a replica without
+    peers; every step is noted. Damage, fences and peers: ``test_timeline_recovery.py``.
+    """
 
     def __init__(self) -> None:
         self.directories: dict[str, int] = {}
         self.timelines: dict[str, Timeline] = {}
         self.steps: list[Step] = []
-        self.damaged: set[int] = set()
-        self.trimmed = -1
-        """Going on from batches before this one needs blocks that are gone."""
-        self.peers: dict[str, tuple[Timeline, int]] = {}
-        """Their timelines, and the last batch committed in their directories."""
-        self.unreadable: set[str] = set()
-        self.fenced: dict[str, int] = {}
-        self.waits = 0
         self.before: dict[int, Callable[[], object]] = {}
         """Action of another process just before the n-th step."""
 
@@ -175,7 +129,7 @@ class Disk:
             answer = self.perform(step)
         return None
 
-    def perform(self, step: Step) -> Answer:  # noqa: C901, PLR0911, PLR0912 - a case per step
+    def perform(self, step: Step) -> Answer:  # noqa: C901 - a case per step
         match step:
             case FindNewest():
                 return self.newest()
@@ -191,28 +145,15 @@ class Disk:
                 committed = self.directories.get(name, -1)
                 return tuple(range(committed, -1, -1)) or (-1,)
             case FindWhole(_, batches):
-                return next((batch for batch in batches if batch not in self.damaged), None)
+                return next(iter(batches), None)
             case CutBack(name, batch, _):
                 self.directories[name] = batch
-            case FindMissing(_, batch):
-                return "the beginning" if batch < self.trimmed else ""
-            case FindFences():
-                return tuple(self.fenced.items())
-            case FindPeers():
-                return tuple((replica, timeline) for replica, (timeline, _) in self.peers.items())
-            case CopyPeer(replica, _, target):
-                self.directories[target] = self.peers[replica][1]
-                return replica not in self.unreadable
-            case AwaitPeer():
-                self.waits += 1
-                if self.waits > 3:
-                    self.trimmed = -1
-            case AppendBase():
-                pass
+            case FindMissing():
+                return ""
+            case FindFences() | FindPeers():
+                return ()
             case Write(timeline):
                 self.timelines[timeline.name] = timeline
-            case CheckEpoch():
-                pass
             case Clean(epoch, number):
                 for name in obsolete(self.directories, epoch, number):
                     del self.directories[name]
@@ -340,87 +281,3 @@ def test_ti2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
     assert found is not None
     assert [found] == newer
     assert found.tip(disk.directories[found.name]) == BatchId(first.name, 4)
-
-
-def test_ti4_ti6_a_damaged_directory_goes_back_to_a_whole_batch() -> None:
-    disk, first = began()
-    disk.damaged = {4, 3}
-    second = disk.run(failover_steps(8))
-    assert second == first.copied(timeline_name(8, 0), 2)
-    assert disk.directories[timeline_name(8, 0)] == 2
-
-
-def peer(disk: Disk, replica: str, committed: int) -> Timeline:
-    timeline = Timeline.fresh(50 + int(replica))
-    disk.peers[replica] = (timeline, committed)
-    return timeline
-
-
-def bases(*clean: int) -> Callable[[str, BatchId], int | None]:
-    """After each batch the output is closed up to ten times its number; only the ``clean``
-    ones left nothing pending.
-    """
-    return lambda _replica, ident: 10 * ident.batch if ident.batch in clean else None
-
-
-@pytest.mark.parametrize("why", ["new", "damaged", "trimmed"])
-def test_ti4_ti5_a_replica_without_anything_to_go_on_from_takes_the_peer_that_is_furthest(
-    why: str,
-) -> None:
-    disk = Disk() if why == "new" else began()[0]
-    peer(disk, "1", 6)
-    peer(disk, "2", 9)
-    peer(disk, "3", 20)
-    disk.unreadable = {"3"}
-    disk.damaged = set(range(5)) | {9} if why == "damaged" else {9}
-    disk.trimmed = 5 if why == "trimmed" else -1
-    second = disk.run(failover_steps(60, bases(5, 6, 7, 9)))
-    assert second == Timeline.from_peer(timeline_name(60, 0), 7, 70) == disk.newest()
-    assert disk.directories[second.name] == 7
-    assert CutBack(second.name, 7, keep_plan=False) in disk.steps, "its next plan is not ours"
-    assert disk.steps[-1] == AppendBase(second)
-
-
-def test_ti5_a_peer_that_always_leaves_something_pending_will_not_do() -> None:
-    disk = Disk()
-    peer(disk, "1", 6)
-    assert disk.run(failover_steps(60, bases())) == Timeline.fresh(60)
-
-
-def test_ti5_a_peer_that_goes_away_is_left_for_the_next() -> None:
-    disk = Disk()
-    peer(disk, "1", 6)
-    peer(disk, "2", 9)
-    copies = 0
-
-    def vanish(step: Step) -> Answer:
-        nonlocal copies
-        copies += isinstance(step, CopyPeer)
-        if copies == 3:
-            disk.unreadable = {"2"}
-        return Disk.perform(disk, step)
-
-    disk.perform = vanish  # type: ignore[method-assign]
-    assert disk.run(failover_steps(60, bases(6, 9))) == Timeline.from_peer(
-        timeline_name(60, 0), 6, 60
-    )
-    assert copies == 4
-
-
-def test_ti5_what_the_peer_needs_that_is_gone_is_not_there_for_us() -> None:
-    disk = Disk()
-    peer(disk, "1", 6)
-    disk.trimmed = 8
-    second = disk.run(failover_steps(60, bases(6)))
-    assert disk.waits == 4, "it waits until somebody has more"
-    assert second == Timeline.from_peer(timeline_name(60, 0), 6, 60)
-
-
-def test_ti4_from_nothing_only_if_the_beginning_is_there() -> None:
-    disk = Disk()
-    disk.trimmed = 5
-    assert disk.run(failover_steps(60)) == Timeline.fresh(60), (
-        "somebody brought the beginning back, say"
-    )
-    assert disk.waits == 4
-    assert AwaitPeer("the beginning") in disk.steps

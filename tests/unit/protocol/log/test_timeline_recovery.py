@@ -237,6 +237,12 @@ def test_ti4_where_nothing_is_left_to_start_from_it_waits() -> None:
     assert Create(NAME) in peer_free().steps
 
 
+def test_ti4_from_nothing_only_if_the_beginning_is_there() -> None:
+    disk = Disk(gone_upto=-1)
+    assert disk.run() == Timeline.fresh(9), "somebody has brought the beginning back"
+    assert disk.named().count("AwaitPeer") == 1
+
+
 def peer_free() -> Disk:
     disk = Disk()
     assert disk.run() == Timeline.fresh(9)

@@ -374,10 +374,6 @@ class TestRecordChain:
         )
         assert append(chain(Timeline.fresh(7)), 0).prev is None
 
-    def test_a_record_that_was_not_appended_is_made_again(self) -> None:
-        of = chain()
-        assert make(of, 4, part(6)) == make(of, 4, part(6))
-
     def test_the_first_record_of_a_branch_says_where_it_begins_and_what_it_inherits(self) -> None:
         of = chain()
         fork = append(of, 4, part(6), part(7))

@@ -21,14 +21,6 @@ def after(*records: BoundaryRecord) -> WriterState:
     return writer
 
 
-def test_a_bucket_has_the_parts_that_were_named_until_it_was_closed() -> None:
-    writer = after(record(0, 0, 0, (part(2, "a"),)), record(0, 1, 5, (part(2, "b"), part(9))))
-    assert writer.closed == 5
-    assert writer.closed_parts.get(2) == (part(2, "a"), part(2, "b"))
-    assert [each for _, each in writer.pending.items()] == [part(9)]
-    assert writer.path == [BatchId("l", 0), BatchId("l", 1)]
-
-
 def test_a_record_that_closes_nothing_says_so_and_one_may_close_what_is_forgotten() -> None:
     writer = WriterState()
     assert not writer.take(record(0, 0, 0, (part(2), part(3))), 0)
