@@ -16,7 +16,7 @@ from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.planner import Plan
 from anabranch.protocol.stage.shared_cores import SharedCores
 from anabranch.protocol.stage.shed_choice import Limits, ShedChoice, StageDemand
-from anabranch.protocol.stage.utility import Curve, StageLoad
+from anabranch.protocol.stage.utility import Curve, ShownLoss, StageLoad
 from harness.replica_bench import Bench, Settings, part
 
 WIDTH_MS = 500
@@ -276,7 +276,7 @@ class NodeBench:
         for name, bench in self.stages.items():
             demand = bench.bench.replica.demand(now_ms)
             if demand is not None:
-                load = StageLoad(name, demand.cpu_us, ((self._curves[name], 0),))
+                load = StageLoad(name, demand.cpu_us, (ShownLoss(self._curves[name]),))
                 demands.append(StageDemand(load, demand.is_late, demand.backlog))
         limits = choice.decide(now_ms, demands, 0)
         self.limits.append((now_ms, limits))

@@ -75,6 +75,7 @@ class Stream:
         missing: tuple[str, ...] = (),
         *,
         fork: bool = False,
+        shed: int = 0,
     ) -> None:
         """Append a tentative record of the writer's newest branch, or the first of a new one."""
         begins = fork or not self.log_state.has_branch("0")
@@ -96,6 +97,7 @@ class Stream:
             kind=BoundaryKind.TENTATIVE,
             branch=(0, self.branches),
             missing=missing,
+            shed=shed,
         )
         outcome = self.log_state.apply(self.batch, record)
         assert outcome.accepted, outcome

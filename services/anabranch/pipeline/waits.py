@@ -219,17 +219,32 @@ def _describe_outputs(pipeline: Pipeline) -> list[str]:
     return found
 
 
-def loss_curves(pipeline: Pipeline, stage: str) -> list[Curve]:
-    """Return the utility by lost rows of each output with a live topic that shows results made from
-    those of ``stage``, and of each published stage on the way: its readers state none here.
+Losses = list[tuple[Curve, frozenset[str]]]
+"""Utility of outputs by lost rows, and the other stages on the ways from one stage to each."""
+
+
+def losses(pipeline: Pipeline, stage: str) -> Losses:
+    """Return, of each output with a live topic that shows results made from those of ``stage``, and
+    of each published stage on the way (its readers state no utility here): its utility by lost
+    rows, and the other stages on the ways to it through ``stage``.
     """
     seen = _reached(pipeline, stage)
-    shown = [
-        qos_of(pipeline, name).loss
+    before = stages_before(pipeline, stage)
+    ends = [
+        (qos_of(pipeline, name).loss, output.stage)
         for name, output in pipeline.outputs.items()
         if output.live is not None and output.stage in seen
     ]
-    return shown + [IN_PROPORTION] * len(seen & pipeline.publish_ms.keys())
+    ends += [(IN_PROPORTION, end) for end in sorted(seen & pipeline.publish_ms.keys())]
+    return [
+        (curve, frozenset(before | {s for s in seen if end in _reached(pipeline, s)} - {stage}))
+        for curve, end in ends
+    ]
+
+
+def stages_before(pipeline: Pipeline, stage: str) -> set[str]:
+    """Return all stages whose results ``stage`` reads, directly or through others."""
+    return {each for each in pipeline.stages if stage in _reached(pipeline, each)} - {stage}
 
 
 def may_shed(pipeline: Pipeline, stage: str) -> bool:

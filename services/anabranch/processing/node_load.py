@@ -5,16 +5,16 @@ whose rows are worth least while the node cannot process all (``protocol.stage.s
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.waits import loss_curves, may_shed
+from anabranch.pipeline.waits import Losses, losses, may_shed, stages_before
 from anabranch.ports import Clock
 from anabranch.protocol.stage.load_control import LoadDemand
 from anabranch.protocol.stage.shared_cores import SharedCores
 from anabranch.protocol.stage.shed_choice import Limits, ShedChoice, StageDemand
-from anabranch.protocol.stage.utility import StageLoad
+from anabranch.protocol.stage.utility import ShownLoss, StageLoad
 
 CHOOSE_EVERY_MS: Final = 1_000
 """Interval between two decisions, in ms: a few batches of each stage."""
@@ -44,6 +44,8 @@ class NodeLoad:
         self._choice = ShedChoice(cores)
         self._before_ms: Mapping[str, float] = {}
         self._decided_ms: int | None = None
+        self._ways: dict[str, tuple[Collection[str], Losses]] = {}
+        """By stage, the stages before it, and what outputs behind it show."""
         self.table: list[dict[str, object]] = []
         """Entry of each stage that may leave out rows, cheapest first, for the status."""
 
@@ -77,18 +79,18 @@ class NodeLoad:
             if during_ms
         }
         self._before_ms = totals_ms
+        needs = {
+            name: demand
+            for name, stage in stages.items()
+            if may_shed(self._pipeline, name) and (demand := stage.demand()) is not None
+        }
         demands = [
             StageDemand(
-                StageLoad(
-                    name,
-                    demand.cpu_us,
-                    tuple((curve, 0) for curve in loss_curves(self._pipeline, name)),
-                ),
+                StageLoad(name, demand.cpu_us, self._outputs(name, needs)),
                 demand.is_late,
                 demand.backlog,
             )
-            for name, stage in stages.items()
-            if may_shed(self._pipeline, name) and (demand := stage.demand()) is not None
+            for name, demand in needs.items()
         ]
         known = {demand.load.stage for demand in demands}
         others_us = sum(us for stage, us in used_us.items() if stage not in known)
@@ -96,6 +98,26 @@ class NodeLoad:
         for name, stage in stages.items():
             stage.limit(limits.of(name))
         self.table = _table(demands, limits)
+
+    def _outputs(self, stage: str, needs: Mapping[str, LoadDemand]) -> tuple[ShownLoss, ...]:
+        """Return what the outputs behind ``stage`` show of its rows. ``needs``: of the stages whose
+        rows the node may leave out.
+
+        What other nodes left out before is what the input of the first of these stages on the way
+        lacks. What other nodes leave out after ``stage`` is not known here.
+        """
+        before, losses_behind = self._way(stage)
+        own = needs.keys() & {stage, *before}
+        first = [each for each in own if own.isdisjoint(self._way(each)[0])]
+        shed = max(needs[each].inputs_shed for each in first)
+        return tuple(ShownLoss(curve, shed, along & needs.keys()) for curve, along in losses_behind)
+
+    def _way(self, stage: str) -> tuple[Collection[str], Losses]:
+        """Return the entry of ``_ways``. To compute it takes long in a large pipeline."""
+        if stage not in self._ways:
+            before = stages_before(self._pipeline, stage)
+            self._ways[stage] = before, losses(self._pipeline, stage)
+        return self._ways[stage]
 
 
 def _table(demands: list[StageDemand], limits: Limits) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ import pytest
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.pipeline.waits import loss_curves, may_shed
+from anabranch.pipeline.waits import losses, may_shed
 from anabranch.processing.node_load import CHOOSE_EVERY_MS, NodeLoad
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import LoadDemand
@@ -57,10 +57,15 @@ class Part:
 
 def test_a_stage_serves_the_outputs_that_show_its_results(pipeline: Pipeline) -> None:
     found = {
-        stage: [curve.value(500) for curve in loss_curves(pipeline, stage)]
+        stage: [(curve.value(500), set(along)) for curve, along in losses(pipeline, stage)]
         for stage in pipeline.stages
     }
-    assert found == {"first": [500, 800], "second": [800], "whole": [500], "unseen": []}
+    assert found == {
+        "first": [(500, set()), (800, {"second"})],
+        "second": [(800, {"first"})],
+        "whole": [(500, set())],
+        "unseen": [],
+    }
     assert [stage for stage in pipeline.stages if may_shed(pipeline, stage)] == ["first", "second"]
 
 
@@ -72,7 +77,9 @@ def test_readers_of_a_published_stream_count_as_an_output(tmp_path: Path) -> Non
         "  cars: {topics: [cars], record: car.avsc, event_time: {field: n}}\n"
         "stages:\n  first: {reads: cars, sql: q, shed: rows}\npublish: {first: {}}\n"
     )
-    assert [curve.value(300) for curve in loss_curves(load(path), "first")] == [700]
+    assert [(curve.value(300), along) for curve, along in losses(load(path), "first")] == [
+        (700, frozenset())
+    ]
 
 
 def test_the_stage_that_costs_less_utility_is_limited(pipeline: Pipeline) -> None:
@@ -86,24 +93,24 @@ def test_the_stage_that_costs_less_utility_is_limited(pipeline: Pipeline) -> Non
     node.decide(stages)
     node.decide(stages)  # too soon for another decision
     assert {name: stage.limits for name, stage in stages.items()} == {
-        "first": [650],
-        "second": [500],  # from here on its rows are worth more
+        "first": [850],
+        "second": [300],  # what it leaves out makes rows of the first worth less at one output only
         "whole": [KEPT_ALL],
         "unseen": [KEPT_ALL],
     }
     assert node.table == [
         {
             "stage": "first",
-            "limit_permille": 650,
+            "limit_permille": 850,
             "processor_us_per_s": 800_000,
-            "step_utility_lost_permille": 70,
+            "step_utility_lost_permille": 74,
             "step_processor_saved_us_per_s": 40_000,
         },
         {
             "stage": "second",
-            "limit_permille": 500,
+            "limit_permille": 300,
             "processor_us_per_s": 700_000,
-            "step_utility_lost_permille": 80,
+            "step_utility_lost_permille": 69,
             "step_processor_saved_us_per_s": 35_000,
         },
     ]
@@ -131,4 +138,30 @@ def test_what_stages_that_leave_out_nothing_take_is_not_there(pipeline: Pipeline
     clock.advance(CHOOSE_EVERY_MS // 2)
     node.dropped("first")
     node.decide(stages)
-    assert stages["second"].limits == [None, 500]
+    assert stages["second"].limits == [None, 200]
+
+
+@pytest.mark.parametrize(("inputs_shed", "lost"), [(0, 20), (500, 40)])
+def test_rows_that_other_nodes_left_out_before_count(
+    pipeline: Pipeline, inputs_shed: int, lost: int
+) -> None:
+    """The loss of ``second`` costs more the more its results lack already."""
+    node = NodeLoad(pipeline, VirtualClock(), 1)
+    node.decide({"second": Part(LoadDemand(700_000, is_late=True, inputs_shed=inputs_shed))})
+    assert [row["step_utility_lost_permille"] for row in node.table] == [lost]
+
+
+def test_rows_that_a_stage_of_the_same_node_left_out_count_once(pipeline: Pipeline) -> None:
+    """They are part of the same choice: its stages must not take turns."""
+    clock = VirtualClock()
+    node = NodeLoad(pipeline, clock, 1)
+    limits = []
+    for inputs_shed in (0, 350, 900):
+        stages = {
+            "first": Part(LoadDemand(800_000, is_late=True)),
+            "second": Part(LoadDemand(700_000, is_late=False, inputs_shed=inputs_shed)),
+        }
+        node.decide(stages)
+        clock.sleep_ms(CHOOSE_EVERY_MS)
+        limits.append([stage.limits for stage in stages.values()])
+    assert limits[0] == limits[1] == limits[2]

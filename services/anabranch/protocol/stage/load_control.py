@@ -592,6 +592,8 @@ class LoadDemand:
     """Whether its branch leaves out rows so that its own results are in time."""
     backlog: int = 0
     """Number of rows that it has to correct, and can; 0 if it has no branch that left out rows."""
+    inputs_shed: int = 0
+    """Per mille of the rows that the input of its branch lacks: stages before it left them out."""
 
 
 FORECAST_AFTER_MS: Final = 10_000

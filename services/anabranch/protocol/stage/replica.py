@@ -291,6 +291,8 @@ class _Branch:
     """Time when its first rows were published."""
     sheds: bool = False
     """Whether the stage was overloaded at its fork or since."""
+    inputs_shed: int = 0
+    """Per mille of the rows that the input of its last batch lacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,6 +498,7 @@ class Replica:
                 self._load_watch.begins(query, decision.plan, situation.now_ms)
             if branch is not None and is_branch:
                 branch.end = decision.plan.after.bucket
+                branch.inputs_shed = decision.plan.inputs_shed
         return decision
 
     def load_figures(self, now_ms: int, parts: int) -> LoadFigures | None:
@@ -516,12 +519,15 @@ class Replica:
         needs_us = None if self.load is None else self.load.demand_us(now_ms)
         if self.load is None or self._load_watch is None or needs_us is None or not self.is_read:
             return None
-        if self._branch is None or not self._branch.sheds:
+        if self._branch is None:
             return LoadDemand(needs_us, is_late=False)
+        inputs_shed = self._branch.inputs_shed
+        if not self._branch.sheds:
+            return LoadDemand(needs_us, is_late=False, inputs_shed=inputs_shed)
         # One that waits at a hole would keep its turn from the others until its input is back.
         is_correcting = self._phase is Phase.CORRECTING
         backlog = max(int(is_correcting), self._load_watch.backlog)
-        return LoadDemand(needs_us, self.load.is_late_itself, backlog)
+        return LoadDemand(needs_us, self.load.is_late_itself, backlog, inputs_shed)
 
     def limit(self, kept: int | None) -> None:
         """Let the branch keep ``kept`` per mille of its rows at most (OV6); None: there are no

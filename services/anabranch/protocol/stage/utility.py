@@ -14,6 +14,14 @@ rows is concave: each further row that is lost costs at least as much as the one
 cheapest next step is never hidden behind a dearer one, and steps in order of their price are the
 best choice, up to the size of a step.
 
+*Chains.* Results lack what each stage on the way to their output leaves out, so of stages one after
+the other the shares that they keep are multiplied; those of stages side by side too, since a result
+may be made from rows of both. A step of one changes the price of the next step of all others on
+that way, so ``choose`` computes all prices anew for each step. It begins with all rows kept, not
+with what was kept before: otherwise the stages of a chain would take turns, since each is cheap
+while another leaves out rows. What stages on other nodes leave out is not its choice, and enters as
+it was measured.
+
 Invariants:
     UT1 the utility of a curve is within 0..1000, and does not rise with delay or loss.
     UT2 a curve over lost rows is concave, up to the loss of all rows.
@@ -136,20 +144,38 @@ class Qos:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownLoss:
+    """Loss that an output shows of the rows of a stage."""
+
+    curve: Curve
+    """Utility of the output by the rows that its results lack."""
+    shed: int = 0
+    """Per mille of the rows that stages of other nodes on the way leave out."""
+    along: frozenset[str] = frozenset()
+    """Other stages of the node on the way, before the stage or after it."""
+
+
+@dataclass(frozen=True, slots=True)
 class StageLoad:
     """Stage of a node that is to save processor time."""
 
     stage: str
     cpu_us: int
     """Processor time that all of its rows take on the node, in us per second."""
-    outputs: tuple[tuple[Curve, int], ...]
-    """Loss curve of each output that shows its results, and the per mille of the rows that other
-    stages on the way leave out.
-    """
+    outputs: tuple[ShownLoss, ...]
+    """Each output that shows its results."""
 
-    def utility(self, kept: int) -> int:
-        """Return the utility of all its outputs together if it keeps ``kept`` per mille."""
-        return sum(curve.value(shed_by(kept, (shed,))) for curve, shed in self.outputs)
+    def utility(self, kept: int, others: Mapping[str, int]) -> int:
+        """Return the utility of all its outputs together if it keeps ``kept`` per mille, and each
+        of the ``others`` what is stated there. One that is not stated keeps all.
+        """
+        total = 0
+        for output in self.outputs:
+            lacked = shed_by(kept, (output.shed,))
+            for name in sorted(output.along):  # each product is rounded
+                lacked = shed_by(others.get(name, KEPT_ALL), (lacked,))
+            total += output.curve.value(lacked)
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +216,7 @@ def choose(loads: Sequence[StageLoad], needed_us: int) -> Choice:
     taken: list[SheddingStep] = []
     saved_us = 0
     while True:
-        found = (_step(load, kept[name]) for name, load in by_name.items())
+        found = (_step(load, kept) for load in by_name.values())
         steps = sorted(
             (step for step in found if step is not None), key=lambda each: (each.price, each.stage)
         )
@@ -202,11 +228,14 @@ def choose(loads: Sequence[StageLoad], needed_us: int) -> Choice:
         saved_us += step.saved_us
 
 
-def _step(load: StageLoad, kept: int) -> SheddingStep | None:
-    """Return the next step of a stage that keeps ``kept`` per mille; None: it saves nothing."""
-    next_kept = max(0, kept - STEP)
-    saved_us = load.cpu_us * (kept - next_kept) // KEPT_ALL
+def _step(load: StageLoad, kept: Mapping[str, int]) -> SheddingStep | None:
+    """Return the next step of a stage, where stages keep ``kept`` per mille; None: it saves
+    nothing.
+    """
+    own = kept[load.stage]
+    next_kept = max(0, own - STEP)
+    saved_us = load.cpu_us * (own - next_kept) // KEPT_ALL
     if saved_us == 0:
         return None
-    lost = load.utility(kept) - load.utility(next_kept)
+    lost = load.utility(own, kept) - load.utility(next_kept, kept)
     return SheddingStep(load.stage, next_kept, lost, saved_us)

@@ -483,6 +483,22 @@ def test_a_stage_that_stands_at_a_hole_has_nothing_to_correct() -> None:
     assert demand.backlog > 1, "it takes its turn"
 
 
+def test_the_node_learns_what_stages_before_left_out() -> None:
+    bench = run(lambda _: 300, 20)
+    replica = bench.bench.replica
+    assert (demand := replica.demand(bench.now_ms)) is not None
+    assert demand.inputs_shed == 0
+    bench.is_silent = True
+    bench.run(22_000)
+    waiting = range(max(bench.stable) + 1, bench.now_ms // WIDTH_MS + 1)
+    rows = [part(bucket, 100) for bucket in waiting]
+    bench.bench.streams["a"].tentative(waiting[-1], rows, shed=400)
+    bench.run(25_000)
+    assert replica.branch is not None
+    assert (demand := replica.demand(bench.now_ms)) is not None
+    assert (demand.inputs_shed, demand.is_late) == (400, False)
+
+
 def test_a_stage_that_begins_late_counts_no_rows_that_it_never_reads() -> None:
     """Its inputs describe their oldest buckets no more: it reads them from a log snapshot on."""
     bench = Bench("a", Settings(after=20, **SHEDS))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from anabranch.protocol.stage.kept_rows import KEPT_ALL
 from anabranch.protocol.stage.load_control import HOLD_MS, KEPT_LEAST, KEPT_RISE
 from anabranch.protocol.stage.shed_choice import FILLED, ShedChoice, StageDemand
-from anabranch.protocol.stage.utility import STEP, Curve, StageLoad
+from anabranch.protocol.stage.utility import STEP, Curve, ShownLoss, StageLoad
 
 DEAR = Curve(((0, 1_000), (1_000, 0)), is_concave=True)
 CHEAP = Curve(((0, 1_000), (1_000, 800)), is_concave=True)
@@ -19,8 +19,8 @@ CHEAP = Curve(((0, 1_000), (1_000, 800)), is_concave=True)
 def demands(cheap_us: int, dear_us: int, *, is_late: bool = True) -> list[StageDemand]:
     """Return the demands of two stages, of which the dear one may be late."""
     return [
-        StageDemand(StageLoad("cheap", cheap_us, ((CHEAP, 0),)), is_late=False),
-        StageDemand(StageLoad("dear", dear_us, ((DEAR, 0),)), is_late=is_late),
+        StageDemand(StageLoad("cheap", cheap_us, (ShownLoss(CHEAP),)), is_late=False),
+        StageDemand(StageLoad("dear", dear_us, (ShownLoss(DEAR),)), is_late=is_late),
     ]
 
 

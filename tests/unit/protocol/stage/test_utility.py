@@ -16,6 +16,7 @@ from anabranch.protocol.stage.utility import (
     Curve,
     Point,
     Qos,
+    ShownLoss,
     StageLoad,
     choose,
     wrong_point,
@@ -101,7 +102,10 @@ def test_the_utility_of_a_result_is_that_of_its_delay_and_of_its_loss() -> None:
 
 def test_the_stage_that_costs_less_utility_is_shed() -> None:
     """The decision table: the flat part of one curve, then the line of the other."""
-    loads = [StageLoad("flat", 1_000_000, ((LOSS, 0),)), StageLoad("line", 1_000_000, ((LINE, 0),))]
+    loads = [
+        StageLoad("flat", 1_000_000, (ShownLoss(LOSS),)),
+        StageLoad("line", 1_000_000, (ShownLoss(LINE),)),
+    ]
     found = choose(loads, 500_000)
     assert dict(found.kept) == {"flat": 500, "line": 1_000}
     assert found.saved_us == 500_000
@@ -116,26 +120,38 @@ def test_the_stage_that_costs_less_utility_is_shed() -> None:
 
 
 def test_processor_time_counts_as_much_as_utility() -> None:
-    costly = StageLoad("costly", 900_000, ((LINE, 0),))
-    cheap = StageLoad("cheap", 100_000, ((LINE, 0),))
+    costly = StageLoad("costly", 900_000, (ShownLoss(LINE),))
+    cheap = StageLoad("cheap", 100_000, (ShownLoss(LINE),))
     assert dict(choose([cheap, costly], 90_000).kept) == {"cheap": 1_000, "costly": 900}
 
 
 def test_what_others_leave_out_already_and_all_outputs_count() -> None:
-    one = StageLoad("one", 1_000_000, ((LOSS, 0),))
-    worse = StageLoad("other", 1_000_000, ((LOSS, 500),))
-    both = StageLoad("both", 1_000_000, ((LOSS, 0), (LOSS, 0)))
+    one = StageLoad("one", 1_000_000, (ShownLoss(LOSS),))
+    worse = StageLoad("other", 1_000_000, (ShownLoss(LOSS, 500),))
+    both = StageLoad("both", 1_000_000, (ShownLoss(LOSS), ShownLoss(LOSS)))
     assert dict(choose([worse, one], 50_000).kept) == {"one": 950, "other": 1_000}
     assert dict(choose([both, one], 50_000).kept) == {"both": 1_000, "one": 950}
-    assert both.utility(500) == 1_600
+    assert both.utility(500, {}) == 1_600
+
+
+def test_ut3_what_a_stage_before_leaves_out_makes_rows_after_it_cheaper() -> None:
+    chain = [
+        StageLoad("first", 1_000_000, (ShownLoss(LINE, along=frozenset({"last"})),)),
+        StageLoad("last", 1_000_000, (ShownLoss(LINE, along=frozenset({"first"})),)),
+    ]
+    found = choose(chain, 500_000)
+    assert dict(found.kept) == {"first": 750, "last": 750}
+    assert [step.lost for step in found.table[:3]] == [50, 48, 47]
+    lost = sum(step.lost for step in found.table if step.is_taken)
+    assert abs(lost - (1_000 - 750 * 750 // 1_000)) <= 1, "half would be lost at one stage alone"
 
 
 def test_ut4_no_more_than_needed_and_all_if_it_must_be() -> None:
-    load = StageLoad("a", 1_000, ((LINE, 0),))
+    load = StageLoad("a", 1_000, (ShownLoss(LINE),))
     assert dict(choose([load], 0).kept) == {"a": 1_000}
     assert dict(choose([load], 1).kept) == {"a": 950}
     assert (dict(choose([load], 9_999).kept), choose([load], 9_999).saved_us) == ({"a": 0}, 1_000)
-    idle = choose([StageLoad("idle", 0, ((LINE, 0),))], 5)
+    idle = choose([StageLoad("idle", 0, (ShownLoss(LINE),))], 5)
     assert (dict(idle.kept), idle.saved_us, idle.table) == ({"idle": 1_000}, 0, ())
     assert dict(choose([], 5).kept) == {}
 
@@ -144,7 +160,7 @@ loads = st.builds(
     StageLoad,
     st.just(""),
     st.integers(1, 20).map(lambda n: n * 20_000),
-    st.lists(st.tuples(curves(), st.just(0)), min_size=1, max_size=2).map(tuple),
+    st.lists(st.builds(ShownLoss, curves()), min_size=1, max_size=2).map(tuple),
 )
 
 
@@ -166,7 +182,8 @@ def test_ut3_no_other_choice_costs_less_for_what_it_saves(
         )
         if saved_us >= found.saved_us:
             other = sum(
-                load.utility(FULL) - load.utility(k) for load, k in zip(named, kept, strict=True)
+                load.utility(FULL, {}) - load.utility(k, {})
+                for load, k in zip(named, kept, strict=True)
             )
             largest = max((s.lost for s in found.table), default=0)
             assert lost <= other + largest + 2
