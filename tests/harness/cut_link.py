@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.local import drill_links
@@ -116,22 +117,8 @@ class CutLog:
             self._broker.cut(None)
             raise
 
-    def reader(
-        self,
-        *,
-        committed: bool = True,
-        headers: bool = True,
-        timestamps: bool = True,
-        follows: bool = False,
-        ranges_of: str = "",
-    ) -> LogReader:
-        return self._log.reader(
-            committed=committed,
-            headers=headers,
-            timestamps=timestamps,
-            follows=follows,
-            ranges_of=ranges_of,
-        )
+    def reader(self, **options: Any) -> LogReader:
+        return self._log.reader(**options)
 
     def writer(self) -> LogWriter:
         return _CutWriter(self, self._log.writer())

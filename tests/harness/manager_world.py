@@ -6,10 +6,20 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.consistency_manager.service import ConsistencyManager, build
 from anabranch.pipeline.model import Pipeline
+from anabranch.ports import Clock, Entropy, EventLog, Index
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness import outputs
 from harness.outputs import Replica, create_topics
+
+
+def started_manager(
+    log: EventLog, of: Pipeline, clock: Clock, entropy: Entropy, index: Index | None = None
+) -> ConsistencyManager:
+    made = outputs.context(log, of, clock, entropy, "consistency_manager", of.name, index)
+    manager = build(made.settings, made)
+    manager.start()
+    return manager
 
 
 class ManagerWorld:
@@ -29,17 +39,8 @@ class ManagerWorld:
     def manager(self, pipeline: Pipeline | None = None) -> ConsistencyManager:
         """Another one, started; ``pipeline``: the file that it has, if not the same."""
         self.started += 1
-        made = outputs.context(
-            self.log,
-            pipeline or self.pipeline,
-            self.clock,
-            SeededEntropy(10 + self.started),
-            "consistency_manager",
-            "p",
-        )
-        manager = build(made.settings, made)
-        manager.start()
-        return manager
+        entropy = SeededEntropy(10 + self.started)
+        return started_manager(self.log, pipeline or self.pipeline, self.clock, entropy)
 
     def passed(self, bucket: int, delivered: int) -> None:
         """Delivery says that it holds everything up to ``bucket`` for good, and has delivered

@@ -33,7 +33,7 @@ class World:
         self.replica.close_buckets(upto, {bucket: rows(bucket, n) for bucket, n in sizes.items()})
         self.sizes |= sizes
 
-    def service(self, name: str) -> DeliveryService:
+    def service(self, name: str = "out") -> DeliveryService:
         made = outputs.service(self.log, self.pipeline, self.clock, self.entropy, name)
         made.start()
         return made
@@ -59,3 +59,19 @@ class World:
             for entry in map(control_records.decode, values)
             if isinstance(entry, DeliveryProgress) and entry.output == process
         ]
+
+
+class DeliveringWorld(World):
+    """One output with both topics, and the process that delivers it."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 2, live=True)
+        self._delivery = self.service()
+
+    def deliver(self) -> None:
+        for _ in range(5):
+            self._delivery.step()
+
+    def close(self, bucket: int, count: int) -> None:
+        self.replica.close_buckets(bucket, {bucket: rows(bucket, count)})
+        self.deliver()

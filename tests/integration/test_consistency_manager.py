@@ -15,10 +15,11 @@ from anabranch.adapters.redis.index import RedisIndex
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.codec import control_records
-from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.local.embedded_redis import EmbeddedRedis
 from anabranch.protocol.control.records import Alarm
 from harness import outputs
+from harness.manager_world import started_manager
 from harness.outputs import Replica, after_step, create_topics, rows
 from harness.sources import everything
 from harness.waiting import wait_until
@@ -44,19 +45,9 @@ class World:
         self.managers: list[ConsistencyManager] = []
 
     def manager(self) -> ConsistencyManager:
-        made = outputs.context(
-            self.log,
-            self.pipeline,
-            self.clock,
-            self.entropy,
-            "consistency_manager",
-            self.prefix,
-            self.index,
-        )
-        manager = build(made.settings, made)
-        self.managers.append(manager)
-        manager.start()
-        return manager
+        made = started_manager(self.log, self.pipeline, self.clock, self.entropy, self.index)
+        self.managers.append(made)
+        return made
 
     def content(self) -> dict[str, object]:
         """All but who wrote it, and the heartbeats, which pass."""

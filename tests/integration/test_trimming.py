@@ -9,7 +9,7 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.pipeline.model import Output, Sink
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control import trimming
@@ -19,6 +19,7 @@ from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.boundary_reader import BoundaryReader
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness import outputs
+from harness.manager_world import started_manager
 from harness.outputs import Replica, create_topics, delivered, ids, rows
 from harness.waiting import wait_until
 
@@ -55,17 +56,7 @@ class World:
         self.passed = 0
 
     def start_manager(self) -> ConsistencyManager:
-        made = outputs.context(
-            self.log,
-            self.pipeline,
-            self.clock,
-            self.entropy,
-            "consistency_manager",
-            self.pipeline.name,
-        )
-        manager = build(made.settings, made)
-        manager.start()
-        return manager
+        return started_manager(self.log, self.pipeline, self.clock, self.entropy)
 
     def reader(self) -> BlockReader:
         return BlockReader(

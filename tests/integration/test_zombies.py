@@ -17,7 +17,6 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
 from anabranch.consistency_manager.service import ConsistencyManager
-from anabranch.consistency_manager.service import build as build_manager
 from anabranch.delivery import live as delivery_live
 from anabranch.delivery import service as delivery_service
 from anabranch.delivery.service import DeliveryService
@@ -31,6 +30,7 @@ from anabranch.protocol.edge.live_delivery import Kind
 from anabranch.protocol.errors import Fenced
 from anabranch.streams.heartbeats import ControlReader
 from harness import outputs, sources
+from harness.manager_world import started_manager
 from harness.outputs import Replica
 from harness.waiting import wait_until
 
@@ -214,10 +214,7 @@ def test_a_manager(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatc
     points: list[int] = []
 
     def manager() -> ConsistencyManager:
-        made = outputs.context(log, of, CLOCK, ENTROPY, "consistency_manager", of.name)
-        built = build_manager(made.settings, made)
-        built.start()
-        return built
+        return started_manager(log, of, CLOCK, ENTROPY)
 
     def trimmed(by: ConsistencyManager, upto: int) -> None:
         def reached() -> bool:

@@ -25,17 +25,16 @@ import pytest
 from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.adapters.spark import plan_facts, query
 from anabranch.adapters.spark.known_names import SPARK
-from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.adapters.system.entropy import SystemEntropy
-from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.catalog import topic_settings
-from anabranch.consistency_manager.service import build
 from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.stage.planner import PlanFacts, PlanTraits
 from harness import outputs
 from harness.batch_safe_functions import FUNCTIONS
+from harness.manager_world import started_manager
 from harness.sources import everything
+from harness.spark_sessions import small_session
 from harness.stages import Feed, Output, RunningStage, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
@@ -445,11 +444,7 @@ def test_sums_of_floats_are_the_same_at_two_replicas_and_raise_no_alarm(
     admin = log.admin()
     admin.create([topic_settings("alarms", pipeline.topic_names.alarms())])
     admin.close()
-    made = outputs.context(
-        log, pipeline, SystemClock(), SystemEntropy(), "consistency_manager", pipeline.name
-    )
-    manager = build(made.settings, made)
-    manager.start()
+    manager = started_manager(log, pipeline, SystemClock(), SystemEntropy())
     try:
         compared = {"a": 0, "s": len(ran.found["0"])}
         wait_until(
@@ -624,23 +619,13 @@ def judged(
     pipeline = write_pipeline(
         tmp_path, "judged", FUNCTIONS, sources=["a", "b"], stages="".join(stages)
     )
-    session = start_session(
-        "judged",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[str(tmp_path)],
-        scratch=Scratch(tmp_path / "scratch"),
-    )
-    try:
+    with small_session(tmp_path / "scratch", [str(tmp_path)]) as session:
         made = {}
         for name, inputs in reads.items():
             schemas = dict.fromkeys(inputs, readings([]).schema)
             traits = query.build_query(session, pipeline, name, schemas, kafka="", socket="").traits
             made[name] = (read[-1], traits)
         return made
-    finally:
-        session.stop()
 
 
 def test_every_entry_of_the_list_has_a_case_and_what_is_not_safe_is_rejected(

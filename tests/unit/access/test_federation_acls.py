@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from anabranch.access.federation_acls import federation_rights
 from anabranch.access.pipeline_acls import Operation, Resource, Right
-from anabranch.pipeline.model import AgentPolicy, Binding, Federation, Stage
+from anabranch.pipeline.model import AgentPolicy, Binding, Federation
 from harness import outputs, sources
+from harness.plain_pipelines import stage
 
 PIPELINE = outputs.pipeline("p").model_copy(
     update={"federation": Federation(name="tolls", participant="north")}
@@ -82,17 +83,10 @@ def test_a_prefix_of_ones_own_and_no_contracts() -> None:
 
 
 def test_an_auditor_reads_what_is_sold_and_writes_into_ledgers_alone() -> None:
-    stage = Stage(
-        name="more",
-        participant="north",
-        reads=["totals"],
-        transform=["m:f"],
-        ha="upstream_backup",
-        state_horizon_ms=0,
-    )
+    more = stage("more", "totals", ha="upstream_backup", state_horizon_ms=0)
     sold = PIPELINE.model_copy(
         update={
-            "stages": {**PIPELINE.stages, "more": stage},
+            "stages": {**PIPELINE.stages, "more": more},
             "federation": Federation(
                 name="tolls", participant="north", auditor="audit", partners={"south": ["more"]}
             ),
@@ -111,13 +105,13 @@ def test_an_auditor_reads_what_is_sold_and_writes_into_ledgers_alone() -> None:
 
 
 def test_a_partner_hears_who_runs_what_it_may_sell_on() -> None:
-    stage = PIPELINE.stages["totals"].model_copy(update={"replicas": 1})
-    alone = stage.model_copy(update={"name": "alone"})
+    totals = PIPELINE.stages["totals"].model_copy(update={"replicas": 1})
+    alone = totals.model_copy(update={"name": "alone"})
     partners = {"south": ["totals", "alone"], "west": ["totals"]}
     policy = AgentPolicy(capacity_units=2, scale_micro=1)
     federation = Federation(name="tolls", participant="north", partners=partners, agent=policy)
     sold = PIPELINE.model_copy(
-        update={"stages": {"totals": stage, "alone": alone}, "federation": federation}
+        update={"stages": {"totals": totals, "alone": alone}, "federation": federation}
     )
     found = federation_rights(sold, ["c1"])
     beats = "p.control.processing.totals.0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import cast
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -11,7 +10,6 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.agent.stage_logs import StageLogs
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import EventLog
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import Unavailable
@@ -20,6 +18,7 @@ from anabranch.protocol.log.records import EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import HeartbeatSender
 from harness.outages import Away
+from harness.plain_pipelines import pipeline, stage
 
 LOOK_MS = 100
 
@@ -27,24 +26,14 @@ LOOK_MS = 100
 def test_who_runs_a_stage_is_silent_only_while_the_broker_answers() -> None:
     clock = VirtualClock()
     log = LocalEventLog(clock)
-    stage = Stage(name="s", participant="north", reads=[], transform=["m:f"])
-    pipeline = Pipeline(
-        name="p",
-        path=Path("p.yaml"),
-        bucket_ms=100,
-        max_delay_ms=1_000,
-        partitions=1,
-        sources={},
-        stages={"s": stage},
-        outputs={},
-    )
-    topics = ["p.s.boundaries", *control_topics(pipeline)]
+    plain = pipeline(stage("s"))
+    topics = ["p.s.boundaries", *control_topics(plain)]
     log.admin().create([TopicSettings(topic, 1) for topic in topics])
     started = EpochStarted("0", "f", SeededEntropy(1).token(), node="south.0")
     epoch = BoundaryWriter(log, "p.s.boundaries", ["0"], started, clock).start()
     agents, runners = Away(log), Away(log)
     beats = HeartbeatSender(cast("EventLog", runners), "p.control.processing.s.0", clock)
-    made = StageLogs(cast("EventLog", agents), clock, pipeline, "s", with_heartbeats=True)
+    made = StageLogs(cast("EventLog", agents), clock, plain, "s", with_heartbeats=True)
 
     def passes(ms: int, *, speaks: bool = True) -> None:
         """Up to the first time that it is silent."""

@@ -5,36 +5,17 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.client import BUCKETS_KEPT, Follower, Kind, LiveView, current, follow
-from anabranch.delivery.service import DeliveryService
 from anabranch.ports import LogReader, TopicPartition
 from anabranch.protocol.errors import ConfigurationError
-from harness import outputs
-from harness.outputs import Replica, create_topics, delivered, rows
+from harness.output_world import DeliveringWorld as World
+from harness.outputs import delivered, rows
 
 TOPIC = "p.out.live"
-
-
-class World:
-    def __init__(self) -> None:
-        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
-        self.log = LocalEventLog(self.clock)
-        self.pipeline = outputs.pipeline("p", live=True, partitions=2)
-        create_topics(self.log, self.pipeline)
-        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
-        self.service: DeliveryService = outputs.service(
-            self.log, self.pipeline, self.clock, self.entropy
-        )
-        self.service.start()
-
-    def deliver(self) -> None:
-        for _ in range(5):
-            self.service.step()
 
 
 class Wakeful:
@@ -46,22 +27,8 @@ class Wakeful:
     def __getattr__(self, name: str) -> object:
         return getattr(self._world.log, name)
 
-    def reader(
-        self,
-        *,
-        committed: bool = True,
-        headers: bool = True,
-        timestamps: bool = True,
-        follows: bool = False,
-        ranges_of: str = "",
-    ) -> LogReader:
-        reader = self._world.log.reader(
-            committed=committed,
-            headers=headers,
-            timestamps=timestamps,
-            follows=follows,
-            ranges_of=ranges_of,
-        )
+    def reader(self, **options: Any) -> LogReader:
+        reader = self._world.log.reader(**options)
         assign = reader.assign
 
         def assigned(positions: Mapping[TopicPartition, int]) -> None:
@@ -83,8 +50,7 @@ def world() -> World:
 def test_follow_shows_the_answer_as_it_changes(world: World) -> None:
     stopping = threading.Event()
     views = follow(world.log, TOPIC, stopping=stopping, wait_ms=1)
-    world.replica.close_buckets(1, {1: rows(1, 3)})
-    world.deliver()
+    world.close(1, 3)
     view = next(views)
     assert [r.kind for r in view.records()] == [Kind.INSERTION] * 3
     world.replica.show(2, {2: rows(2, 2)}, ("reports",))
@@ -111,8 +77,7 @@ def test_follow_shows_the_answer_as_it_changes(world: World) -> None:
 
 
 def test_follow_can_begin_with_what_comes(world: World) -> None:
-    world.replica.close_buckets(1, {1: rows(1, 3)})
-    world.deliver()
+    world.close(1, 3)
     stopping = threading.Event()
     wakeful = Wakeful(world, {2: 1})
     views = follow(wakeful, TOPIC, stopping=stopping, from_beginning=False, wait_ms=1)  # type: ignore[arg-type]
@@ -145,8 +110,7 @@ def test_follow_forgets_what_is_old_and_current_does_not(world: World) -> None:
 
 def test_current_is_the_answer_of_now(world: World) -> None:
     assert list(current(world.log, TOPIC).records()) == []
-    world.replica.close_buckets(1, {1: rows(1, 3)})
-    world.deliver()
+    world.close(1, 3)
     view = current(world.log, TOPIC, buckets_kept=5)
     assert (len(list(view.records())), len(view.by_key())) == (3, 3)
 

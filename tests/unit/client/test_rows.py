@@ -12,38 +12,16 @@ from typing import Any
 
 import pytest
 
-from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.client import Row, corrected, live
-from anabranch.delivery.service import DeliveryService
 from anabranch.ports import Chunk, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from harness import outputs
-from harness.outputs import Replica, create_topics, delivered, rows
+from harness.output_world import DeliveringWorld
+from harness.outputs import delivered, rows
 
 TOPIC, LIVE = "p.out", "p.out.live"
 
 
-class World:
-    """One output with both topics."""
-
-    def __init__(self) -> None:
-        clock, entropy = VirtualClock(), SeededEntropy(1)
-        self.log = LocalEventLog(clock)
-        self.pipeline = outputs.pipeline("p", live=True, partitions=2)
-        create_topics(self.log, self.pipeline)
-        self.replica = Replica(self.log, self.pipeline, clock, entropy)
-        self._service: DeliveryService = outputs.service(self.log, self.pipeline, clock, entropy)
-        self._service.start()
-
-    def close(self, bucket: int, count: int) -> None:
-        self.replica.close_buckets(bucket, {bucket: rows(bucket, count)})
-        self.deliver()
-
-    def deliver(self) -> None:
-        for _ in range(5):
-            self._service.step()
-
+class World(DeliveringWorld):
     def delivered_values(self) -> dict[str, Any]:
         """Id -> value of all that was delivered."""
         return {

@@ -12,7 +12,7 @@ from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.consistency_manager.control import ManagerControl, readers_of
 from anabranch.consistency_manager.index_image import IndexImage
-from anabranch.pipeline.model import Stage
+from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.consistency import OUTPUT_AWAY, OVERLOAD_LASTS, ROOM_WARNED_MS
 from anabranch.protocol.control.failure_detector import Peer
@@ -35,6 +35,7 @@ from harness import outputs
 from harness.boundary_logs import part, record, started
 from harness.control_topics import all_control_records, say
 from harness.outputs import create_topics
+from harness.plain_pipelines import stage
 
 BEAT = Heartbeat("processing", "totals", "0", 7, "running", 9, 0)
 DELIVERY = Heartbeat("delivery", "out", "0", -1, "running", 9, 0, checkpoint_bucket=5)
@@ -206,31 +207,23 @@ def test_what_others_say_in_its_name_is_counted_and_changes_nothing(world: World
     assert room.fence(*contradicted(9)), "no fence of it is known"
 
 
-def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
+def followed(**after: object) -> Pipeline:
+    """Return a pipeline where stage ``after`` reads ``totals``."""
     pipeline = outputs.pipeline("p", replicas=2)
-    after = Stage(
-        name="after", participant="north", reads=["totals"], transform=["m:f"], replicas=2
-    )
-    pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
-    assert readers_of(pipeline) == {
+    stages = {**pipeline.stages, "after": stage("after", "totals", replicas=2, **after)}
+    return pipeline.model_copy(update={"stages": stages})
+
+
+def test_every_reader_of_a_stream_holds_its_trimming_back() -> None:
+    assert readers_of(followed()) == {
         "totals": [*(Peer("processing", "after", r) for r in "01"), Peer("delivery", "out", "0")],
         "after": [],
     }
 
 
 def test_each_process_that_stands_by_holds_it_back_too() -> None:
-    pipeline = outputs.pipeline("p", replicas=1)
-    after = Stage(
-        name="after",
-        participant="north",
-        reads=["totals"],
-        transform=["m:f"],
-        replicas=2,
-        ha="passive",
-    )
-    pipeline = pipeline.model_copy(update={"stages": {**pipeline.stages, "after": after}})
     standbys = [Peer("standby", "after", process) for process in "01"]
-    assert readers_of(pipeline)["totals"] == [
+    assert readers_of(followed(ha="passive"))["totals"] == [
         Peer("processing", "after", "0"),
         *standbys,
         Peer("delivery", "out", "0"),

@@ -11,7 +11,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.index import LocalIndex
 from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin
 from anabranch.codec import control_records
-from anabranch.consistency_manager.service import ConsistencyManager, build
+from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Alarm, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
@@ -20,6 +20,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
 from harness import outputs
 from harness.control_topics import all_control_records, say
+from harness.manager_world import started_manager
 from harness.outputs import Replica, create_topics, rows
 from harness.sources import everything
 
@@ -40,18 +41,8 @@ class World:
         ]
 
     def manager(self, *, index: bool = True) -> ConsistencyManager:
-        made = outputs.context(
-            self.log,
-            self.pipeline,
-            self.clock,
-            self.entropy,
-            "consistency_manager",
-            "p",
-            self.index if index else None,
-        )
-        manager = build(made.settings, made)
-        manager.start()
-        return manager
+        kept = self.index if index else None
+        return started_manager(self.log, self.pipeline, self.clock, self.entropy, kept)
 
     def alarms(self) -> list[Alarm]:
         found = [

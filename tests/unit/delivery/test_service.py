@@ -8,15 +8,13 @@ from collections.abc import Collection
 import pyarrow as pa
 import pytest
 
-from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
-from anabranch.adapters.memory.log import LocalEventLog, Operation
+from anabranch.adapters.memory.log import Operation
 from anabranch.codec import blocks
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.partitions import partition_of
 from anabranch.delivery import rejected as rejected_module
 from anabranch.delivery import service as module
 from anabranch.delivery.service import DeliveryService
-from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import (
@@ -29,42 +27,18 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.limits import DEAD_LETTER_CUT_BYTES
 from anabranch.protocol.log.records import GivenUp
-from harness import outputs
+from harness import output_world, outputs
 from harness.control_topics import all_control_records
-from harness.outputs import Replica, create_topics, delivered, drain, ids, rows
+from harness.outputs import Replica, delivered, drain, rows
 from harness.sources import everything
 from harness.trimmed_log import trim_below_snapshot
 
 
-class World:
-    """One output and what feeds it."""
+class World(output_world.World):
+    """One output that one process delivers."""
 
-    def __init__(self, **facts: object) -> None:
-        self.clock, self.entropy = VirtualClock(), SeededEntropy(1)
-        self.log = LocalEventLog(self.clock)
-        self.pipeline: Pipeline = outputs.pipeline("p", **facts)  # type: ignore[arg-type]
-        create_topics(self.log, self.pipeline)
-        self.replica = Replica(self.log, self.pipeline, self.clock, self.entropy)
-        self.sizes: dict[int, int] = {}
-
-    def feed(self, upto: int, sizes: dict[int, int]) -> None:
-        self.replica.close_buckets(
-            upto, {bucket: rows(bucket, count) for bucket, count in sizes.items()}
-        )
-        self.sizes |= sizes
-
-    def service(self) -> DeliveryService:
-        made = outputs.service(self.log, self.pipeline, self.clock, self.entropy)
-        made.start()
-        return made
-
-    def check(self, *, ordered: bool = True) -> None:
-        found = delivered(self.log, self.pipeline)
-        assert sorted(ident for _, ident, _, _ in found) == ids(self.sizes)
-        if ordered:
-            for partition in {p for p, _, _, _ in found}:
-                mine = [ident for p, ident, _, _ in found if p == partition]
-                assert mine == sorted(mine)
+    def __init__(self, partitions: int = 2, **facts: object) -> None:
+        super().__init__(1, partitions, **facts)
 
 
 @pytest.fixture

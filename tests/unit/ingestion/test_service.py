@@ -249,21 +249,15 @@ def test_a_crash_between_blocks_and_boundary_record_repeats_nothing(applied: int
     assert world.dead() == [(b"bad", "not_json")] * (1 if applied == 0 else 2), "at least once"
 
 
-@pytest.mark.parametrize("applied", [0, None])
-def test_an_unknown_outcome_of_the_boundary_record_repeats_nothing(applied: int | None) -> None:
+@pytest.mark.parametrize(
+    ("topic", "applied"),
+    [("p.reports.boundaries", 0), ("p.reports.boundaries", None), ("p.reports.blocks.0", 1)],
+)
+def test_an_unknown_outcome_repeats_nothing(topic: str, applied: int | None) -> None:
     world = World(1, bounded=True)
     process = world.process()
     world.produce(0, report(1_000, 1), report(1_001, 2))
-    world.log.fail_next(Operation.FLUSH, applied=applied, topic="p.reports.boundaries")
-    world.run(process, lambda: world.view.closed() == 11)
-    assert world.view.cars() == [1, 2]
-
-
-def test_an_unknown_outcome_of_blocks_repeats_nothing() -> None:
-    world = World(1, bounded=True)
-    process = world.process()
-    world.produce(0, report(1_000, 1), report(1_001, 2))
-    world.log.fail_next(Operation.FLUSH, applied=1, topic="p.reports.blocks.0")
+    world.log.fail_next(Operation.FLUSH, applied=applied, topic=topic)
     world.run(process, lambda: world.view.closed() == 11)
     assert world.view.cars() == [1, 2]
 

@@ -8,7 +8,6 @@ import pytest
 
 from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
-from anabranch.consistency_manager.service import build as build_manager
 from anabranch.ingestion import service as ingestion
 from anabranch.ingestion import source_handover
 from anabranch.ingestion.service import IngestionService
@@ -22,7 +21,7 @@ from anabranch.protocol.limits import BUCKET_MAX
 from anabranch.protocol.log.given_up import Times
 from anabranch.protocol.log.records import GivenUp
 from anabranch.streams.boundary_writer import BoundaryWriter
-from harness import outputs
+from harness.manager_world import started_manager
 from harness.source_world import World
 from harness.sources import StreamView, pipeline, report
 
@@ -287,9 +286,7 @@ def test_the_manager_says_when_nobody_needs_a_stream_any_more() -> None:
     missing = [topic for topic in topics if topic.name not in world.log.topics]
     world.log.admin().create(missing)
     of, clock = world.pipeline, world.clock
-    made = outputs.context(world.log, of, clock, world.entropy, "consistency_manager", "p")
-    manager = build_manager(made.settings, made)
-    manager.start()
+    manager = started_manager(world.log, of, clock, world.entropy)
     found = []
     for bucket in (9, 13, 14):
         writer = world.log.writer()

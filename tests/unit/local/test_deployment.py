@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,6 @@ from anabranch.local.deployment import (
     selected,
     specs_of,
     start_redis,
-    up,
 )
 from anabranch.local.drill_links import Link
 from anabranch.local.embedded_redis import EmbeddedRedis
@@ -35,6 +36,12 @@ _NAMES = [
     ("delivery", "tolls"),
     ("consistency_manager", "toll-road"),
 ]
+
+
+def up(file: Path, folder: Path, say: Callable[[str], None] = print, **options: Any) -> None:
+    """Start what nobody stops."""
+    never: dict[str, Any] = {"stopping": threading.Event(), "stop_now": threading.Event()}
+    deployment.up(file, state_dir=folder, say=say, **never, **options)
 
 
 def test_one_process_per_source_node_output_and_pipeline() -> None:
@@ -136,14 +143,7 @@ def test_who_runs_what_it_offers_says_so_to_its_node_and_names_the_broker(tmp_pa
     at = list(spec.command).index("--offers")
     assert list(spec.command)[at + 1] == str(tmp_path.resolve() / "south.yaml")
     with pytest.raises(ConfigurationError, match="--offers: name the broker of the pipeline"):
-        up(
-            _FILE,
-            state_dir=tmp_path,
-            say=print,
-            stopping=threading.Event(),
-            stop_now=threading.Event(),
-            offers=tmp_path / "south.yaml",
-        )
+        up(_FILE, tmp_path, offers=tmp_path / "south.yaml")
 
 
 def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwise(
@@ -170,17 +170,8 @@ def test_nodes_that_were_started_early_are_kept_unless_they_were_started_otherwi
 
 
 def test_drills_need_the_embedded_broker(tmp_path: Path) -> None:
-    stop = threading.Event()
     with pytest.raises(ConfigurationError, match="--drills is for the embedded broker"):
-        up(
-            _FILE,
-            state_dir=tmp_path,
-            say=print,
-            stopping=stop,
-            stop_now=stop,
-            kafka="b:1",
-            drills=True,
-        )
+        up(_FILE, tmp_path, kafka="b:1", drills=True)
 
 
 _REMOTE = _FILE.parents[1] / "remote_definition"
@@ -204,10 +195,7 @@ def test_who_runs_what_it_offers_makes_no_topics_and_needs_no_redis(
     with pytest.raises(Unavailable, match="that is enough"):
         up(
             _REMOTE / "north" / "north.yaml",
-            state_dir=tmp_path,
-            say=print,
-            stopping=threading.Event(),
-            stop_now=threading.Event(),
+            tmp_path,
             kafka="127.0.0.1:9",
             offers=_REMOTE / "south" / "south.yaml" if is_guest else None,
         )
@@ -236,15 +224,7 @@ def test_an_auditor_makes_no_topics_and_needs_no_redis(
     named = "participant: north\n  auditor: audit\n  partners"
     market.write_text(market.read_text().replace("participant: north\n  partners", named))
     with pytest.raises(Unavailable, match="that is enough"):
-        up(
-            market,
-            state_dir=tmp_path / "state",
-            say=print,
-            stopping=threading.Event(),
-            stop_now=threading.Event(),
-            kafka="127.0.0.1:9",
-            only=["auditor/audit"],
-        )
+        up(market, tmp_path / "state", kafka="127.0.0.1:9", only=["auditor/audit"])
     assert begun == [[]]
     names = [("auditor", "audit")]
     (spec,) = specs_of(names, market, tmp_path, "b:1", "redis://r:1")
@@ -257,13 +237,7 @@ def test_a_state_directory_of_an_older_version_is_rejected_before_anything_start
     (tmp_path / "processing").mkdir()
     lines: list[str] = []
     with pytest.raises(ConfigurationError, match="another version of anabranch"):
-        up(
-            _FILE,
-            state_dir=tmp_path,
-            say=lines.append,
-            stopping=threading.Event(),
-            stop_now=threading.Event(),
-        )
+        up(_FILE, tmp_path, lines.append)
     assert lines == []
     assert Lock(tmp_path).holder() is None
 
@@ -273,13 +247,7 @@ def test_a_state_directory_in_use_is_rejected_before_anything_starts(tmp_path: P
     lock.acquire()
     lines: list[str] = []
     with pytest.raises(ConfigurationError, match="already in use"):
-        up(
-            _FILE,
-            state_dir=tmp_path,
-            say=lines.append,
-            stopping=threading.Event(),
-            stop_now=threading.Event(),
-        )
+        up(_FILE, tmp_path, lines.append)
     assert lines == []
     lock.release()
 

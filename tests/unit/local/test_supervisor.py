@@ -56,16 +56,14 @@ class _Server:
         self.up = False
 
 
+def _of_a_server(folder: Path, server: _Server, lines: list[str]) -> Supervisor:
+    deployment = Deployment(os.getpid(), "p", server.address, None)
+    return Supervisor(folder, deployment, [], SystemClock(), lines.append, {"kafka": server})
+
+
 def test_a_dead_server_is_started_again_at_its_address_with_growing_delay(tmp_path: Path) -> None:
     server, lines = _Server(), list[str]()
-    supervisor = Supervisor(
-        tmp_path,
-        Deployment(os.getpid(), "p", server.address, None),
-        [],
-        SystemClock(),
-        lines.append,
-        {"kafka": server},
-    )
+    supervisor = _of_a_server(tmp_path, server, lines)
     supervisor.step()
     server.up, server.rejections = False, 1
 
@@ -143,14 +141,7 @@ def test_a_state_file_that_cannot_be_written_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, lines = _Server(), list[str]()
-    supervisor = Supervisor(
-        tmp_path,
-        Deployment(os.getpid(), "p", server.address, None),
-        [],
-        SystemClock(),
-        lines.append,
-        {"kafka": server},
-    )
+    supervisor = _of_a_server(tmp_path, server, lines)
     real, is_full = state_file.write, True
 
     def write(directory: Path, deployment: state_file.Deployment) -> None:
@@ -174,14 +165,7 @@ def test_a_state_file_that_cannot_be_written_stops_nothing(
 
 def test_a_server_that_the_disk_stops_from_starting_is_tried_again(tmp_path: Path) -> None:
     server, lines = _Server(), list[str]()
-    supervisor = Supervisor(
-        tmp_path,
-        Deployment(os.getpid(), "p", server.address, None),
-        [],
-        SystemClock(),
-        lines.append,
-        {"kafka": server},
-    )
+    supervisor = _of_a_server(tmp_path, server, lines)
     server.up = False
     server.rejections = 1
     server.rejection = OSError("No space left on device")

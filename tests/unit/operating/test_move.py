@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
@@ -11,7 +9,7 @@ from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
 from anabranch.operating.move import MoveCommand
-from anabranch.pipeline.model import Federation, HaMode, Pipeline, Stage
+from anabranch.pipeline.model import Federation, HaMode
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.control.records import Move, SplitStep, Step
 from anabranch.protocol.errors import (
@@ -23,6 +21,7 @@ from anabranch.protocol.errors import (
 from anabranch.protocol.log.records import EpochStarted
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.placement import PlacementReader, append_decision
+from harness.plain_pipelines import pipeline, stage
 
 
 class World:
@@ -31,17 +30,8 @@ class World:
     def __init__(self, ha: HaMode = "active") -> None:
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
-        stage = Stage(name="s", participant="north", reads=[], transform=["m:f"], replicas=2, ha=ha)
-        self.pipeline = Pipeline(
-            name="p",
-            path=Path("p.yaml"),
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={"s": stage},
-            outputs={},
-            named_nodes={"north.2": [], "north.3": []},
+        self.pipeline = pipeline(
+            stage("s", replicas=2, ha=ha), named_nodes={"north.2": [], "north.3": []}
         )
         self.log.admin().create(
             [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import topic_settings
 from anabranch.operating.restate import Restating, describe
-from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import LogWriter, TopicPartition
 from anabranch.protocol.errors import ConfigurationError, OutcomeUnknown, Unavailable
 from anabranch.protocol.identifiers import BatchId
@@ -19,6 +17,7 @@ from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
 from anabranch.protocol.stage.restating import Restatement
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.placement import PlacementReader
+from harness.plain_pipelines import pipeline, stage
 
 
 class World:
@@ -30,19 +29,7 @@ class World:
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
         fields: dict[str, Any] = {"version": 2, "state_horizon_ms": 500} | of_the_stage
-        self.pipeline = Pipeline(
-            name="p",
-            path=Path("p.yaml"),
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={
-                "s": Stage(name="s", participant="north", reads=[], transform=["m:f"]),
-                "t": Stage(name="t", participant="north", reads=["s"], transform=["m:f"], **fields),
-            },
-            outputs={},
-        )
+        self.pipeline = pipeline(stage("s"), stage("t", "s", **fields))
         self.log.admin().create(
             [
                 topic_settings("placement", "p.placement"),
@@ -57,10 +44,10 @@ class World:
         for bucket in range(1, upto + 1):
             blocks.send(TopicPartition("p.s.blocks.0", 0), b"block %d" % bucket)
         blocks.flush()
-        for stage in "st":
+        for name in "st":
             writer = BoundaryWriter(
                 self.log,
-                f"p.{stage}.boundaries",
+                f"p.{name}.boundaries",
                 ["0"],
                 EpochStarted("0", "f", SeededEntropy(1).token()),
                 self.clock,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 
@@ -11,12 +10,13 @@ from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import topic_settings
 from anabranch.operating.scale import LoadView, look
-from anabranch.pipeline.model import Pipeline, Scaling, Stage
+from anabranch.pipeline.model import Scaling
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move, NodeReport, ReplicaLoad
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.streams.placement import append_decision
 from harness.control_topics import say
+from harness.plain_pipelines import pipeline, stage
 
 HOME, POOL = "north.0", "north.7"
 
@@ -27,18 +27,9 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
-        self.pipeline = Pipeline(
-            name="p",
-            path=Path("p.yaml"),
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={
-                name: Stage(name=name, participant="north", reads=[], transform=["m:f"])
-                for name in ("slow", "light")
-            },
-            outputs={},
+        self.pipeline = pipeline(
+            stage("slow"),
+            stage("light"),
             named_nodes={POOL: []},
             scaling=Scaling(pool=[POOL], above_permille=700, for_ms=3_000, rest_ms=60_000),
         )

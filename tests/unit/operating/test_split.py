@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from anabranch.adapters.memory.clock import VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import topic_settings
 from anabranch.operating.split import SplitCommand
-from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.errors import AnabranchError, ConfigurationError
 from anabranch.protocol.stage.splitting import SplitPhase
 from anabranch.streams.placement import PlacementReader, append_decision
+from harness.plain_pipelines import pipeline, stage
 
 
 class World:
@@ -24,19 +22,8 @@ class World:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.log = LocalEventLog(self.clock)
-        stage = Stage(name="s", participant="north", reads=[], transform=["m:f"])
-        halves = [stage.model_copy(update={"name": name, "parent": "s"}) for name in ("s.0", "s.1")]
-        self.pipeline = Pipeline(
-            name="p",
-            path=Path("p.yaml"),
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={each.name: each for each in (stage, *halves)},
-            outputs={},
-            named_nodes={"north.2": []},
-        )
+        halves = [stage(name, parent="s") for name in ("s.0", "s.1")]
+        self.pipeline = pipeline(stage("s"), *halves, named_nodes={"north.2": []})
         self.log.admin().create(
             [
                 topic_settings("placement", "p.placement"),

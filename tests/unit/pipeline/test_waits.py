@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -41,6 +40,8 @@ from anabranch.pipeline.waits import (
 from anabranch.protocol.limits import HOP_MS
 from anabranch.protocol.stage.availability import SLACK_MS, Ahead, Policy, waits_of
 from anabranch.protocol.stage.scheduling import QUIET_READ_MS, QUIET_UNREAD_MS
+from harness import plain_pipelines
+from harness.plain_pipelines import stage
 
 
 def source(name: str, out_of_orderness_ms: int = 0) -> Source:
@@ -52,18 +53,6 @@ def source(name: str, out_of_orderness_ms: int = 0) -> Source:
         event_time=EventTime(field=None),
         out_of_orderness_ms=out_of_orderness_ms,
         dead_letter=f"{name}.dead",
-    )
-
-
-def stage(
-    name: str, *reads: str, on_missing_input: Literal["process", "delay", "suspend"] = "process"
-) -> Stage:
-    return Stage(
-        name=name,
-        participant="north",
-        reads=list(reads),
-        transform=["m:f"],
-        on_missing_input=on_missing_input,
     )
 
 
@@ -80,14 +69,11 @@ def pipeline(
         name: Output(name=name, stage=name, corrected=Sink(topic=name))
         for name in corrected.split()
     }
-    return Pipeline(
-        name="p",
-        path=Path("p.yaml"),
+    return plain_pipelines.pipeline(
+        *stages,
         bucket_ms=250,
         max_delay_ms=max_delay_ms,
-        partitions=4,
         sources={"s": source("s", 40), "t": source("t", 700)},
-        stages={entry.name: entry for entry in stages},
         outputs=outputs,
     )
 

@@ -19,7 +19,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.codec import control_records
 from anabranch.codec.catalog import topic_settings
-from anabranch.pipeline.model import HaMode, Pipeline, Scaling, Shed, Stage
+from anabranch.pipeline.model import HaMode, Scaling, Shed
 from anabranch.ports import StartingEngine, TopicPartition
 from anabranch.process.frame import ServiceContext, ServiceStatus
 from anabranch.process.metrics import Registry, ServiceMetrics
@@ -54,6 +54,7 @@ from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
 from anabranch.streams.placement import runs_on
+from harness.plain_pipelines import pipeline, stage
 from harness.waiting import wait_until
 
 OLD, NEW = "north.0", "north.1"
@@ -167,24 +168,12 @@ class World:
         self.log = LocalEventLog(self.clock)
         ha: HaMode = "passive" if kind == "passive" else "active"
         replicas = 2 if kind in ("passive", "two") else 1
-        stage = Stage(
-            name="s", participant="north", reads=[], transform=["m:f"], replicas=replicas, ha=ha
-        )
         nodes: dict[str, list[str]] = {"north.7": ["s.1"], NEW: []} if replicas == 2 else {NEW: []}
-        halves = [
-            stage.model_copy(update={"name": f"s.{half}", "parent": "s"})
-            for half in (0, 1)
-            if kind == "halved"
-        ]
-        self.pipeline = Pipeline(
-            name="p",
+        halves = [stage(f"s.{half}", parent="s") for half in (0, 1) if kind == "halved"]
+        self.pipeline = pipeline(
+            stage("s", replicas=replicas, ha=ha),
+            *halves,
             path=folder / "p.yaml",
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={"s": stage} | {half.name: half for half in halves},
-            outputs={},
             named_nodes=nodes,
         )
         self.log.admin().create(

@@ -18,7 +18,7 @@ from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.pipeline.model import Output, Pipeline, Sink, Stage
+from anabranch.pipeline.model import Output, Sink
 from anabranch.ports import EventLog, Reach
 from anabranch.processing.standby import MOVED_FETCH_EVERY_MS, STANDBY_COPY_EVERY_MS, Standby
 from anabranch.protocol.control.records import Heartbeat
@@ -32,6 +32,7 @@ from anabranch.streams.heartbeats import HeartbeatSender
 from harness import spark_files
 from harness.control_topics import all_control_records
 from harness.outages import Away
+from harness.plain_pipelines import pipeline, stage
 from harness.waiting import wait_until
 
 
@@ -41,20 +42,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder, self.clock = folder, VirtualClock()
         self.log = LocalEventLog(self.clock)
-        stage = Stage(
-            name="s", participant="north", reads=[], transform=["m:f"], replicas=2, ha="passive"
-        )
         output = Output(name="out", stage="s", corrected=Sink(topic="out"))
-        self.pipeline = Pipeline(
-            name="p",
-            path=Path("p.yaml"),
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={"s": stage},
-            outputs={"out": output},
-        )
+        self.pipeline = pipeline(stage("s", replicas=2, ha="passive"), outputs={"out": output})
         self.log.admin().create(
             [
                 TopicSettings("p.s.boundaries", 1),

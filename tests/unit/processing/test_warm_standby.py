@@ -18,7 +18,6 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogWriter
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, position_of
 from anabranch.pipeline.control_topics import control_topics
-from anabranch.pipeline.model import Pipeline, Stage
 from anabranch.ports import PreparedStage, QueryDriver, QueryOutput
 from anabranch.process.threads import OWN_THREADS
 from anabranch.processing.warm_standby import WarmStandby
@@ -27,6 +26,7 @@ from anabranch.protocol.log.records import EpochStarted
 from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.standby import StandbyProcess
 from anabranch.streams.boundary_writer import BoundaryWriter
+from harness.plain_pipelines import pipeline, stage
 from harness.waiting import wait_until
 
 
@@ -79,19 +79,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.clock, self.logged = VirtualClock(), list[tuple[str, dict[str, Any]]]()
         self.log = Connections(self.clock)
-        stage = Stage(
-            name="s", participant="north", reads=["a"], transform=["m:f"], replicas=2, ha="passive"
-        )
-        self.pipeline = Pipeline(
-            name="p",
-            path=Path("p.yaml"),
-            bucket_ms=100,
-            max_delay_ms=1_000,
-            partitions=1,
-            sources={},
-            stages={"s": stage},
-            outputs={},
-        )
+        self.pipeline = pipeline(stage("s", "a", replicas=2, ha="passive"))
         topics = ["p.s.boundaries", *control_topics(self.pipeline)]
         self.log.admin().create([TopicSettings(topic, 1) for topic in topics])
         self.engine = Engine()

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy, VirtualClock
 from anabranch.adapters.memory.log import LocalEventLog
 from anabranch.codec.catalog import TopicSettings
-from anabranch.pipeline.model import HaMode, Pipeline, Stage
+from anabranch.pipeline.model import Stage
 from anabranch.processing.yield_to_primary import stages_with_standbys, yield_to_primary
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from anabranch.protocol.stage.standby import MAKES_WAY_MS
 from anabranch.streams.boundary_writer import BoundaryWriter
+from harness.plain_pipelines import pipeline, stage
 
 HERE, THERE = "north.0", "north.1"
 
 
-def pipeline(**stages: tuple[HaMode, int]) -> Pipeline:
-    made = {
-        name: Stage(
-            name=name, participant="north", reads=[], transform=["m:f"], replicas=count, ha=ha
-        )
-        for name, (ha, count) in stages.items()
-    }
-    return Pipeline(
-        name="p",
-        path=Path("p.yaml"),
-        bucket_ms=100,
-        max_delay_ms=1_000,
-        partitions=1,
-        sources={},
-        stages=made,
-        outputs={},
-    )
+def passive(name: str) -> Stage:
+    return stage(name, replicas=2, ha="passive")
 
 
 class World:
@@ -46,7 +31,7 @@ class World:
     def __init__(self) -> None:
         self.clock, self.count = VirtualClock(), 0
         self.log = LocalEventLog(self.clock)
-        self.pipeline = pipeline(s=("passive", 2), t=("passive", 2))
+        self.pipeline = pipeline(passive("s"), passive("t"))
         self.log.admin().create([TopicSettings(f"p.{name}.boundaries", 1) for name in "st"])
 
     def begins(self, stage: str, node: str) -> BoundaryWriter:
@@ -110,13 +95,13 @@ def test_told_to_stop_it_waits_no_longer() -> None:
 
 def test_what_cannot_be_read_is_no_reason_to_wait() -> None:
     world = World()
-    world.pipeline = pipeline(u=("passive", 2))
+    world.pipeline = pipeline(passive("u"))
     with pytest.raises(Unavailable):
         world.makes_way("u")
 
 
 def test_only_where_each_stage_of_the_node_is_elsewhere_too() -> None:
-    made = pipeline(s=("passive", 2), a=("active", 2), alone=("active", 1))
+    made = pipeline(passive("s"), stage("a", replicas=2), stage("alone"))
     assert stages_with_standbys(made, ["s", "a"]) == ["s"]
     assert stages_with_standbys(made, ["a"]) == []
     assert stages_with_standbys(made, ["s", "alone"]) == [], "its results wait for this node"

@@ -20,20 +20,11 @@ from anabranch.pipeline.model import Pipeline, Resources
 from anabranch.process.frame import ServiceContext
 from anabranch.protocol.errors import ConfigurationError
 from harness import outputs
+from harness.plain_pipelines import pipeline
 
 
 def pipeline_in(folder: Path) -> Pipeline:
-    return Pipeline(
-        name="p",
-        path=folder / "p.yaml",
-        bucket_ms=100,
-        max_delay_ms=1_000,
-        partitions=1,
-        sources={},
-        stages={},
-        outputs={},
-        resources={"north.0": Resources(memory="700m")},
-    )
+    return pipeline(path=folder / "p.yaml", resources={"north.0": Resources(memory="700m")})
 
 
 class NoPlanners:
@@ -51,8 +42,9 @@ def no_planners(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin(
     folder: Path, settings: SparkSettings, started: Callable[[], object] = lambda: None
 ) -> StartingSpark:
-    pipeline = pipeline_in(folder)
-    return StartingSpark("p.north.0", pipeline, (), settings, folder / "scratch", started)
+    return StartingSpark(
+        "p.north.0", pipeline_in(folder), (), settings, folder / "scratch", started
+    )
 
 
 def context_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ServiceContext:
