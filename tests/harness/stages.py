@@ -166,6 +166,36 @@ def sums_of(values: Iterable[tuple[int, int]], last: int) -> Counter[tuple[int, 
     return Counter((stop, n, sums[stop]) for stop, n in counts.items() if stop <= last * WIDTH_MS)
 
 
+KEYED_SUMS = """
+from pyspark.sql import functions as F
+
+def sums(a):
+    return (
+        a.groupBy(F.window("event_time", "200 milliseconds"), "key")
+        .agg(F.sum("value").alias("sum"))
+        .select("key", "sum", F.col("window.end").alias("event_time"))
+    )
+
+def counts(sums):
+    return (
+        sums.groupBy(F.window("event_time", "200 milliseconds"))
+        .agg(F.count("*").alias("n"))
+        .select("n", F.col("window.end").alias("event_time"))
+    )
+"""
+"""Functions of two stages; ``keyed_sums`` are the results of the first."""
+
+
+def keyed_sums(rows: Iterable[tuple[int, int, int]], last: int) -> Counter[tuple[int, int, int]]:
+    """(end, key, sum) of each window of 200 ms that ends with bucket ``last`` or before, of
+    (event time, key, value).
+    """
+    found: Counter[tuple[int, int]] = Counter()
+    for time_ms, key, value in rows:
+        found[time_ms // 200 * 200 + 200, key] += value
+    return Counter((end, key, n) for (end, key), n in found.items() if end <= last * WIDTH_MS)
+
+
 def readings(rows: Iterable[tuple[int, ...] | dict[str, Any]]) -> pa.Table:
     """Rows of the record ``reading``: (event time, key, value), or columns by name."""
     full = []

@@ -10,13 +10,12 @@ import pytest
 from pyspark import cloudpickle
 
 from anabranch.adapters.spark.sample_run import SampleRun
-from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.system.scratch import Scratch
 from anabranch.operating import new_pipeline
 from anabranch.operating.trial import cases_in, judge, run_case
 from anabranch.pipeline.file import load
 from anabranch.pipeline.transforms import import_roots
 from anabranch.protocol.errors import StageFunctionError
+from harness.spark_sessions import small_session
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE: list[tuple[Path, list[str]]] = [
@@ -42,18 +41,8 @@ def run(folder: Path) -> Iterator[SampleRun]:
     roots = [
         root for file, _ in PIPELINES for root in import_roots(load(file).stages.values(), file)
     ]
-    session = start_session(
-        "examples",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=roots,
-        scratch=Scratch(folder / "scratch"),
-    )
-    try:
+    with small_session(folder / "scratch", roots) as session:
         yield SampleRun(session, folder / "rows")
-    finally:
-        session.stop()
 
 
 @pytest.mark.integration

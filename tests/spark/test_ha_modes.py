@@ -9,7 +9,7 @@ import shutil
 import signal
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -20,50 +20,13 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
 from harness.control_topics import all_control_records
+from harness.rows_and_windows import FIRST, FUNCTIONS, expected, rows_of
 from harness.sources import everything
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
-
-W: Final = 100
-FIRST: Final = 11
-"""The first bucket with rows."""
-FUNCTIONS = '''
-from pyspark.sql import functions as F
-
-def both(a):
-    """Rows at once, and a window's when it closes: state, and parts of buckets that are still open
-    when their batch ends.
-    """
-    windows = (
-        a.groupBy(F.window("event_time", "200 milliseconds"))
-        .count()
-        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
-    )
-    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
-'''
-
-
-def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return (
-        [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
-    )
-
-
-def expected(first: int, last: int) -> Counter[Any]:
-    """Return the results of buckets ``first..last``, computed from all input."""
-    rows = [row for bucket in range(FIRST, last + 1) for row in rows_of(bucket)]
-    made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
-    made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
-    return Counter(
-        {
-            (event_time, n): count
-            for (event_time, n), count in made.items()
-            if (first - 1) * W < event_time <= last * W
-        }
-    )
 
 
 class Run:

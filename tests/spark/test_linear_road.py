@@ -10,8 +10,6 @@ import pytest
 from pyspark import cloudpickle
 
 from anabranch.adapters.spark.sample_run import SampleRun
-from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.system.scratch import Scratch
 from benchmarks.linear_road.answers import parse
 from benchmarks.linear_road.feeder import event_time_ms
 from benchmarks.linear_road.generator import Mode, Plan, generate
@@ -19,6 +17,7 @@ from benchmarks.linear_road.receiver import line_of
 from benchmarks.linear_road.stream import Expected
 from benchmarks.linear_road.validator import Judging, Verdict, judge, truth
 from examples.linear_road import stages
+from harness.spark_sessions import small_session
 
 pytestmark = pytest.mark.integration
 START_MS = 1_700_000_040_000
@@ -28,20 +27,10 @@ PLANS = [Plan(mode=Mode.BORDER), Plan(2, 5, 3, Mode.DIRTY), Plan(3, 6, 2, Mode.H
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleRun]:
     folder = tmp_path_factory.mktemp("linear-road")
-    session = start_session(
-        "linear-road",
-        master="local[2]",
-        memory="512m",
-        state_partitions=2,
-        import_roots=[],
-        scratch=Scratch(folder / "scratch"),
-    )
     cloudpickle.register_pickle_by_value(stages)
-    try:
+    with small_session(folder / "scratch", cores=2, state_partitions=2) as session:
         yield SampleRun(session, folder / "rows")
-    finally:
-        cloudpickle.unregister_pickle_by_value(stages)
-        session.stop()
+    cloudpickle.unregister_pickle_by_value(stages)
 
 
 def timed(table: pl.DataFrame, time: pl.Expr) -> pa.Table:

@@ -12,14 +12,13 @@ from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import read_facts
 from anabranch.adapters.spark.query import apply_functions, functions_of
 from anabranch.adapters.spark.sample_run import SampleRun
-from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.file import load
 from anabranch.protocol.stage import planner
 from benchmarks.nexmark.generator import Events, Plan, generate
 from benchmarks.nexmark.oracle import ORACLES
 from benchmarks.nexmark.queries import path_of
 from benchmarks.nexmark.verdict import judge
+from harness.spark_sessions import small_session
 
 pytestmark = pytest.mark.integration
 PLAN = Plan(30_000, 1_700_000_045_000, rate=2_500)
@@ -31,16 +30,8 @@ OF_THE_SAMPLES = "operator StreamingRelation is not on the batch-safe list"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleRun]:
     folder = tmp_path_factory.mktemp("nexmark")
-    session = start_session(
-        "nexmark",
-        master="local[2]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[],
-        scratch=Scratch(folder / "scratch"),
-    )
-    yield SampleRun(session, folder / "rows")
-    session.stop()
+    with small_session(folder / "scratch", cores=2) as session:
+        yield SampleRun(session, folder / "rows")
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 
 from anabranch.pipeline.model import Pipeline
 from anabranch.process.frame import ExitCode
+from harness.moved_stages import STAGES
 from harness.service_processes import detail_of
 from harness.stage_processes import StageProcess
 from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
@@ -51,16 +52,6 @@ def unplanned(a):
 
 def hog(a):
     return a.select(F.expr("size(sequence(1L, 200000000L + value))").alias("n"), "event_time")
-"""
-STAGES = """
-clean:
-  participant: north
-  reads: [a]
-  transform: MODULE:positive
-windows:
-  participant: north
-  reads: [clean]
-  transform: MODULE:counts
 """
 FAILING = """
 odd:

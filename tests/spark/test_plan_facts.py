@@ -6,6 +6,7 @@ import random
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,10 @@ from anabranch.adapters.spark import plan_facts
 from anabranch.adapters.spark.known_names import SPARK
 from anabranch.adapters.spark.plan_facts import late_operators, read_facts
 from anabranch.adapters.spark.query import input_frame
-from anabranch.adapters.spark.session import start_session
 from anabranch.adapters.spark.source_options import SourceOptions
-from anabranch.adapters.system.scratch import Scratch
 from anabranch.codec.blocks import schema_text
 from anabranch.protocol.stage.planner import PlanTraits, judge
+from harness.spark_sessions import small_session
 
 pytestmark = pytest.mark.integration
 
@@ -42,22 +42,11 @@ VECTOR_OF_ROW = "CAST(lpad(CAST(value AS STRING), 12, '0') AS BINARY)"
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark as a node starts it, in an environment that asks for other sums."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SPARK_ANSI_SQL_MODE", "false")
-        session = started(tmp_path_factory.mktemp("scratch"))
-    yield session
-    session.stop()
-
-
-def started(scratch: Path) -> SparkSession:
-    return start_session(
-        "facts",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[],
-        scratch=Scratch(scratch),
-    )
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("SPARK_ANSI_SQL_MODE", "false")
+            session = stack.enter_context(small_session(tmp_path_factory.mktemp("scratch")))
+        yield session
 
 
 @pytest.fixture
@@ -68,6 +57,13 @@ def rows(session: SparkSession) -> DataFrame:
 
 def traits(frame: DataFrame) -> PlanTraits:
     return judge(read_facts(frame, [], 0), SPARK)
+
+
+def aggregated(rows: DataFrame, aggregate: str) -> PlanTraits:
+    """Return the traits of this aggregate over windows."""
+    windows = functions.window("timestamp", "1 second")
+    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(windows)
+    return traits(grouped.agg(functions.expr(aggregate).alias("x")))
 
 
 def drawn(value: int) -> int:
@@ -173,10 +169,7 @@ def test_aggregates_of_subqueries_are_read(rows: DataFrame) -> None:
 )
 def test_aggregates_that_are_on_the_list_can(rows: DataFrame, aggregate: str) -> None:
     """Spark says of some of them that their result is not fixed, since the order of rows is not."""
-    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(
-        functions.window("timestamp", "1 second")
-    )
-    found = traits(grouped.agg(functions.expr(aggregate).alias("x")))
+    found = aggregated(rows, aggregate)
     assert (found.errors, found.is_batch_safe) == ((), True)
 
 
@@ -199,15 +192,13 @@ def test_aggregates_that_are_on_the_list_can(rows: DataFrame, aggregate: str) ->
         ("max_by(value, value)", "can tie"),
         ("mode(value)", "depends on the order"),
         ("collect_list(value)", "depends on the order"),
+        ("first(value)", "aggregate First depends"),
     ],
 )
 def test_those_that_the_order_of_rows_decides_run_bucket_by_bucket(
     rows: DataFrame, aggregate: str, says: str
 ) -> None:
-    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(
-        functions.window("timestamp", "1 second")
-    )
-    found = traits(grouped.agg(functions.expr(aggregate).alias("x")))
+    found = aggregated(rows, aggregate)
     assert found.errors == ()
     (reason,) = found.reasons
     assert says in reason
@@ -419,14 +410,6 @@ def test_pl1_all_of_sparks_expressions_without_children_were_looked_through(
                 continue
     found = {name for name in found if not name.startswith(("Unresolved", "Resolved"))}
     assert sorted(found - SPARK.childless) == sorted(LOOKED_THROUGH)
-
-
-def test_one_that_is_not_runs_bucket_by_bucket(rows: DataFrame) -> None:
-    grouped = rows.withWatermark("timestamp", "0 seconds").groupBy(
-        functions.window("timestamp", "1 second")
-    )
-    found = traits(grouped.agg(functions.first("value").alias("x")))
-    assert (found.errors, found.is_batch_safe) == ((), False)
 
 
 WINDOWS = "SELECT window.end AS e, max(value) AS x FROM rows GROUP BY window(timestamp, '1 second')"

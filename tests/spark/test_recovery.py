@@ -21,48 +21,13 @@ from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.codec import boundary_records
 from anabranch.ports import TopicPartition
 from anabranch.protocol.log.records import BoundaryRecord
+from harness.rows_and_windows import FUNCTIONS, expected, rows_of
 from harness.sources import everything
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
-
-W = 100
-FUNCTIONS = '''
-from pyspark.sql import functions as F
-
-def both(a):
-    """Rows at once, and a window's when it closes: state, and parts of buckets that are still open
-    when their batch ends.
-    """
-    windows = (
-        a.groupBy(F.window("event_time", "200 milliseconds"))
-        .count()
-        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
-    )
-    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
-'''
-
-
-def rows_of(bucket: int) -> list[tuple[int, int, int]]:
-    return (
-        [] if bucket % 5 == 0 else [(bucket * W - late, 0, 1_000 + bucket) for late in (0, 99, 50)]
-    )
-
-
-def expected(first: int, last: int, begun: int) -> Counter[Any]:
-    """Return the results of buckets ``first..last``, when data began with bucket ``begun``."""
-    rows = [row for bucket in range(begun, last + 1) for row in rows_of(bucket)]
-    made: Counter[Any] = Counter((event_time, value) for event_time, _, value in rows)
-    made += Counter(dict.fromkeys(Counter(s // 200 * 200 + 200 for s, _, _ in rows).items(), 1))
-    return Counter(
-        {
-            (event_time, n): count
-            for (event_time, n), count in made.items()
-            if (first - 1) * W < event_time <= last * W
-        }
-    )
 
 
 def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: Path) -> None:
@@ -136,7 +101,7 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
     assert len(bases) == 1
     assert bases[0] is not None
     assert 20 <= bases[0] <= 24
-    assert made("1", bases[0] + 1, 33) == expected(bases[0] + 1, 33, 11)
+    assert made("1", bases[0] + 1, 33) == expected(bases[0] + 1, 33)
 
     (checkpoint,) = (state / "processing" / "s.1").glob("life-*/checkpoints/*")
     newest = committed_batches(checkpoint)[0]
@@ -148,10 +113,10 @@ def test_a_lost_disk_and_a_damaged_one(kafka: str, topic_prefix: str, tmp_path: 
     with StageProcess(pipeline, "s.1", kafka, state) as one:
         give(34, 41)
         closed("1", 41, one)
-    assert made("1", 34, 41) == expected(34, 41, 11)
+    assert made("1", 34, 41) == expected(34, 41)
     found = output.buckets(11, 41)
     assert Counter(
         (row["event_time"], row["n"]) for rows in found.values() for row in rows
-    ) == expected(11, 41, 11)
+    ) == expected(11, 41)
     feed.close()
     output.close()

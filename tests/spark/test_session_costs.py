@@ -19,9 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from anabranch.adapters.disk.spark_checkpoint_files import numbered
 from anabranch.adapters.spark import bare_files
 from anabranch.adapters.spark.engine import SparkQuery
-from anabranch.adapters.spark.session import PLANNER_PATH, start_session
+from anabranch.adapters.spark.session import PLANNER_PATH
 from anabranch.adapters.system.clock import SystemClock
-from anabranch.adapters.system.scratch import Scratch
+from harness.spark_sessions import small_session
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -48,17 +48,8 @@ def end_java() -> None:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     bare_files.fetch()
     end_java()
-    scratch = Scratch(tmp_path_factory.mktemp("scratch"))
-    session = start_session(
-        "costs",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[],
-        scratch=scratch,
-    )
-    yield session
-    session.stop()
+    with small_session(tmp_path_factory.mktemp("scratch")) as session:
+        yield session
 
 
 def test_a_program_started_later_does_not_find_the_modules_of_the_session(

@@ -24,6 +24,7 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from anabranch.streams.boundary_reader import BoundaryReader
+from harness.rows_and_windows import FUNCTIONS
 from harness.service_processes import ModuleProcess, service
 from harness.stage_processes import StageProcess
 from harness.stages import STARTS_WITHIN_S, Output, create_topics, write_pipeline
@@ -32,19 +33,6 @@ from harness.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 3
-FUNCTIONS = '''
-from pyspark.sql import functions as F
-
-def both(a):
-    """Rows at once, and a window's when it closes."""
-    windows = (
-        a.groupBy(F.window("event_time", "200 milliseconds"))
-        .count()
-        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
-    )
-    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
-'''
-
 Row = tuple[int, int]
 """(event time in ms, value)"""
 

@@ -9,12 +9,11 @@ import pytest
 from pyspark import cloudpickle
 
 from anabranch.adapters.spark.sample_run import SampleRun
-from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.system.scratch import Scratch
 from benchmarks.smart_grid.generator import Plan, World
 from benchmarks.smart_grid.oracle import expected
 from benchmarks.smart_grid.validator import judge, prediction_of, share_of
 from examples.smart_grid import stages
+from harness.spark_sessions import small_session
 
 pytestmark = pytest.mark.integration
 
@@ -22,20 +21,10 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleRun]:
     folder = tmp_path_factory.mktemp("smart-grid")
-    session = start_session(
-        "smart-grid",
-        master="local[2]",
-        memory="512m",
-        state_partitions=2,
-        import_roots=[],
-        scratch=Scratch(folder / "scratch"),
-    )
     cloudpickle.register_pickle_by_value(stages)
-    try:
+    with small_session(folder / "scratch", cores=2, state_partitions=2) as session:
         yield SampleRun(session, folder / "rows")
-    finally:
-        cloudpickle.unregister_pickle_by_value(stages)
-        session.stop()
+    cloudpickle.unregister_pickle_by_value(stages)
 
 
 def test_the_stages_give_the_results_of_the_oracle(run: SampleRun) -> None:

@@ -18,35 +18,28 @@ from anabranch.operating.split import SplitCommand
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import AnabranchError
 from harness.stage_processes import StageProcess
-from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, write_pipeline
+from harness.stages import (
+    KEYED_SUMS,
+    WIDTH_MS,
+    Feed,
+    Output,
+    create_topics,
+    keyed_sums,
+    readings,
+    write_pipeline,
+)
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 STARTS_WITHIN_S = 300
 """Two cold Sparks beside others, until their first results."""
-FUNCTIONS = """
-from pyspark.sql import functions as F
-
-def sums(a):
-    return (
-        a.groupBy(F.window("event_time", "200 milliseconds"), "key")
-        .agg(F.sum("value").alias("sum"))
-        .select("key", "sum", F.col("window.end").alias("event_time"))
-    )
-
+FUNCTIONS = f"""{KEYED_SUMS}
 def mixed(a):
     return (
         a.groupBy(F.window("event_time", "200 milliseconds"))
         .agg(F.sum("value").alias("sum"))
         .select("sum", F.col("window.end").alias("event_time"))
-    )
-
-def counts(sums):
-    return (
-        sums.groupBy(F.window("event_time", "200 milliseconds"))
-        .agg(F.count("*").alias("n"))
-        .select("n", F.col("window.end").alias("event_time"))
     )
 """
 STAGES = """
@@ -84,14 +77,8 @@ def rows_of(bucket: int) -> list[tuple[int, int, int]]:
 
 
 def sums_upto(last: int) -> Counter[tuple[int, int, int]]:
-    """(end, key, sum) of all windows that end by bucket ``last``."""
-    found: Counter[tuple[int, int]] = Counter()
-    for bucket in range(1, last + 1):
-        for time_ms, key, value in rows_of(bucket):
-            found[time_ms // 200 * 200 + 200, key] += value
-    return Counter(
-        (end, key, total) for (end, key), total in found.items() if end <= last * WIDTH_MS
-    )
+    """Return what ``sums`` gives of the buckets up to ``last``."""
+    return keyed_sums((row for bucket in range(1, last + 1) for row in rows_of(bucket)), last)
 
 
 class World:

@@ -7,46 +7,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
 from anabranch.adapters.disk.checkpoint_folder import last_commit
 from anabranch.pipeline.model import Pipeline
 from anabranch.process.frame import ExitCode
+from harness.rows_and_windows import FIRST, FUNCTIONS, expected, rows_of
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-W = 100
-FIRST = 11
 END = 30
 LONG = 200
-Row = tuple[int, int, int]
-
-FUNCTIONS = '''
-from pyspark.sql import functions as F
-
-def pending(a):
-    """Rows at once, and a window's when it closes: parts of buckets that are still open when their
-    batch ends.
-    """
-    windows = (
-        a.groupBy(F.window("event_time", "200 milliseconds"))
-        .count()
-        .select(F.col("count").alias("n"), F.col("window.end").alias("event_time"))
-    )
-    return windows.unionByName(a.select(F.col("value").alias("n"), "event_time"))
-'''
-
-ROWS: list[Row] = [
-    (bucket * W - late, 0, 1_000 + bucket)
-    for bucket in range(FIRST, LONG + 1)
-    if bucket % 5
-    for late in (0, 99, 50)
-]
 
 
 class Bench:
@@ -54,7 +30,7 @@ class Bench:
 
     def __init__(self, kafka: str, name: str, folder: Path) -> None:
         self._kafka, self._state = kafka, folder / "state"
-        stages = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:pending\n"
+        stages = "s:\n  reads: [a]\n  participant: north\n  transform: MODULE:both\n"
         self.pipeline: Pipeline = write_pipeline(folder, name, FUNCTIONS, stages=stages)
         create_topics(kafka, self.pipeline)
         self.feed, self.output = Feed(kafka, self.pipeline, "a"), Output(kafka, self.pipeline, "s")
@@ -71,7 +47,7 @@ class Bench:
 
     def give(self, buckets: Iterable[int]) -> None:
         for bucket in buckets:
-            mine = [r for r in ROWS if (bucket - 1) * W < r[0] <= bucket * W]
+            mine = rows_of(bucket)
             self.feed.append(readings(mine) if mine else None, bucket)
 
     def wait_closed(self, bucket: int, process: StageProcess) -> None:
@@ -90,10 +66,7 @@ class Bench:
     def check(self, upto: int = END) -> None:
         found = self.output.buckets(1, upto)
         made = Counter((row["event_time"], row["n"]) for rows in found.values() for row in rows)
-        expected: Counter[Any] = Counter((s, v) for s, _, v in ROWS if s <= upto * W)
-        windows = Counter(s // 200 * 200 + 200 for s, _, _ in ROWS)
-        expected += Counter({(end, n): 1 for end, n in windows.items() if end <= upto * W})
-        assert made == expected
+        assert made == expected(1, upto)
 
 
 @pytest.mark.parametrize(

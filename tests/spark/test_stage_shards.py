@@ -18,30 +18,23 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from harness.stage_processes import StageProcess
-from harness.stages import WIDTH_MS, Feed, Output, create_topics, readings, rows_of, write_pipeline
+from harness.stages import (
+    KEYED_SUMS,
+    WIDTH_MS,
+    Feed,
+    Output,
+    create_topics,
+    keyed_sums,
+    readings,
+    rows_of,
+    write_pipeline,
+)
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
 STARTS_WITHIN_S = 300
 """Two cold Sparks beside others, until their first results."""
-FUNCTIONS = """
-from pyspark.sql import functions as F
-
-def sums(a):
-    return (
-        a.groupBy(F.window("event_time", "200 milliseconds"), "key")
-        .agg(F.sum("value").alias("sum"))
-        .select("key", "sum", F.col("window.end").alias("event_time"))
-    )
-
-def counts(sums):
-    return (
-        sums.groupBy(F.window("event_time", "200 milliseconds"))
-        .agg(F.count("*").alias("n"))
-        .select("n", F.col("window.end").alias("event_time"))
-    )
-"""
 STAGES = """
 sums:
   reads: [a]
@@ -70,21 +63,15 @@ def keyed(bucket: int) -> list[tuple[int, int, int]]:
 
 
 def sums_upto(last: int) -> Counter[tuple[int, int, int]]:
-    """(end, key, sum) of all windows that end by bucket ``last``."""
-    found: Counter[tuple[int, int]] = Counter()
-    for bucket in range(1, last + 1):
-        for time_ms, key, value in keyed(bucket):
-            found[time_ms // 200 * 200 + 200, key] += value
-    return Counter(
-        (end, key, total) for (end, key), total in found.items() if end <= last * WIDTH_MS
-    )
+    """Return what ``sums`` gives of the buckets up to ``last``."""
+    return keyed_sums((row for bucket in range(1, last + 1) for row in keyed(bucket)), last)
 
 
 def pipeline_in(folder: Path, name: str, *, shards: int = 2, by: str = "key") -> Pipeline:
     made = write_pipeline(
         folder,
         name,
-        FUNCTIONS,
+        KEYED_SUMS,
         stages=STAGES.format(shards=shards, by=by),
         live=True,
         max_delay_ms=2_000,

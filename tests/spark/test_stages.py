@@ -19,11 +19,10 @@ from pyspark.sql import DataFrame
 
 from anabranch.adapters.spark import sink as spark_sink
 from anabranch.adapters.spark.query import build_query
-from anabranch.adapters.spark.session import start_session
-from anabranch.adapters.system.scratch import Scratch
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.protocol.errors import StageFunctionError
+from harness.spark_sessions import small_session
 from harness.stage_processes import StageProcess
 from harness.stages import Feed, Output, RunningStage, create_topics, readings, write_pipeline
 from harness.waiting import wait_until
@@ -448,14 +447,6 @@ def test_rows_written_by_the_driver_and_by_tasks_make_one_bucket(
 def test_functions_that_cannot_run_are_rejected_before_they_do(
     topic_prefix: str, tmp_path: Path
 ) -> None:
-    session = start_session(
-        "rejected",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[str(tmp_path)],
-        scratch=Scratch(tmp_path / "scratch"),
-    )
     cases = {
         "raises": ["KeyError", "speed"],
         "nothing": ["NoneType", "DataFrame"],
@@ -468,7 +459,7 @@ def test_functions_that_cannot_run_are_rejected_before_they_do(
         "chance": [" was ", "called again"],
         "not_streaming": ["not made from"],
     }
-    try:
+    with small_session(tmp_path / "scratch", [str(tmp_path)]) as session:
         for function, words in cases.items():
             pipeline = one_stage(
                 tmp_path / function, f"{topic_prefix}{function}".replace("_", ""), function
@@ -495,8 +486,6 @@ def test_functions_that_cannot_run_are_rejected_before_they_do(
         )
         assert query.schema == pa.schema([("key", pa.int64()), ("event_time", pa.int64())])
         assert (query.traits.is_batch_safe, query.traits.is_stateful) == (True, False)
-    finally:
-        session.stop()
 
 
 def test_inputs_have_only_the_columns_that_the_query_reads(
@@ -505,14 +494,6 @@ def test_inputs_have_only_the_columns_that_the_query_reads(
     """... unless the function would then make another query, or none, as ``three``, which
     names a column of which nothing comes. The reader needs the key of a shard besides.
     """
-    session = start_session(
-        "narrow",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[str(tmp_path)],
-        scratch=Scratch(tmp_path / "scratch"),
-    )
     every = ["key", "value", "note", "level", "time"]
     cases = {
         "ok": ["key"],
@@ -539,7 +520,7 @@ def test_inputs_have_only_the_columns_that_the_query_reads(
         sources = "abc" if function == "three" else "a"
         pipeline = one_stage(tmp_path / function, name, function, sources)
         stages.append((function, pipeline, "s", columns))
-    try:
+    with small_session(tmp_path / "scratch", [str(tmp_path)]) as session:
         for function, pipeline, stage, columns in stages:
             schemas = {name: source_schema(pipeline, name) for name in pipeline.sources}
             query = build_query(session, pipeline, stage, schemas, kafka="", socket="")
@@ -552,8 +533,6 @@ def test_inputs_have_only_the_columns_that_the_query_reads(
                 [*columns, "event_time"]
             ), function
             assert [*columns, "event_time"] in found, function
-    finally:
-        session.stop()
 
 
 def test_a_query_that_is_stopped_within_a_batch_is_no_error(
@@ -562,14 +541,6 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
     """Spark cancels the batch's job, and gets back words in which it finds that it did so
     itself: neither Java nor Python logs an error.
     """
-    session = start_session(
-        "stopped",
-        master="local[1]",
-        memory="512m",
-        state_partitions=1,
-        import_roots=[str(tmp_path)],
-        scratch=Scratch(tmp_path / "scratch"),
-    )
 
     def slow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -584,7 +555,7 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
             assert batch == 0
             frame.sparkSession.range(1).mapInArrow(slow, "id long").toArrow()
 
-    try:
+    with small_session(tmp_path / "scratch", [str(tmp_path)]) as session:
         sink, jobs = SlowSink(), session.sparkContext.statusTracker()
         query = session.readStream.format("rate").load().writeStream.foreachBatch(sink).start()
         wait_until(jobs.getActiveJobsIds, 60, "its job runs")
@@ -593,8 +564,6 @@ def test_a_query_that_is_stopped_within_a_batch_is_no_error(
             "which one depends on where the batch was"
         )
         assert query.exception() is None
-    finally:
-        session.stop()
     errors = capfd.readouterr().err
     assert "Exception" not in errors, errors[:3000]
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
