@@ -262,7 +262,6 @@ def test_variables_of_the_environment_are_filled_in(
             "start: yesterday\n",
             "9: sources.reports.start: 'yesterday' is not known; use earliest, latest, or a time",
         ),
-        ("format: json\n", "start: 5\n", "9: sources.reports.start: 5 is not known"),
         (
             "replicas: 2",
             "sql: SELECT 1",
@@ -275,7 +274,6 @@ def test_variables_of_the_environment_are_filled_in(
             "1: pipeline: pipeline name 'Toll Road': use lower case",
         ),
         ("pipeline: toll-road\n", "", "1: pipeline: is missing"),
-        ("bucket: 250ms", "bucket: 250", '2: bucket: 250 has no unit; write for example "250ms"'),
         ("bucket: 250ms", "bucket: 1ms", "2: bucket: '1ms' is out of range; use from 10ms to 1d"),
         (
             "    live: {topic: tolls.live, format: json}\n",
@@ -287,16 +285,6 @@ def test_variables_of_the_environment_are_filled_in(
             "partitions: 4",
             "partitions: many",
             "4: partitions: an integer from 1 to 1024 is wanted, not 'many'",
-        ),
-        (
-            "topics: [reports]",
-            "topics: []",
-            "7: sources.reports.topics: is empty; name at least one topic",
-        ),
-        (
-            "topics: [reports]",
-            "topics: [reports, reports]",
-            "7: sources.reports.topics[1]: topic reports is there twice",
         ),
         ("topics: [reports]", "topics: ['a b']", "is not a topic name"),
         (
@@ -310,22 +298,12 @@ def test_variables_of_the_environment_are_filled_in(
             "is an internal topic of this pipeline",
         ),
         (
-            "topics: [reports]",
-            "topics: [toll-road.tolls.blocks.1]",
-            "is an internal topic of this pipeline",
-        ),
-        (
             "record: position_report",
             "record: position_reprt",
             "8: sources.reports.record: there is no record position_reprt; did you mean",
         ),
         ("record: position_report", "record: zzzz", "put it into schemas/records/NAME/v1.avsc"),
         ("record: position_report", "record: Zzzz", "is neither a record"),
-        (
-            "record: position_report",
-            "record: 7",
-            "8: sources.reports.record: a text is wanted, not 7",
-        ),
         ("record: position_report", "record: position_report/v9", "there is no version 9"),
         ("record: position_report", "record: nowhere.avsc", "nowhere.avsc; there are none"),
         (
@@ -358,36 +336,11 @@ def test_variables_of_the_environment_are_filled_in(
             "{field: tim}",
             "record position_report has no field tim; did you mean 'time'?",
         ),
-        ("{field: time, unit: ms}", "{field: zzz}", "its times are time, vid, speed"),
-        (
-            "{field: time, unit: ms}",
-            "{field: time, unit: minutes}",
-            "10: sources.reports.event_time.unit: 'minutes' is not known",
-        ),
         (
             "idle_timeout: {partition: 5s, source: never}",
             "idle_timeout: {partitions: 5s}",
             "12: sources.reports.idle_timeout.partitions: unknown key",
         ),
-        (
-            "source: never}",
-            "source: nevr}",
-            "12: sources.reports.idle_timeout.source: 'nevr' is not a duration",
-        ),
-        (
-            "max_ahead: 1m",
-            "max_ahead: 5 parsecs",
-            "13: sources.reports.max_ahead: '5 parsecs' has the unknown unit 'parsecs'",
-        ),
-        (
-            "reads: [reports]",
-            "reads: [reportz]",
-            (
-                "19: stages.tolls.reads[0]: there is no source or stage reportz; did you mean"
-                " 'reports'?"
-            ),
-        ),
-        ("reads: [reports]", "reads: [reports, 3]", "19: stages.tolls.reads[1]: a text is wanted"),
         (
             "    reads: [reports]\n",
             "",
@@ -402,11 +355,6 @@ def test_variables_of_the_environment_are_filled_in(
             "transform: stages:tolls",
             "transform: stages:tols",
             "20: stages.tolls.transform: module stages has no function tols; did you mean tolls?",
-        ),
-        (
-            "transform: stages:tolls",
-            "transform: nowhere_x:f",
-            "no module nowhere_x next to the pipeline file",
         ),
         ("transform: stages:tolls", "transform: []", "module:function is wanted"),
         ("    transform: stages:tolls\n", "", "is missing; write module:function"),
@@ -438,11 +386,6 @@ def test_variables_of_the_environment_are_filled_in(
         ),
         (
             "replicas: 2",
-            "ha: amnesia\n    state_horizon: soon",
-            "22: stages.tolls.state_horizon: 'soon' is not a duration",
-        ),
-        (
-            "replicas: 2",
             "ha: pasive",
             "21: stages.tolls.ha: 'pasive' is not known; did you mean 'passive'?",
         ),
@@ -459,7 +402,6 @@ def test_variables_of_the_environment_are_filled_in(
         ),
         ("{window: 1 minute}", "{a-b: 1}", "a parameter is an argument of a function"),
         ("{window: 1 minute}", "{window: .nan}", "is not a plain value"),
-        ("{window: 1 minute}", "{window: 2020-01-01}", "is not a plain value"),
         (
             "    stage: tolls\n",
             "    stage: reports\n",
@@ -470,14 +412,8 @@ def test_variables_of_the_environment_are_filled_in(
             "    stage: toll\n",
             "26: outputs.tolls.stage: there is no stage toll; did you mean 'tolls'?",
         ),
-        ("    stage: tolls\n", "    stage: zz\n", "there are tolls"),
         ("    corrected:", "    correct:", "27: outputs.tolls.correct: unknown key; did you mean"),
         ("{topic: tolls, ", "{", "27: outputs.tolls.corrected.topic: is missing"),
-        (
-            "key: [xway, dir]",
-            "key: [xway, xway]",
-            "27: outputs.tolls.corrected.key[1]: column xway is there twice",
-        ),
         (
             "key: [xway, dir]",
             "partitions: 0",
@@ -495,11 +431,6 @@ def test_variables_of_the_environment_are_filled_in(
             "topic: tolls.live",
             "topic: reports",
             "topic reports is used by sources.reports.topics[0] already",
-        ),
-        (
-            "live: {topic: tolls.live, format: json}",
-            "live: 7",
-            "28: outputs.tolls.live: a mapping is wanted",
         ),
         (
             "tolls.live, format: json}",

@@ -1,35 +1,19 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pydantic import ValidationError
 
 from anabranch.pipeline.model import Federation, Output, Pipeline, Sink, Stage
 from anabranch.protocol.edge.shards import Shard
+from harness import plain_pipelines
+from harness.plain_pipelines import stage
 from harness.sources import pipeline as harness_pipeline
 
 NAMES = ("north", "south")
 
 
-def stage(name: str, *reads: str, replicas: int = 1) -> Stage:
-    return Stage(
-        name=name, participant="north", reads=list(reads), transform=["m:f"], replicas=replicas
-    )
-
-
 def pipeline(*stages: Stage) -> Pipeline:
     outputs = {"out": Output(name="out", stage=stages[0].name, corrected=Sink(topic="t"))}
-    return Pipeline(
-        name="p",
-        path=Path("p.yaml"),
-        bucket_ms=250,
-        max_delay_ms=3_000,
-        partitions=4,
-        sources={},
-        stages={entry.name: entry for entry in stages},
-        outputs=outputs,
-    )
+    return plain_pipelines.pipeline(*stages, outputs=outputs)
 
 
 def test_stages_come_after_what_they_read() -> None:
@@ -72,12 +56,6 @@ def test_a_source_with_shards_is_a_stream_for_each() -> None:
     assert not found.sources["reports"].shard("reports.1").has(2)
 
 
-def test_writers_of_a_stage_are_its_replicas() -> None:
-    assert pipeline(stage("a", "s", replicas=3)).stream_writers("a") == ["0", "1", "2"]
-    with pytest.raises(KeyError):
-        pipeline(stage("a")).stream_writers("zzz")
-
-
 def test_sources_and_the_stages_of_a_participant_are_its_own() -> None:
     south = stage("c", "b").model_copy(update={"participant": "south"})
     found = pipeline(stage("a", "s"), stage("b", "a"), south)
@@ -95,23 +73,3 @@ def test_where_partners_may_run_stages_no_stream_is_its_own() -> None:
     assert not any(found.is_of("north", stream) for stream in ("s", "a", "b"))
     alone = traded.model_copy(update={"partners": {}})
     assert found.model_copy(update={"federation": alone}).is_of("north", "a")
-
-
-def test_processes_that_stand_by_for_one_another_are_one_writer() -> None:
-    found = pipeline(stage("a", "s", replicas=3).model_copy(update={"ha": "passive"}))
-    assert found.stream_writers("a") == ["0"]
-    assert found.stages["a"].process_ids() == ["0", "1", "2"]
-
-
-def test_readers_and_topic_names() -> None:
-    found = pipeline(stage("a", "s"), stage("b", "a"), stage("c", "a"))
-    assert found.readers("a") == ["b", "c"]
-    assert found.topic_names.boundaries("a") == "p.a.boundaries"
-
-
-def test_a_pipeline_cannot_be_changed_and_has_no_other_keys() -> None:
-    found = pipeline(stage("a"))
-    with pytest.raises(ValidationError):
-        found.bucket_ms = 1  # type: ignore[misc]
-    with pytest.raises(ValidationError):
-        Sink(topic="t", colour="red")  # type: ignore[call-arg]

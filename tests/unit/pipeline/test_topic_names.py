@@ -7,31 +7,6 @@ import pytest
 from anabranch.pipeline.topic_names import FederationTopics, TopicNames, index_prefix
 
 
-def test_topics_of_a_pipeline_differ() -> None:
-    names = TopicNames("p")
-    topics = [
-        names.boundaries("s"),
-        names.blocks("s", "0"),
-        names.blocks("s", "1"),
-        names.control("delivery", "out"),
-        names.manager(),
-        names.fences(),
-    ]
-    topics += [names.placement(), names.alarms(), names.progress("out"), names.live_progress("out")]
-    assert topics == [
-        "p.s.boundaries",
-        "p.s.blocks.0",
-        "p.s.blocks.1",
-        "p.control.delivery.out",
-        "p.manager",
-        "p.fences",
-        "p.placement",
-        "p.control.alarms",
-        "p.out.progress",
-        "p.out.live.progress",
-    ]
-
-
 def test_a_stream_of_another_pipeline_is_called_as_it_is_there() -> None:
     names = TopicNames("here", (("speeds_at_south", "south", "speeds"),))
     assert names.boundaries("speeds_at_south") == "south.speeds.boundaries"
