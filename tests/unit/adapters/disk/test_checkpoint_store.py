@@ -298,20 +298,6 @@ def test_a_process_that_was_replaced_removes_nothing_of_a_newer_one(machines: Ma
     assert all(name.startswith(TWO) for name in machines.names())
 
 
-def test_a_damaged_checkpoint_is_passed_over(machines: Machines) -> None:
-    disk = machines.disk("a")
-    begin(disk)
-    assert disk.store(ONE)
-    commit(disk, ONE, 1)
-    assert disk.store(ONE)
-    newest = machines.kept / machines.names()[-1]
-    newest.write_bytes(newest.read_bytes()[:-20])
-    new = machines.disk("b")
-    assert new.newest() is not None
-    assert new.last_commit(ONE) == 0
-    assert list((machines.folder / "b").glob("*/copying-*")) == []
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -68,21 +68,6 @@ def test_a_stateless_one_and_one_without_sums(tmp_path: Path) -> None:
     assert newest(tmp_path) == 2
 
 
-def test_nothing_committed_is_whole(tmp_path: Path) -> None:
-    assert committed_batches(tmp_path / "nothing") == [-1]
-    spark_files.fill(tmp_path, 0)
-    assert committed_batches(tmp_path) == [-1]
-    assert newest(tmp_path) == -1
-    assert last_bucket(tmp_path, -1) == 0
-
-
-def test_all_commits_gone_is_not_the_beginning(checkpoint: Path) -> None:
-    for path in (checkpoint / "commits").iterdir():
-        path.unlink()
-    assert committed_batches(checkpoint) == []
-    assert newest(checkpoint) is None
-
-
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("folder", ["offsets", "commits"])
 def test_a_damaged_log_file(checkpoint: Path, folder: str, how: str) -> None:
@@ -167,26 +152,24 @@ def test_sums_that_are_no_sums(checkpoint: Path, sums: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"v2", b"x\n{}", b"v2\n[]", b"v2\nnull", b"v2\n{", b"\xff\xfe", b'v2\n{"stateUniqueIds":[1]}'],
-)
-def test_a_commit_that_is_none(checkpoint: Path, content: bytes) -> None:
-    spark_files.write(checkpoint / "commits" / str(LAST), content)
-    assert newest(checkpoint) == LAST - 1
-
-
-@pytest.mark.parametrize(
-    "content",
+    ("folder", "content"),
     [
-        b"v1\n{}\n{}",
-        b"v1\n{",
-        b'v1\n{"batchWatermarkMs":0}',
-        b'v1\n{"batchWatermarkMs":0}\n[]',
-        b"v9\n{}\n{}",
+        ("commits", b"v2"),
+        ("commits", b"x\n{}"),
+        ("commits", b"v2\n[]"),
+        ("commits", b"v2\nnull"),
+        ("commits", b"v2\n{"),
+        ("commits", b"\xff\xfe"),
+        ("commits", b'v2\n{"stateUniqueIds":[1]}'),
+        ("offsets", b"v1\n{}\n{}"),
+        ("offsets", b"v1\n{"),
+        ("offsets", b'v1\n{"batchWatermarkMs":0}'),
+        ("offsets", b'v1\n{"batchWatermarkMs":0}\n[]'),
+        ("offsets", b"v9\n{}\n{}"),
     ],
 )
-def test_a_plan_that_is_none(checkpoint: Path, content: bytes) -> None:
-    spark_files.write(checkpoint / "offsets" / str(LAST), content)
+def test_a_commit_or_a_plan_that_is_none(checkpoint: Path, folder: str, content: bytes) -> None:
+    spark_files.write(checkpoint / folder / str(LAST), content)
     assert newest(checkpoint) == LAST - 1
 
 
@@ -211,13 +194,6 @@ def test_going_back_keeps_the_plan_or_not(checkpoint: Path) -> None:
         [0, 1, 2],
     )
     assert not (checkpoint / "offsets" / ".4.crc").exists()
-
-
-def test_a_damaged_plan_is_not_kept(checkpoint: Path) -> None:
-    spoil(checkpoint / "offsets" / str(LAST + 1), "cut")
-    assert newest(checkpoint) == LAST
-    cut_back(checkpoint, LAST, keep_plan=True)
-    assert numbered(checkpoint / "offsets")[-1] == LAST
 
 
 def test_a_damaged_first_plan_is_not_kept(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ from anabranch.codec.catalog import TopicSettings
 from anabranch.ports import TopicPartition
 from anabranch.protocol.errors import (
     DataMissing,
-    Fenced,
     OutcomeUnknown,
-    Unavailable,
 )
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -54,24 +52,6 @@ def test_a_flush_of_unknown_outcome(
     assert fresh.flush()[0].offset == len(written)
 
 
-def test_a_fault_can_wait_for_a_topic(log: LocalEventLog) -> None:
-    log.fail_next(Operation.FLUSH, topic="b")
-    writer = log.writer()
-    writer.send(A, b"0")
-    writer.flush()
-    writer.send(B, b"0")
-    with pytest.raises(OutcomeUnknown):
-        writer.flush()
-
-
-def test_nothing_is_written_before_a_flush(log: LocalEventLog) -> None:
-    writer = log.writer()
-    writer.send(A, b"0")
-    assert values(log) == []
-    writer.close()
-    assert values(log) == []
-
-
 @pytest.mark.parametrize(("applied", "seen"), [(None, [b"0"]), (0, [])])
 def test_a_commit_of_unknown_outcome(
     log: LocalEventLog, applied: int | None, seen: list[bytes]
@@ -106,23 +86,6 @@ def test_an_abort_of_unknown_outcome_is_settled_by_the_next_writer(log: LocalEve
     assert values(log) == [b"behind it"]
 
 
-def test_begin_fetch_and_offsets_fail_when_told(log: LocalEventLog) -> None:
-    log.fail_next(Operation.BEGIN, error=Fenced)
-    writer = log.transactional_writer("w")
-    with pytest.raises(Fenced):
-        writer.begin()
-    reader = log.reader()
-    reader.assign({A: 0})
-    log.fail_next(Operation.FETCH, error=Unavailable)
-    with pytest.raises(Unavailable):
-        reader.fetch(1, 0)
-    assert reader.fetch(1, 0) == []
-    log.fail_next(Operation.OFFSETS, error=Unavailable)
-    with pytest.raises(Unavailable):
-        reader.offsets(A)
-    assert reader.offsets(A) == (0, 0)
-
-
 def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog) -> None:
     writer = log.writer()
     for n in range(3):
@@ -134,14 +97,6 @@ def test_a_log_that_lost_its_end_is_missing_data(log: LocalEventLog) -> None:
     log.cut(A, 1)
     with pytest.raises(DataMissing):
         reader.fetch(10, 0)
-
-
-def test_waiting_lets_virtual_time_pass(log: LocalEventLog) -> None:
-    reader = log.reader()
-    reader.assign({A: 0})
-    before = log.clock.monotonic_ms()
-    assert reader.fetch(1, 5_000) == []
-    assert log.clock.monotonic_ms() == before + 5_000
 
 
 def test_a_long_partition_does_not_starve_another(log: LocalEventLog) -> None:
