@@ -83,12 +83,6 @@ def test_check_names_every_mistake_with_its_line(run: Any, tmp_path: Path) -> No
     assert run("check", "-f", str(tmp_path / "missing.yaml"))[0] == 2
 
 
-def test_check_of_a_good_file(run: Any) -> None:
-    code, out, _ = run("check", "-f", str(_FILE), "--no-plan")
-    assert code == 0
-    assert "pipeline toll-road: 3 sources, 2 stages, 1 output" in out
-
-
 def test_topics_as_text_and_json(run: Any) -> None:
     code, out, _ = run("topics", "-f", str(_FILE))
     assert code == 0
@@ -142,13 +136,6 @@ def test_the_variable_of_the_address_counts_where_no_option_is_given(
     monkeypatch.setenv("ANABRANCH_KAFKA", "")
     assert run("up", "-f", str(_FILE), *at)[1] == ""
     assert addresses[-1] is None
-
-
-@pytest.mark.parametrize("command", ["up", "topics", "tail", "doctor"])
-def test_every_command_with_an_address_takes_it_from_the_environment(
-    run: Any, command: str
-) -> None:
-    assert "ANABRANCH_KAFKA" in run(command, "--help")[1]
 
 
 def test_a_broker_that_is_away_is_reported_by_its_address_and_nothing_else(

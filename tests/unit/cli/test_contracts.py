@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -444,15 +445,18 @@ def test_a_movement_contract_shows_which_plan_is_active_and_is_cancelled(office:
         office.do("south", "contracts", "cancel", "north-south", signs=True)
 
 
-def test_a_contract_for_load_is_not_cancelled(office: Office) -> None:
-    office.agreed()
-    with pytest.raises(ConfigurationError, match="only a movement contract is cancelled"):
-        office.do("north", "contracts", "cancel", "north-south", signs=True)
-
-
-def test_a_contract_with_one_plan_is_not_cancelled(office: Office) -> None:
-    of_a_stream(office)
-    with pytest.raises(ConfigurationError, match="north-south: it is not a movement contract"):
+@pytest.mark.parametrize(
+    ("agreed", "says"),
+    [
+        (Office.agreed, "only a movement contract is cancelled"),
+        (of_a_stream, "north-south: it is not a movement contract"),
+    ],
+)
+def test_only_a_movement_contract_is_cancelled(
+    office: Office, agreed: Callable[[Office], object], says: str
+) -> None:
+    agreed(office)
+    with pytest.raises(ConfigurationError, match=says):
         office.do("north", "contracts", "cancel", "north-south", signs=True)
     with pytest.raises(ConfigurationError, match="sees no contract other"):
         office.do("north", "contracts", "cancel", "other", signs=True)
@@ -467,32 +471,22 @@ def test_a_stage_is_named_by_contracts_for_load_or_by_a_movement_contract(office
         office.do("north", "contracts", "propose", str(load), signs=True)
 
 
-def test_load_is_not_suggested(office: Office) -> None:
-    office.agreed()
-    office.file("terms").write_text(STREAM_EXAMPLE)
-    suggested = str(office.file("terms"))
-    with pytest.raises(ConfigurationError, match="only a contract for a stream takes suggestions"):
-        office.do("north", "contracts", "suggest", "north-south", suggested, signs=True)
-
-
-def test_nothing_is_suggested_in_place_of_a_movement_contract(office: Office) -> None:
-    of_plans(office)
-    office.terms.write_text(STREAM_EXAMPLE.replace("billing", "south"))
-    suggest = ("contracts", "suggest", "north-south", str(office.terms))
-    with pytest.raises(ConfigurationError, match="only a contract for one stream takes"):
-        office.do("north", *suggest, signs=True)
-
-
-def test_terms_for_load_are_not_suggested_for_a_stream(office: Office) -> None:
-    of_a_stream(office)
-    for text, says in (
-        (EXAMPLE, "is a contract for load"),
-        (PLANS_EXAMPLE, "not a valid contract"),
-    ):
-        terms = office.folder / "other.yaml"
-        terms.write_text(text.replace("billing", "south"))
-        with pytest.raises(ConfigurationError, match=says):
-            office.do("north", "contracts", "suggest", "north-south", str(terms), signs=True)
+@pytest.mark.parametrize(
+    ("agreed", "text", "says"),
+    [
+        (Office.agreed, STREAM_EXAMPLE, "only a contract for a stream takes suggestions"),
+        (of_plans, STREAM_EXAMPLE, "only a contract for one stream takes"),
+        (of_a_stream, EXAMPLE, "is a contract for load"),
+        (of_a_stream, PLANS_EXAMPLE, "not a valid contract"),
+    ],
+)
+def test_one_stream_alone_is_suggested_and_for_one_stream_alone(
+    office: Office, agreed: Callable[[Office], object], text: str, says: str
+) -> None:
+    agreed(office)
+    office.terms.write_text(text.replace("billing", "south"))
+    with pytest.raises(ConfigurationError, match=says):
+        office.do("north", "contracts", "suggest", "north-south", str(office.terms), signs=True)
 
 
 def test_the_rights_on_a_contract_are_listed_by_its_name(office: Office) -> None:

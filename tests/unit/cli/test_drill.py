@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from anabranch.cli import drill
 from anabranch.local.drill_links import Cut, Direction
-from anabranch.local.drills import Drill
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 
 
@@ -138,9 +137,3 @@ def test_nothing_is_done_when_one_name_is_wrong() -> None:
     with pytest.raises(ConfigurationError, match="--for 20: '20' is not a duration"):
         _run("cut", "a/b", "--for", "20")
     assert _Recorded.done[1:] == []
-
-
-def test_the_real_drill_is_what_is_recorded_here() -> None:
-    assert {name for name in vars(_Recorded) if not name.startswith("_")} - {"done"} <= set(
-        dir(Drill)
-    )

@@ -35,25 +35,6 @@ def noted(notes: list[str]) -> Progress:
     return lambda what, done, total: notes.append(f"{done} of {total} {what}")
 
 
-def test_of_a_long_file_it_is_shown_how_much_was_sent(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"at": 7}\n' * 10_000)
-    under_way, notes = sending(tmp_path, 10_000)
-    under_way.send_file(rows, 0)
-    assert under_way.sent == 10_000
-    assert len(notes) > 2
-    assert notes[-1] == "10000 of 10000 records"
-
-
-def test_of_a_long_file_it_is_shown_how_much_was_checked(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"at": 7}\n' * 250_000)
-    under_way, notes = sending(tmp_path)
-    assert _checked(rows, under_way._lines, False, noted(notes)) == (250_000, 0)
-    assert len(set(notes)) > 2
-    assert notes[-1] == "2500000 of 2500000 bytes are read"
-
-
 def test_of_generated_rows_it_is_shown_how_many_were_sent(tmp_path: Path) -> None:
     under_way, notes = sending(tmp_path, 2_500)
     under_way.send_generated(0, 0, threading.Event())

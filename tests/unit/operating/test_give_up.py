@@ -13,7 +13,6 @@ from anabranch.ingestion.service import IngestionService
 from anabranch.operating.give_up import (
     GiveUp,
     GiveUpMissing,
-    describe,
     until_when,
 )
 from anabranch.ports import TopicPartition
@@ -163,17 +162,6 @@ def test_the_end_is_now_by_default_and_never_in_the_future(world: World) -> None
         until_when(live, "reports", "5001", 5_000)
     with pytest.raises(ConfigurationError, match="say --until"):
         until_when(simulated, "reports", None, 5_000)
-
-
-def test_the_consequences_are_printed() -> None:
-    lines: list[str] = []
-    describe("reports", GivenUp("reports", 11, 20), 100, lines.append)
-    assert (
-        lines[0]
-        == "source reports: given up after 1970-01-01T00:00:01.000Z up to 1970-01-01T00:00:02.000Z"
-        " (10 buckets)"
-    )
-    assert "anabranch-missing" in lines[-1]
 
 
 def test_a_broker_without_the_pipeline_is_named(world: World) -> None:
