@@ -9,7 +9,6 @@ from hypothesis import strategies as some
 from demo.live import Delay
 from demo.stalls import (
     LATE_MS,
-    Apart,
     Spent,
     Stall,
     judged,
@@ -83,14 +82,3 @@ def test_only_delays_that_a_stall_overlaps_are_left_unjudged() -> None:
     assert str(apart) == (
         "4 of 7 delays fell into stalls of the machine (longest 1.4 s): not judged"
     )
-
-
-def test_only_the_stalls_that_delays_met_are_told() -> None:
-    _, _, apart = judged([Delay(0, 100)], [Stall(50, 60), Stall(1_000, 9_000)], span)
-    assert apart == Apart(1, 1, 10)
-    assert apart + Apart(811, 2, 1_400) == Apart(812, 3, 1_400)
-
-
-def test_without_stalls_all_are_judged() -> None:
-    _, _, apart = judged([Delay(0, 100)], [], span)
-    assert str(apart) == "all 1 delays are judged: none fell into a stall of the machine"

@@ -25,19 +25,6 @@ def load_of(name: str) -> Pipeline:
     return load(EXAMPLES / name / "pipeline.yaml")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "toll_road/pipeline.yaml",
-        "toll_road/with_notices.yaml",
-        "first_pipeline/pipeline.yaml",
-        "market/billing.yaml",
-    ],
-)
-def test_the_file_is_taken(name: str) -> None:
-    assert load(EXAMPLES / name).outputs
-
-
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_that_is_copied_elsewhere_is_whole(name: str, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(EXAMPLES / name, tmp_path / "deep" / "mine"))

@@ -42,17 +42,6 @@ def test_the_stream_has_the_shape_of_the_benchmark() -> None:
     assert qids.to_list() == list(range(len(qids)))
 
 
-def test_a_car_reports_every_half_minute_and_no_segment_is_skipped() -> None:
-    world = generate(Plan(1, 10, 2, Mode.HOT))
-    reports = world.stream.filter(pl.col("type") == 0).sort("vid", "time")
-    gaps = reports.with_columns(
-        (pl.col("time") - pl.col("time").shift(1)).over("vid").alias("gap"),
-        (pl.col("seg") - pl.col("seg").shift(1)).over("vid").alias("step"),
-    ).filter(pl.col("gap").is_not_null() & (pl.col("lane") != 0))
-    assert gaps["gap"].unique().to_list() == [30]
-    assert gaps["step"].is_between(0, 1).all()
-
-
 def test_trips_are_those_of_the_stream() -> None:
     world = generate(Plan(2, 15, 3, Mode.HOT))
     reports = world.stream.filter(pl.col("type") == 0)
@@ -66,12 +55,3 @@ def test_trips_are_those_of_the_stream() -> None:
     for found, known in ((entries, begun), (exits, ended)):
         assert found.cast(pl.Int64).sort(names).equals(known.cast(pl.Int64).sort(names))
     assert trips["vid"].n_unique() < trips.height, "nobody comes back"
-
-
-def test_the_history_answers_what_is_asked() -> None:
-    world = generate(Plan(3, 10, 4, Mode.HOT))
-    asked = world.stream.filter(pl.col("type") == 3).cast(pl.Int64)
-    assert asked.height > 20
-    assert asked.join(world.history, on=["vid", "day", "xway"], how="anti").is_empty()
-    assert world.history.select("vid", "day").is_duplicated().sum() == 0
-    assert world.history.height > 2 * asked.height

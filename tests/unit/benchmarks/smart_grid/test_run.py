@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from benchmarks.smart_grid.__main__ import (
 from benchmarks.smart_grid.feeder import Fed
 from benchmarks.smart_grid.generator import FIRST_S
 from benchmarks.smart_grid.oracle import Expected, Prediction
-from benchmarks.smart_grid.receiver import LIVE, OUTLIERS, PREDICTIONS, Receiver, Shown
+from benchmarks.smart_grid.receiver import Shown
 from benchmarks.smart_grid.validator import judge
 
 NAME = Prediction(FIRST_S + 30, 1, FIRST_S + 120, 0, 1, 2)
@@ -62,47 +60,6 @@ def test_the_rate_of_a_warm_node_is_that_of_the_second_half(
     found = {FIRST_S + due: START_S + at_s for due, at_s in came_s.items()}
     outcome = replace(outcome_of({}, {}), came_s=found)
     assert outcome.warm_readings_per_s == pytest.approx(per_s)
-
-
-class Message:
-    """Record as the client library gives it."""
-
-    def __init__(self, topic: str, value: dict[str, Any], **headers: str) -> None:
-        self._topic, self._value = topic, value
-        self._headers = [
-            (f"anabranch-{name.replace('_', '-')}", text.encode()) for name, text in headers.items()
-        ]
-
-    def topic(self) -> str:
-        return self._topic
-
-    def value(self) -> bytes:
-        return json.dumps(self._value).encode()
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return self._headers
-
-
-def test_records_become_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("demo.consuming.TopicReader", lambda *_: None)
-    receiver = Receiver("", live=True)
-    at = str((FIRST_S + 30) * 1_000)
-    row = {"house_id": 0, "household_id": 1, "plug_id": 2, "minutes": 1, "start": FIRST_S + 120}
-    share = {"hours": 1, "house_id": 0, "start": 0, "stop": 3_600, "above": 1, "plugs": 4}
-    for message in (
-        Message(PREDICTIONS, {**row, "load_mw": 5}, event_time=at),
-        Message(OUTLIERS, share, event_time=at),
-        Message(LIVE, {**row, "load_mw": 4}, event_time=at, kind="tentative", shed="250"),
-        Message(LIVE, {}, kind="undo"),
-        Message(LIVE, {**row, "load_mw": 5}, event_time=at, kind="insertion"),
-    ):
-        receiver._take(message)
-    assert receiver.received() == (1, 1)
-    assert list(receiver.came_s) == [FIRST_S + 30]
-    assert receiver.predictions() == [(NAME, 5)]
-    assert [value for _, value in receiver.shares()] == [(1, 4)]
-    shown = receiver.first[NAME]
-    assert (shown.load_mw, shown.is_tentative, shown.shed_permille) == (4, True, 250)
 
 
 def test_a_run_in_which_nothing_was_left_out_shows_no_overload() -> None:
