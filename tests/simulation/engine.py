@@ -440,7 +440,9 @@ class SimulatedQuery:
                 context.log,
                 lambda r, s=s: self._names.blocks(s, r),  # type: ignore[misc]
                 context.clock,
-                is_own=pipeline.is_of(pipeline.stages[self._stage.name].participant, s),
+                width_ms=None
+                if pipeline.is_of(pipeline.stages[self._stage.name].participant, s)
+                else pipeline.bucket_ms,
             )
             for s in pipeline.inputs(self._stage.name)
         }

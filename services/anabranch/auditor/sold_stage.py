@@ -12,10 +12,10 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.blocks import schema_from_text
+from anabranch.codec.blocks import stream_schema
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.ports import QueryOutput
-from anabranch.protocol.errors import DataMissing, StageFunctionError
+from anabranch.protocol.errors import DataMissing, RemoteProtocolError, StageFunctionError
 from anabranch.protocol.federation.recheck import Recheck
 from anabranch.protocol.log.boundary_log import contents
 from anabranch.streams.gone_blocks import GoneBlocks
@@ -160,7 +160,10 @@ class SoldStageLogs:
             text = self._inputs[stream].log_state.schema()
             if not text:
                 return None
-            schemas[name] = schema_from_text(text)
+            try:
+                schemas[name] = stream_schema(text)
+            except RemoteProtocolError as error:
+                raise UnableError("its input's columns cannot be used", str(error)) from error
         return self._engine().prepare(f"{self._stage}.{_LABEL}", self._stage, schemas)
 
     def _first_gone(self) -> Callable[[str, Iterable[TakenBucket]], int | None]:

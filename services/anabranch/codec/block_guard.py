@@ -4,12 +4,15 @@ them.
 The Arrow library trusts its input in three ways that a reader cannot afford. It unpacks compressed
 bodies of any size (a block of 5 KB became 160 MB), it believes offsets until somebody looks (one
 outside the data ends the process, or asks for gigabytes), and it has types whose items take no
-bytes, so that no length bounds their number. Our writers use none of it, so:
+bytes, so that no length bounds their number. It also has types that it cannot sort or cast, or only
+some of their values. Our writers use none of it, so:
 
     BG1 A block is one schema and record batches, not compressed, without dictionaries, and nothing
         after them.
-    BG2 Every type in it takes bytes for each of its items.
+    BG2 No two columns have one name, and every type is one that a stream's columns can have: each
+        of its items takes bytes, and each of its values can be hashed, sorted and delivered.
     BG3 It has at most BLOCK_ROWS_MAX rows, and every offset and text in it is checked once.
+    BG4 The rows of a part have an event time each, within the part's bucket.
 
 The messages are walked by hand (Arrow's format: a continuation mark, the length of the head, the
 head as a flat buffer, the body): the library has no way to ask these questions without unpacking.
@@ -22,10 +25,12 @@ from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, RECORD_DEPTH_MAX
 
+EVENT_TIME: Final = "event_time"
 _CONTINUATION: Final = 0xFFFFFFFF
 _SCHEMA: Final = 1
 _RECORD_BATCH: Final = 3
@@ -68,16 +73,45 @@ def check_table(table: pa.Table) -> None:
     if table.num_rows > BLOCK_ROWS_MAX:
         raise RemoteProtocolError(f"a block of {table.num_rows} rows")
     try:
-        is_bounded = _is_bounded(table.schema)
+        fault = _fault_of(table.schema)
         table.validate(full=True)
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise RemoteProtocolError(
             f"a block whose data contradict themselves: {str(error)[:300]}"
         ) from error
-    if not is_bounded:
-        raise RemoteProtocolError(
-            "a block has a column of a type that takes no bytes, or is nested too deep"
-        )
+    if fault:
+        raise RemoteProtocolError(f"a block has {fault}")
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Check the columns that a stream is to have (BG2).
+
+    Raises:
+        RemoteProtocolError: no block may have them.
+    """
+    fault = _fault_of(schema)
+    if fault:
+        raise RemoteProtocolError(f"a stream has {fault}")
+
+
+def check_rows(table: pa.Table, bucket: int, width_ms: int) -> None:
+    """Check that the rows of a part are of its bucket (BG4).
+
+    Raises:
+        RemoteProtocolError: one is not, or has no event time.
+    """
+    if EVENT_TIME not in table.column_names:
+        raise RemoteProtocolError(f"rows without a column {EVENT_TIME}")
+    times = table.column(EVENT_TIME)
+    if times.type != pa.int64() or times.null_count:
+        raise RemoteProtocolError(f"rows whose {EVENT_TIME} is not a number of ms")
+    if table.num_rows:
+        found = pc.min_max(times).as_py()
+        if found["min"] <= (bucket - 1) * width_ms or found["max"] > bucket * width_ms:
+            raise RemoteProtocolError(
+                f"bucket {bucket} holds a row of another bucket: its rows are from"
+                f" {found['min']} to {found['max']} ms"
+            )
 
 
 def _past_schema(value: bytes) -> int:
@@ -147,29 +181,39 @@ def _unsigned(value: bytes, at: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _is_bounded(schema: pa.Schema) -> bool:
-    return all(_takes_bytes(field.type, RECORD_DEPTH_MAX) for field in schema)
+def _fault_of(schema: pa.Schema) -> str:
+    """Return what is wrong with a block's columns (BG2); empty: nothing."""
+    names = schema.names
+    if len(set(names)) < len(names):
+        return "two columns of one name"
+    wrong = (field for field in schema if not _is_usual(field.type, RECORD_DEPTH_MAX))
+    return next((f"a column of type {str(field.type)[:100]}" for field in wrong), "")
 
 
-def _takes_bytes(kind: pa.DataType, depth: int) -> bool:
+def _is_usual(kind: pa.DataType, depth: int) -> bool:
+    """Return whether a stream's column may have a type, nested ``depth`` deep at most."""
     if depth == 0:
         return False
     if pa.types.is_fixed_size_list(kind):
-        return kind.list_size > 0 and _takes_bytes(kind.value_type, depth - 1)
+        return kind.list_size > 0 and _is_usual(kind.value_type, depth - 1)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _takes_bytes(kind.value_type, depth - 1)
+        return _is_usual(kind.value_type, depth - 1)
     if pa.types.is_map(kind):
-        return _takes_bytes(kind.key_type, depth - 1) and _takes_bytes(kind.item_type, depth - 1)
+        return _is_usual(kind.key_type, depth - 1) and _is_usual(kind.item_type, depth - 1)
     if pa.types.is_struct(kind):
-        return kind.num_fields > 0 and all(_takes_bytes(field.type, depth - 1) for field in kind)
+        return kind.num_fields > 0 and all(_is_usual(field.type, depth - 1) for field in kind)
     if pa.types.is_fixed_size_binary(kind):
         return bool(kind.byte_width > 0)
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return bool(kind.unit == "us")
     plain = (
         pa.types.is_boolean,
-        pa.types.is_integer,
-        pa.types.is_floating,
+        pa.types.is_signed_integer,
+        pa.types.is_float32,
+        pa.types.is_float64,
         pa.types.is_decimal,
-        pa.types.is_temporal,
+        pa.types.is_date32,
+        pa.types.is_time,
         pa.types.is_string,
         pa.types.is_large_string,
         pa.types.is_binary,

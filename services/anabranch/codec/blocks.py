@@ -29,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.codec.block_guard import check_stream, check_table
+from anabranch.codec.block_guard import EVENT_TIME as _EVENT_TIME
+from anabranch.codec.block_guard import check_columns, check_stream, check_table
 from anabranch.codec.columns import stored
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX, MIB
@@ -48,7 +49,7 @@ _SEGMENT_BYTES_MAX: Final = 2 * BLOCK_BYTES_MAX
 of text, is one segment. Well below the topics' ``max.message.bytes``.
 """
 
-EVENT_TIME: Final = "event_time"
+EVENT_TIME: Final = _EVENT_TIME
 _U64 = np.uint64
 _GOLDEN: Final = _U64(0x9E3779B97F4A7C15)
 _PRIME: Final = _U64(0x100000001B3)
@@ -173,6 +174,17 @@ def schema_from_text(text: str) -> pa.Schema:
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         message = f"not the schema of a stream: {error}"
         raise RemoteProtocolError(message) from error
+    return schema
+
+
+def stream_schema(text: str) -> pa.Schema:
+    """Return the schema of a stream that another participant may have written (``block_guard``).
+
+    Raises:
+        RemoteProtocolError: ``text`` is not the schema of a stream.
+    """
+    schema = schema_from_text(text)
+    check_columns(schema)
     return schema
 
 

@@ -95,7 +95,10 @@ class FloatAudit:
         try:
             if stream not in self._readers:
                 self._readers[stream] = BlockReader(
-                    self._context.log, partial(self._names.blocks, stream), self._context.clock
+                    self._context.log,
+                    partial(self._names.blocks, stream),
+                    self._context.clock,
+                    width_ms=self._context.pipeline.bucket_ms,
                 )
             self._compare(stream, agreed, self._readers[stream])
         except BaseException as error:  # noqa: BLE001 - raised by ``round``, in the manager's loop

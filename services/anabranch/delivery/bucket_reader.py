@@ -41,13 +41,14 @@ class BucketReader:
     ) -> None:
         names = pipeline.topic_names
         self._log, self._topic_of = log, partial(names.blocks, output.stage)
-        self._width_ms = pipeline.bucket_ms
         self._output = output
         self._following = following
         self._logger = logger
 
         def reader() -> BlockReader:
-            return BlockReader(log, self._topic_of, clock, with_notices=True)
+            return BlockReader(
+                log, self._topic_of, clock, width_ms=pipeline.bucket_ms, with_notices=True
+            )
 
         self._blocks, self._branches = reader(), reader()
 
@@ -65,14 +66,14 @@ class BucketReader:
 
         Raises:
             DataMissing: no replica has them, or only one with other rows than the boundary log
-                counts.
+                counts, or with rows of another bucket.
         """
         try:
             found = self._blocks.read_buckets(wanted)
         except DataMissing as error:
             self._logger.warning("blocks_missing", output=self._output.name, error=str(error))
             found = read_from_any(self._blocks, self._following.log_state, wanted)
-        return in_order(found, self._width_ms)
+        return in_order(found)
 
     def tentative(
         self, replica: str, wanted: Sequence[tuple[int, tuple[Part, ...]]]
@@ -80,12 +81,10 @@ class BucketReader:
         """Return the rows of ``replica``'s tentative buckets, (bucket, parts), none of them empty.
 
         Raises:
-            DataMissing, RemoteProtocolError: the blocks are gone, or differ from their boundary
-                records.
+            DataMissing: the blocks are gone, or differ from their boundary records.
         """
         return in_order(
-            self._branches.read_buckets([(bucket, replica, parts) for bucket, parts in wanted]),
-            self._width_ms,
+            self._branches.read_buckets([(bucket, replica, parts) for bucket, parts in wanted])
         )
 
     def close_tentative(self) -> None:

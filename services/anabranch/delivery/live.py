@@ -52,7 +52,6 @@ from anabranch.protocol.errors import (
     LocalProtocolError,
     OutcomeUnknown,
     RecordTooLarge,
-    RemoteProtocolError,
     Unavailable,
 )
 from anabranch.protocol.limits import MESSAGE_BYTES_DEFAULT
@@ -562,7 +561,7 @@ class LiveTopic:
             found = self._buckets.tentative(
                 like.replica, [(bucket, parts) for bucket, _, parts in portion]
             )
-        except (DataMissing, RemoteProtocolError) as error:
+        except DataMissing as error:
             if len(portion) > 1:
                 for one in portion:
                     yield from self._tentative_pieces(like, [one])

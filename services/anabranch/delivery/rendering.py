@@ -26,7 +26,6 @@ from anabranch.delivery.notices import notice_headers, rejected_bytes
 from anabranch.delivery.partitioning import Partitioner
 from anabranch.pipeline.model import Sink
 from anabranch.protocol.edge.delivery import ALONE, Slice
-from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 
 if TYPE_CHECKING:
@@ -226,28 +225,20 @@ class Ordered:
     table: pa.Table
 
 
-def in_order(buckets: list[tuple[int, pa.Table]], width_ms: int) -> list[Ordered]:
-    """Return the rows of whole ``buckets``, each in canonical order. ``buckets`` ascend, and one
-    may have several tables. The list has one element for each run of rows with the same columns, as
-    a stage's columns may change.
-
-    Raises:
-        RemoteProtocolError: a row is not in the bucket that its event time says.
+def in_order(buckets: list[tuple[int, pa.Table]]) -> list[Ordered]:
+    """Return the rows of whole ``buckets``, each in canonical order. ``buckets`` ascend, hold only
+    rows of their own event times (BG4 of ``codec.block_guard``), and one may have several tables.
+    The list has one element for each run of rows with the same columns, as a stage's columns may
+    change.
     """
     if not buckets:
         return []
     # One sort for many buckets, since the order begins with event time, which orders buckets.
     tables = [canonical_sort(table) for table in by_columns([table for _, table in buckets])]
-    event_times = np.concatenate([table.column(EVENT_TIME).to_numpy() for table in tables])
     kinds = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
     if len(tables) > 1:
-        order = np.lexsort((kinds, event_times))  # stable: rows of one table stay in their order
-        event_times, kinds = event_times[order], kinds[order]
-    found = -(-event_times // width_ms)
-    expected = np.repeat([bucket for bucket, _ in buckets], [rows.num_rows for _, rows in buckets])
-    if not np.array_equal(found, expected):
-        wrong = int(expected[np.flatnonzero(found != expected)[0]])
-        raise RemoteProtocolError(f"bucket {wrong} holds a row of another bucket")
+        event_times = np.concatenate([table.column(EVENT_TIME).to_numpy() for table in tables])
+        kinds = kinds[np.lexsort((kinds, event_times))]  # stable: rows of one table stay in order
     rows = Counter[int]()
     for bucket, table in buckets:
         rows[bucket] += table.num_rows

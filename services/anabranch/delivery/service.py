@@ -75,8 +75,8 @@ _POLL_MS: Final = 100
 _RETRY_MS: Final = 200
 """Pause after a failed failover, in ms."""
 _REJECTED_RETRY_MS: Final = 10_000
-"""Pause before a failover after the log rejected a read or write for good, in ms: an operator must
-act first, and the live half continues meanwhile.
+"""Pause before a failover after the log rejected a read or write for good, or has other rows than
+its boundary log says, in ms: an operator must act first, and the live half continues meanwhile.
 """
 _REQUEST_MS: Final = 1_000
 """Interval between requests for missing blocks, in ms."""
@@ -147,6 +147,8 @@ class DeliveryService:
         self._partitions = self._rejected_partitions = 0
         self._unknown_in_a_row = 0
         self._retry_at_ms = 0
+        self._one_by_one = False
+        """Whether the next run has one bucket, since one of the last run's is damaged."""
         self._request_at_ms = 0
         self._rejected_count = 0
         self._split: tuple[int, list[Ordered]] | None = None
@@ -211,7 +213,6 @@ class DeliveryService:
         Raises:
             Fenced: another process delivers this output.
             OutcomeUnknown: _UNKNOWN_MAX transactions in a row had an unknown outcome.
-            DataMissing: blocks differ from what the boundary log says.
         """
         busy = False
         self._send_heartbeat()
@@ -241,7 +242,7 @@ class DeliveryService:
             with without_collection():
                 self._deliver(self._delivery, run, stable)
         except DataMissing as error:
-            self._request_blocks(self._delivery, error)
+            self._request_blocks(self._delivery, error, len(run.slices))
             return
         except Unavailable as error:
             self._delay(error)
@@ -261,7 +262,7 @@ class DeliveryService:
             if self._unknown_in_a_row >= _UNKNOWN_MAX:
                 raise
             return
-        self._unknown_in_a_row = 0
+        self._unknown_in_a_row, self._one_by_one = 0, False
         if self._live is None or not self._live.waits_for_blocks:
             self._recompute_client.there()
         self.status.state, self.status.waiting_for = "running", None
@@ -279,13 +280,16 @@ class DeliveryService:
             elif opened is not None:
                 opened.close()
 
-    def _request_blocks(self, delivery: CorrectedDelivery, error: DataMissing) -> None:
-        """Request the recomputation of blocks that the next run needs and no replica has (DE9).
-        If nothing was delivered yet, fail over instead, to begin after them.
+    def _request_blocks(
+        self, delivery: CorrectedDelivery, error: DataMissing, buckets: int
+    ) -> None:
+        """Request the recomputation of blocks that the next run, of so many ``buckets``, needs and
+        no replica has (DE9). If nothing was delivered yet, fail over instead, to begin after them.
+        Blocks that exist and differ from the boundary log are read again after a while: no process
+        could deliver them, and the live half goes on.
 
         Raises:
             Fenced: another process has replaced this one and delivered those buckets.
-            DataMissing: ``error`` itself: the blocks exist, but differ from the boundary log.
         """
         try:
             progress = self._last_progress()
@@ -302,7 +306,13 @@ class DeliveryService:
             self._close_writer()  # the next failover begins after the missing blocks
             return
         if lack is Lack.DAMAGED or gone is None:
-            raise error
+            if buckets > 1:
+                self._one_by_one = True  # the buckets before the damaged one are delivered
+                return
+            self._context.logger.error("blocks_damaged", output=self._name, error=str(error))
+            self._delay(error)
+            self._retry_at_ms = self._context.clock.monotonic_ms() + _REJECTED_RETRY_MS
+            return
         if self._live is not None and self._live.waits_for_blocks:  # one request for both halves
             gone = self._gone_after(min(delivery.cursor.bucket - 1, self._live.passed)) or gone
         reported = self._recompute_client.ask({stage: gone})
@@ -458,7 +468,7 @@ class DeliveryService:
         except _StoppingError:
             self._close_writer()
 
-    def _delay(self, error: OutcomeUnknown | Unavailable) -> None:
+    def _delay(self, error: OutcomeUnknown | Unavailable | DataMissing) -> None:
         """Close the writer and report ``error``; a later round fails over."""
         self.status.state, self.status.waiting_for = "waiting", str(error)
         self._context.logger.warning("failover_delayed", output=self._name, error=str(error))
@@ -658,14 +668,15 @@ class DeliveryService:
         log_state = self._following().log_state
         if log_state.upto < delivery.cursor.bucket:
             return None, []
+        upto = delivery.cursor.bucket if self._one_by_one else log_state.upto
         # Two more than a run may have: one for a bucket whose records are all written already, one
         # so that the plan can see that there are more.
-        stable = log_state.stable(delivery.cursor.bucket, log_state.upto, DELIVERY_BUCKETS_MAX + 2)
+        stable = log_state.stable(delivery.cursor.bucket, upto, DELIVERY_BUCKETS_MAX + 2)
         sizes = ((bucket, sum(part.rows for part in parts)) for bucket, _, parts in stable)
         rows_max = rows_bound([part for _, _, parts in stable for part in parts])
         if self._live is not None:
             rows_max = min(rows_max, BESIDE_LIVE_ROWS_MAX)
-        return delivery.plan(log_state.upto, sizes, rows_max), stable
+        return delivery.plan(upto, sizes, rows_max), stable
 
     def _deliver(self, delivery: CorrectedDelivery, run: Run, stable: Stable) -> None:
         """Write those records of ``run`` that are not in the topics yet, and advance

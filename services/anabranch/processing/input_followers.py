@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from anabranch.codec.blocks import schema_from_text
+from anabranch.codec.blocks import stream_schema
 from anabranch.pipeline.offer_columns import not_as_offered
 from anabranch.pipeline.source_columns import source_schema
 from anabranch.processing.bound_inputs import BoundInputs
 from anabranch.processing.follower import InputFollower
-from anabranch.protocol.errors import ConfigurationError
+from anabranch.protocol.errors import ConfigurationError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,16 +90,18 @@ class InputFollowers:
         stream = pipeline.input_streams(name)[0]
         if stream not in pipeline.stages:
             return source_schema(pipeline, name)
-        follower = self.by_stream[stream]
+        follower, schema = self.by_stream[stream], None
         with self.changed:
-            while not (text := follower.columns()) and not self._context.stopping.is_set():
+            while schema is None and not self._context.stopping.is_set():
                 follower.raise_error()
-                status.state, status.waiting_for = "starting", f"{stream} to start"
-                self.changed.wait(_SCHEMA_WAIT_S)
+                schema, wanted = usable_columns(follower.columns())
+                if schema is None:
+                    status.state, status.waiting_for = "starting", f"{stream} to {wanted}"
+                    self.changed.wait(_SCHEMA_WAIT_S)
         status.waiting_for = None
-        if not text:
+        if schema is None:
             return None
-        schema, made_by = schema_from_text(text), pipeline.stages[stream]
+        made_by = pipeline.stages[stream]
         if made_by.offered is not None and (wrong := not_as_offered(made_by, schema)):
             raise ConfigurationError(f"stage {stream}, function {made_by.functions[0]}: {wrong}")
         return schema
@@ -116,3 +118,15 @@ class InputFollowers:
         """
         for follower in self.by_stream.values():
             follower.close()
+
+
+def usable_columns(text: str) -> tuple[pa.Schema | None, str]:
+    """Return the columns of a stream by its log's ``text``, or None and what the stream has to do.
+    Whoever runs its stage may have written anything, and may yet write what is right.
+    """
+    if not text:
+        return None, "start"
+    try:
+        return stream_schema(text), ""
+    except RemoteProtocolError as error:
+        return None, f"name columns that can be used: {error}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from anabranch.codec.block_guard import check_rows
 from anabranch.codec.blocks import BlockHeaders, by_columns, decode_block, digests
 from anabranch.pipeline.topic_names import stream_of_blocks
 from anabranch.ports import Clock, EventLog, Headers, TopicPartition
@@ -44,31 +45,38 @@ class BlockReader:
         topic_of: Callable[[str], str],
         clock: Clock,
         *,
-        is_own: bool = False,
+        width_ms: int | None = 0,
         is_elsewhere: bool = False,
         with_notices: bool = False,
     ) -> None:
         """Keep the arguments. ``topic_of`` maps a replica to its block topic.
 
-        ``is_own`` means that the same participant writes the stream, so that blocks need no
-        validation; ``is_elsewhere`` that they are on another owner's cluster. Only a reader
+        ``width_ms`` is that of the buckets, to which the rows are checked to belong; with 0 they
+        are not, and None means that the same participant writes the stream, so that blocks need no
+        validation at all.
+        ``is_elsewhere`` means that they are on another owner's cluster. Only a reader
         ``with_notices`` reads the notices of rejected rows (``codec.rejected_rows``), as tables of
         their own.
         """
+        self._width_ms = width_ms
         self._with_notices = with_notices
         self._is_elsewhere = is_elsewhere
         self._log = log
         self._topic_of = topic_of
         self._clock = clock
-        self._is_own = is_own
         self._readers: dict[str, RangeReader] = {}
 
     def read(self, replica: str, parts: Sequence[Part]) -> pa.Table | None:
         """Return all rows of ``parts``, in the order of the parts, or None if there are none.
-        Raises as ``read_parts``.
+
+        Raises:
+            DataMissing: as ``read_parts``; or the parts have different columns.
         """
         tables = self.read_parts(replica, parts)
-        return pa.concat_tables(tables) if tables else None
+        try:
+            return pa.concat_tables(tables) if tables else None
+        except pa.ArrowInvalid as error:
+            raise DataMissing(f"parts of writer {replica} differ in columns: {error}") from error
 
     def read_buckets(self, wanted: Sequence[Wanted]) -> list[tuple[int, pa.Table]]:
         """Return the rows of the non-empty buckets of ``wanted``, in that order: one table for each
@@ -94,8 +102,8 @@ class BlockReader:
         """Return one table for each part that this reader reads.
 
         Raises:
-            DataMissing: blocks are gone, or their number, rows or (unless ``is_own``) digest
-                differ from the part's.
+            DataMissing: blocks are gone, or their number or rows differ from the part's; or, where
+                another participant writes them, their digest, or rows are of another bucket.
         """
         parts = self._readable(parts)
         blocks: list[_Found] = [{} for _ in parts]
@@ -174,7 +182,7 @@ class BlockReader:
         if before:
             value = b"".join([*before, value or b""])  # type: ignore[list-item]
         found |= dict.fromkeys(range(first, head.number))
-        found[head.number] = decode_block(value, is_own=self._is_own)
+        found[head.number] = decode_block(value, is_own=self._width_ms is None)
 
     def _checked(self, replica: str, parts: Sequence[Part], blocks: list[_Found]) -> list[pa.Table]:
         try:
@@ -190,12 +198,15 @@ class BlockReader:
                 )
                 raise DataMissing(message)
         whole = [table for table in tables if table is not None]
-        if self._is_own:
+        if self._width_ms is None:
             return whole
         for part, total in zip(parts, digests(whole), strict=True):
             if part.digest != total:
                 message = f"part {part} of writer {replica}: the rows have digest {total}"
                 raise DataMissing(message)
+        if self._width_ms:
+            for part, table in zip(parts, whole, strict=True):
+                _check_rows(replica, part, table, self._width_ms)
         return whole
 
 
@@ -219,6 +230,13 @@ def read_from_any(
         else:
             found += reader.read_buckets([(bucket, *last)])
     return found
+
+
+def _check_rows(replica: str, part: Part, table: pa.Table, width_ms: int) -> None:
+    try:
+        check_rows(table, part.bucket, width_ms)
+    except RemoteProtocolError as error:
+        raise DataMissing(f"part {part} of writer {replica}: {error}") from error
 
 
 def _in_order(found: _Found) -> pa.Table | None:

@@ -92,7 +92,9 @@ class History:
         above[stream] = opened.enter_context(closing(boundaries))
         boundaries.read_to_end()
         topic_of = partial(self._names.blocks, stream)
-        blocks = opened.enter_context(closing(BlockReader(self._log, topic_of, clock)))
+        blocks = opened.enter_context(
+            closing(BlockReader(self._log, topic_of, clock, width_ms=pipeline.bucket_ms))
+        )
         return _Part(stream, boundaries, blocks)
 
     def _gone_upto(self, part: _Part) -> int:

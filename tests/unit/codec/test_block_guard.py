@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from anabranch.codec import block_guard
-from anabranch.codec.blocks import decode_block, encode_block
+from anabranch.codec.blocks import decode_block, encode_block, schema_text, stream_schema
 from anabranch.protocol.errors import RemoteProtocolError
 from anabranch.protocol.limits import BLOCK_ROWS_MAX
 
@@ -49,6 +49,8 @@ def test_what_our_writers_make_is_taken() -> None:
         pa.large_binary(),
         pa.decimal128(10, 2),
         pa.date32(),
+        pa.time64("ns"),
+        pa.duration("us"),
         pa.timestamp("us", "UTC"),
         pa.list_(pa.int32()),
         pa.large_list(pa.string()),
@@ -84,12 +86,56 @@ def nested(depth: int) -> pa.DataType:
         pa.list_(pa.null(), 2),
         pa.run_end_encoded(pa.int32(), pa.int64()),
         nested(40),
+        # Arrow hashes, sorts or casts these not at all, or not all of their values.
+        pa.float16(),
+        pa.uint64(),
+        pa.timestamp("s"),
+        pa.timestamp("ns"),
+        pa.list_(pa.duration("s")),
+        pa.month_day_nano_interval(),
     ],
     ids=str,
 )
-def test_types_that_nothing_bounds(kind: pa.DataType) -> None:
+def test_types_that_nothing_bounds_or_that_no_stream_has(kind: pa.DataType) -> None:
     with pytest.raises(RemoteProtocolError, match="type"):
         block_guard.check_table(pa.table({"x": pa.array([], kind)}))
+    with pytest.raises(RemoteProtocolError, match="type"):
+        stream_schema(schema_text(pa.schema([("x", kind)])))
+
+
+def test_two_columns_of_one_name() -> None:
+    twice = pa.table([pa.array([1]), pa.array([2])], ["x", "x"])
+    with pytest.raises(RemoteProtocolError, match="one name"):
+        decode_block(encode_block(twice))
+    with pytest.raises(RemoteProtocolError, match="one name"):
+        stream_schema(schema_text(twice.schema))
+    assert stream_schema(schema_text(ROWS.schema)) == ROWS.schema
+
+
+@pytest.mark.parametrize(
+    ("times", "fault"),
+    [
+        (pa.array([], pa.int64()), ""),
+        (pa.array([751, 1_000]), ""),
+        (pa.array([750, 1_000]), "another bucket"),
+        (pa.array([751, 1_001]), "another bucket"),
+        (pa.array([751, None]), "not a number of ms"),
+        (pa.array([751.0]), "not a number of ms"),
+        (pa.array(["751"]), "not a number of ms"),
+    ],
+)
+def test_bg4_rows_are_of_their_bucket(times: pa.Array, fault: str) -> None:
+    table = pa.table({"event_time": times})
+    if not fault:
+        block_guard.check_rows(table, 4, 250)
+        return
+    with pytest.raises(RemoteProtocolError, match=fault):
+        block_guard.check_rows(table, 4, 250)
+
+
+def test_bg4_rows_have_an_event_time() -> None:
+    with pytest.raises(RemoteProtocolError, match="without a column event_time"):
+        block_guard.check_rows(ROWS, 4, 250)
 
 
 def test_dictionaries() -> None:

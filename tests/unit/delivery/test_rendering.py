@@ -10,9 +10,6 @@ import pytest
 from anabranch.codec.blocks import by_columns, canonical_sort
 from anabranch.delivery.rendering import Ordered, Records, in_order, only_rows
 from anabranch.protocol.edge.delivery import Slice
-from anabranch.protocol.errors import RemoteProtocolError
-
-WIDTH_MS = 10
 
 OLD = pa.schema([("n", pa.int64()), ("event_time", pa.int64())])
 NEW = pa.schema([("n", pa.int64()), ("more", pa.string()), ("event_time", pa.int64())])
@@ -40,15 +37,14 @@ def shown(found: list[Ordered]) -> list[tuple[list[tuple[int, int, int]], bool, 
 
 
 def test_buckets_of_the_same_columns_are_one_table() -> None:
-    found = in_order([(1, old((2, 9), (1, 3))), (4, old((3, 31)))], WIDTH_MS)
+    found = in_order([(1, old((2, 9), (1, 3))), (4, old((3, 31)))])
     assert shown(found) == [([(1, 0, 2), (4, 0, 1)], False, [1, 2, 3])]
-    assert in_order([], WIDTH_MS) == []
+    assert in_order([]) == []
 
 
 def test_where_the_columns_change_another_table_begins() -> None:
     found = in_order(
-        [(1, old((1, 3))), (2, old((2, 11))), (3, new((3, 21))), (5, new((5, 41), (4, 41)))],
-        WIDTH_MS,
+        [(1, old((1, 3))), (2, old((2, 11))), (3, new((3, 21))), (5, new((5, 41), (4, 41)))]
     )
     assert shown(found) == [
         ([(1, 0, 1), (2, 0, 1)], False, [1, 2]),
@@ -62,8 +58,7 @@ def test_a_bucket_of_both_columns_stays_in_the_order_of_its_time() -> None:
         [
             (1, old((1, 3))),
             *((2, t) for t in by_columns([new((4, 14), (2, 12)), old((3, 13), (5, 15), (6, 15))])),
-        ],
-        WIDTH_MS,
+        ]
     )
     assert shown(found) == [
         ([(1, 0, 1)], False, [1]),
@@ -94,11 +89,10 @@ def test_neither_the_order_of_the_parts_nor_other_buckets_matter(seed: int) -> N
         )
         for _ in range(5)
     ]
-    alone = in_order([(2, table) for table in by_columns(parts)], WIDTH_MS)
+    alone = in_order([(2, table) for table in by_columns(parts)])
     chance.shuffle(parts)
     again = in_order(
-        [(1, new((7, 1))), *((2, table) for table in by_columns(parts)), (3, old((8, 21)))],
-        WIDTH_MS,
+        [(1, new((7, 1))), *((2, table) for table in by_columns(parts)), (3, old((8, 21)))]
     )
 
     def rows(some: list[Ordered]) -> list[tuple[int, int, str]]:
@@ -118,11 +112,6 @@ def test_neither_the_order_of_the_parts_nor_other_buckets_matter(seed: int) -> N
 
 def _ids(each: Ordered) -> list[tuple[Slice, int]]:
     return [(s, position) for s in each.slices for position in range(s.start, s.stop)]
-
-
-def test_a_row_of_another_bucket_is_rejected() -> None:
-    with pytest.raises(RemoteProtocolError, match="bucket 1 holds a row of another bucket"):
-        in_order([(1, old((1, 11)))], WIDTH_MS)
 
 
 def test_records_are_put_together_in_order() -> None:

@@ -19,7 +19,6 @@ from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Heartbeat
 from anabranch.protocol.errors import (
     ConfigurationError,
-    DataMissing,
     Fenced,
     OutcomeUnknown,
     Unavailable,
@@ -473,12 +472,32 @@ def test_a_replaced_process_does_not_ask_for_what_its_successor_let_be_deleted()
     world.check()
 
 
-def test_blocks_that_are_not_as_they_should_be_end_it(world: World) -> None:
+def test_rows_of_another_bucket_are_waited_for(world: World) -> None:
+    """Of a partner that runs the stage, say: no process could deliver them, so none ends."""
+    world.feed(1, {1: 6})
+    world.replica.close_buckets(2, {2: rows(9, 5)})
+    service = world.service()
+    for _ in range(4):
+        service.step()
+    assert service.status.state == "waiting"
+    assert "bucket 2 holds a row of another bucket" in (service.status.waiting_for or "")
+    world.check()
+
+
+def test_blocks_that_are_not_as_they_should_be_are_waited_for(world: World) -> None:
     """They are not deleted: asking would bring nothing."""
     world.feed(2, {1: 6})
+    blocks = world.log.partition(TopicPartition("p.totals.blocks.0", 0))
+    kept = list(blocks._records)
     world.log.cut(TopicPartition("p.totals.blocks.0", 0), 0)
-    with pytest.raises(DataMissing):
-        drain(world.service(), 2)
+    service = world.service()
+    service.step()
+    assert service.status.state == "waiting"
+    assert "p.totals.blocks.0" in (service.status.waiting_for or "")
+    blocks._records[:] = kept
+    world.clock.advance(10_000)
+    drain(service, 2)
+    world.check()
 
 
 def test_records_without_key_are_spread_by_id() -> None:

@@ -6,16 +6,19 @@ import random
 import threading
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from anabranch.adapters.memory.clock import SeededEntropy
 from anabranch.adapters.memory.log import LocalEventLog, Operation
 from anabranch.adapters.system.clock import SystemClock
 from anabranch.codec import boundary_records
+from anabranch.codec.blocks import schema_text
 from anabranch.codec.catalog import TopicSettings
 from anabranch.codec.plan_offsets import INITIAL, Offset, position_fields, position_of, taken_of
 from anabranch.ports import TopicPartition
 from anabranch.processing.follower import InputFollower
+from anabranch.processing.input_followers import usable_columns
 from anabranch.processing.replica import ReplicaRunner
 from anabranch.processing.replica_environment import HostProcess
 from anabranch.protocol.control.failure_detector import STUCK_MS
@@ -242,3 +245,17 @@ def test_columns_are_those_at_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch
         found.append(follower.columns())
     assert found == ["", "", "key, note"]
     follower.reader.close()
+
+
+def test_columns_that_cannot_be_used_are_waited_for() -> None:
+    """Whoever runs the stage may have written them: a replica that ends at them would end for
+    ever.
+    """
+    good = pa.schema([("key", pa.string()), ("event_time", pa.int64())])
+    assert usable_columns(schema_text(good)) == (good, "")
+    assert usable_columns("") == (None, "start")
+    bad = schema_text(pa.schema([("key", pa.float16())]))
+    for text in ("key, note", bad):
+        schema, wanted = usable_columns(text)
+        assert schema is None
+        assert wanted.startswith("name columns that can be used: ")

@@ -5,6 +5,7 @@ never less data.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -233,6 +234,23 @@ class TestMissing:
             world.reader.read("0", [replace(part, **changes)])
         assert numbers(world.reader.read("0", [part])) == [0, 1, 2], "the reader can be used on"
 
+    def test_rows_of_another_bucket(self, world: World) -> None:
+        """Its writer has signed them, and their digest is right."""
+        good, bad = world.write(1, rows(0, 3)), world.write(4, rows(0, 3))
+        with closing(BlockReader(world.log, topic, world.log.clock, width_ms=10)) as reader:
+            assert numbers(reader.read("0", [good])) == [0, 1, 2]
+            with pytest.raises(DataMissing, match="bucket 4 holds a row of another bucket"):
+                reader.read("0", [good, bad])
+
+    def test_parts_of_several_schemas(self, world: World) -> None:
+        parts = [
+            world.write(4, rows(0, 1)),
+            world.write(4, pa.table({"other": ["x"], "event_time": [7]})),
+        ]
+        assert len(world.reader.read_parts("0", parts)) == 2
+        with pytest.raises(DataMissing, match="differ in columns"):
+            world.reader.read("0", parts)
+
     def test_blocks_of_several_schemas(self, world: World) -> None:
         first = world.write(4, rows(0, 1))
         world.put(first, encode_block(pa.table({"other": ["x"], "event_time": [7]})), number=1)
@@ -245,7 +263,7 @@ class TestOwn:
 
     @pytest.fixture
     def own(self, world: World) -> Iterator[BlockReader]:
-        reader = BlockReader(world.log, topic, world.log.clock, is_own=True)
+        reader = BlockReader(world.log, topic, world.log.clock, width_ms=None)
         yield reader
         reader.close()
 

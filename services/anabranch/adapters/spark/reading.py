@@ -233,7 +233,7 @@ def _reader(options: SourceOptions, stream: str) -> BlockReader:
             _log(kafka, cluster),
             lambda replica: f"{blocks}.{replica}",
             SystemClock(),
-            is_own=options.is_own,
+            width_ms=None if options.is_own else options.width_ms,
             is_elsewhere=bool(cluster),
         )
     of_stream[query] = reader

@@ -62,8 +62,8 @@ Invariants:
     DE7 an id of a bucket that is not stable cannot be this output's: it is foreign, and rejected.
     DE8 a record goes to the topic of rejected results only if it was rejected when it was sent
         alone; its id counts as written, also for its replacement.
-    DE9 if no replica has the blocks of the next run, delivery never writes less. It requests
-        deleted blocks and waits for them, unless neither this topic nor its live one has anything
+    DE9 if no replica has the blocks of the next run, delivery never writes less. It waits for them,
+        and requests deleted ones, unless neither this topic nor its live one has anything
         yet: then the output begins after them, and its progress says so first.
     DE10 a replacement reads no bucket up to ``passed``: it is before the last run that a progress
         record names.
@@ -300,7 +300,7 @@ class Lack(Enum):
     """Consequence where no replica has the blocks of the next run (DE9)."""
 
     REPLACED = "another process delivers, and has delivered what was in them"
-    DAMAGED = "they are there, but not as the boundary log says"
+    DAMAGED = "they are there, but not as the boundary log says: delivery waits, and a person acts"
     LEFT_OUT = "the output begins after them"
     AWAITED = "delivery requests them, and waits"
 
