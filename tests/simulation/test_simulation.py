@@ -20,7 +20,6 @@ import pytest
 from anabranch.protocol.log import boundary_log, tentative, writer_state
 from anabranch.protocol.stage import replica
 from simulation import drawing, explore, happenings, mutants, probes, scenarios
-from simulation.locks import SimulatedCondition
 from simulation.planted_bugs import MUTANTS
 from simulation.planting import (
     Mutant,
@@ -209,15 +208,6 @@ def test_a_mutant_that_does_not_run_is_reported() -> None:
         mutants.hunt(WITHOUT_NAMES, 1)
 
 
-def test_faults_are_shrunk_to_those_that_matter() -> None:
-    mutant = next(each for each in MUTANTS if each.name == "positions_forgotten")
-    with planted(mutant):
-        found = next(o for o in map(explore.once, range(200)) if o.wrong and len(o.faults) > 2)
-        fewer = explore.shrink(found.seed, found.faults)
-        assert len(fewer) < len(found.faults)
-        assert explore.once(found.seed, fewer).wrong
-
-
 def test_options_differ_between_seeds() -> None:
     drawn = [drawing.draw(seed) for seed in range(200)]
     assert {len(each.stages) for each in drawn} == {0, 1, 2, 3, 4, 5}
@@ -242,30 +232,6 @@ def scheduler_with(
     for name, body in bodies.items():
         scheduler.spawn(processes[name], lambda body=body: body(scheduler))  # type: ignore[misc]
     return scheduler, processes
-
-
-def test_time_moves_only_when_all_wait() -> None:
-    seen: list[tuple[str, int]] = []
-
-    def sleeper(name: str, step_ms: int) -> Callable[[Scheduler], None]:
-        def body(scheduler: Scheduler) -> None:
-            for _ in range(3):
-                scheduler.wait(scheduler.now_ms + step_ms)
-                seen.append((name, scheduler.now_ms))
-
-        return body
-
-    scheduler, _ = scheduler_with({"slow": sleeper("slow", 50), "fast": sleeper("fast", 20)})
-    scheduler.run_until(200)
-    scheduler.close()
-    assert seen == [
-        ("fast", 20),
-        ("fast", 40),
-        ("slow", 50),
-        ("fast", 60),
-        ("slow", 100),
-        ("slow", 150),
-    ]
 
 
 def test_a_killed_process_stays_dead() -> None:
@@ -305,44 +271,6 @@ def test_a_paused_process_goes_on_later_and_a_change_wakes_early() -> None:
     scheduler.run_until(1_000)
     scheduler.close()
     assert seen == [15, 900]
-
-
-def test_threads_of_a_process_exclude_each_other_and_die_together() -> None:
-    seen: list[str] = []
-
-    def body(scheduler: Scheduler) -> None:
-        lock = SimulatedCondition(scheduler, "lock")
-
-        def hold(name: str) -> None:
-            with lock, lock:
-                seen.append(f"{name} in")
-                scheduler.wait(scheduler.now_ms + 30)
-                seen.append(f"{name} out")
-
-        def listen() -> None:
-            with lock:
-                lock.wait(0.5)
-                seen.append(f"told at {scheduler.now_ms}")
-            scheduler.wait(10_000)
-
-        me = scheduler.running
-        threads = [scheduler.spawn_thread(me, name, lambda name=name: hold(name)) for name in "ab"]  # type: ignore[misc]
-        scheduler.spawn_thread(me, "c", listen)
-        while not all(thread.is_ended for thread in threads):
-            scheduler.wait(scheduler.now_ms + 10)
-        assert lock.acquire(blocking=False)
-        lock.release()
-        lock.notify_all()
-        scheduler.wait(10_000)
-
-    scheduler, processes = scheduler_with({"p": body})
-    scheduler.run_until(300)
-    assert [each[2:] for each in seen if each[0] in "ab"] == ["in", "out", "in", "out"]
-    assert any(each.startswith("told at") and int(each[8:]) < 200 for each in seen), seen
-    scheduler.kill(processes["p"])
-    scheduler.run_until(400)
-    assert all(thread.is_ended for thread in processes["p"].group)
-    scheduler.close()
 
 
 def test_a_run_in_circles_is_ended() -> None:
