@@ -80,6 +80,9 @@ class Checkpoints(Protocol):
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """Copy a directory from a peer's disk; otherwise as ``copy``, but nothing in the copy is
         durable before ``sync``. Return False if it could not be copied.
+
+        Raises:
+            OSError, Unavailable: the own disk is full, or cannot be written.
         """
 
     def peer_commit(self, replica: str, name: str) -> int:

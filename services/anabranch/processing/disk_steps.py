@@ -32,6 +32,7 @@ def on_disk(disk: Checkpoints, step: DiskStep) -> Answer:
 
     Raises:
         Unavailable: a directory vanished, or kept changing, during a copy.
+        OSError: the disk is full, or cannot be written.
     """
     match step:
         case FindNewest():

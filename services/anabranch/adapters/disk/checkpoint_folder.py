@@ -32,12 +32,14 @@ def link_tree(source: Path, target: Path) -> None:
 
     Raises:
         Unavailable: the source kept changing.
+        OSError: the disk is full, or cannot be written or read.
     """
     for _ in range(_TRIES):
         shutil.rmtree(target, ignore_errors=True)
         try:
-            shutil.copytree(source, target, copy_function=_link_or_copy)
-        except (FileNotFoundError, shutil.Error):
+            target.mkdir(parents=True)
+            _link_all(source, target)
+        except FileNotFoundError:
             # The source's process is alive and purges old files: one vanished during the copy.
             continue
         return
@@ -124,14 +126,29 @@ def last_commit(checkpoint: Path) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def _link_or_copy(source: str, target: str) -> str:
+def _link_all(source: Path, target: Path) -> None:
+    """Link what is in the folder ``source`` into the folder ``target``.
+
+    ``shutil.copytree`` would collect all errors as texts, in which a full disk looks like a file
+    that has vanished.
+    """
+    with os.scandir(source) as entries:
+        for entry in entries:
+            place = target / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                place.mkdir()
+                _link_all(Path(entry.path), place)
+            else:
+                _link_or_copy(entry.path, place)
+
+
+def _link_or_copy(source: str, target: Path) -> None:
     try:
         os.link(source, target)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except FileNotFoundError:
+        raise
+    except OSError:
         shutil.copy2(source, target)  # no hard links across file systems
-    return target
 
 
 def move_paths(copy: Path, old: Path, new: Path) -> None:

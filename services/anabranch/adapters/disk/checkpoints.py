@@ -45,7 +45,7 @@ from anabranch.adapters.disk.checkpoint_folder import (
     newest_timeline,
     write_timeline,
 )
-from anabranch.adapters.disk.durable import SyncedTree, sync_folder
+from anabranch.adapters.disk.durable import TAKES_NOTHING, SyncedTree, sync_folder
 from anabranch.adapters.disk.state_format import life_folder
 from anabranch.adapters.disk.stored_copy import Position, StoredCopy
 from anabranch.ports.disk import Reach
@@ -179,6 +179,7 @@ class ReplicaDisk:
 
         Raises:
             Unavailable: the source kept changing.
+            OSError: the disk is full, or cannot be written or read.
         """
         self._copy(self.directory(source), target)
 
@@ -213,21 +214,34 @@ class ReplicaDisk:
     def copy_peer(self, replica: str, source: str, target: str) -> bool:
         """Make ``target`` a copy of a peer's directory; return False if that vanished, kept
         changing, or is not readable.
+
+        Raises:
+            OSError: the own disk takes nothing more. Without this error a standby would keep its
+                old checkpoint, and a start would go without the peer's, and nobody would know why.
         """
         try:
             self._copy(self._peer_root(replica) / "checkpoints" / source, target)
-        except (Unavailable, OSError):
+        except Unavailable:
+            return False
+        except OSError as error:
+            if error.errno in TAKES_NOTHING:
+                raise
             return False
         return True
 
     def _copy(self, source: Path, target: str) -> None:
         self._forget_removal(target)
         partial = self._root / f"copying-{target}"
-        link_tree(source, partial)
-        move_paths(partial, source, self.directory(target))
-        new_query_id(partial)
-        self._crash_point("checkpoint.copying")
-        install(partial, self.directory(target))
+        try:
+            link_tree(source, partial)
+            move_paths(partial, source, self.directory(target))
+            new_query_id(partial)
+            self._crash_point("checkpoint.copying")
+            install(partial, self.directory(target))
+        except (OSError, Unavailable):
+            # On a full disk it would take the space that the next attempt needs.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
     def store(self, name: str) -> bool:
         """Write the directory to the store, if there is one. Return whether another machine could
@@ -237,13 +251,16 @@ class ReplicaDisk:
         (``protocol.log.timeline``).
 
         Raises:
-            Unavailable: the store is away, full, or denies access.
+            Unavailable: the store is away, full, or denies access; or the own disk is full.
         """
         if self._own_stored is None:
             return True
         snapshot = self._root / f"storing-{name}"
-        link_tree(self.directory(name), snapshot)
         try:
+            try:
+                link_tree(self.directory(name), snapshot)
+            except OSError as error:
+                raise Unavailable(f"checkpoint {name} cannot be copied: {error}") from error
             # After the snapshot, not before: what it shows was stable if the timeline still is.
             timeline = newest_timeline(self._root)
             if timeline is None or timeline.name != name:

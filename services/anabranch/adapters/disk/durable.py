@@ -6,8 +6,15 @@ machine, which is gigabytes where a broker shares the disk.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from typing import Final
+
+TAKES_NOTHING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Numbers of the errors of a file system that takes nothing more: it is full, its user has no quota
+left, or it has become read-only.
+"""
 
 
 def sync_folder(folder: Path) -> None:

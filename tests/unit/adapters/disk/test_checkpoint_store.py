@@ -10,7 +10,7 @@ from typing import BinaryIO, NoReturn, cast
 
 import pytest
 
-from anabranch.adapters.disk import checkpoint_store
+from anabranch.adapters.disk import checkpoint_store, checkpoints
 from anabranch.adapters.disk.checkpoint_store import StoredReplica, open_store, stored_replicas
 from anabranch.adapters.disk.checkpoints import ReplicaDisk, ReplicaDisks
 from anabranch.protocol.errors import ConfigurationError, Unavailable
@@ -391,6 +391,22 @@ def test_a_store_that_is_full_has_nothing_of_an_attempt_that_failed(
     monkeypatch.undo()
     assert disk.store(ONE)
     assert machines.disk("b").newest() is not None
+
+
+def test_an_own_disk_that_is_full_delays_what_is_stored_and_ends_nothing(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = machines.disk("a")
+    begin(disk)
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoints, "link_tree", full)
+    with pytest.raises(Unavailable, match=rf"checkpoint {ONE} cannot be copied: .*No space left"):
+        disk.store(ONE)
+    monkeypatch.undo()
+    assert disk.store(ONE)
 
 
 def test_a_replica_without_a_checkpoint_waits_for_a_store_that_is_away(machines: Machines) -> None:

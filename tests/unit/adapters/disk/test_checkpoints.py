@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,9 +149,43 @@ class TestCopy:
 
         monkeypatch.setattr(os, "link", full)
         monkeypatch.setattr(shutil, "copy2", full)
-        with pytest.raises((OSError, Unavailable)):
+        with pytest.raises(OSError, match="no space left on device"):
             disk.copy(ONE, TWO)
         assert not disk.directory(TWO).exists()
+
+    def test_that_does_not_fit_is_an_error_and_not_a_peer_without_a_checkpoint(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A start that took it for one would begin with nothing, and a standby would keep an old
+        checkpoint for good, without a word.
+        """
+        disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
+        fill(ReplicaDisk(tmp_path / "s.1").directory(ONE))
+        mkdir = Path.mkdir
+
+        def full(self: Path, *args: Any, **options: Any) -> None:
+            if "copying-" in str(self.parent):
+                raise OSError(errno.ENOSPC, "no space left on device", str(self))
+            mkdir(self, *args, **options)
+
+        monkeypatch.setattr(Path, "mkdir", full)
+        with pytest.raises(OSError, match="no space left on device"):
+            disk.copy_peer("1", ONE, TWO)
+        assert not disk.directory(TWO).exists()
+        assert not list((tmp_path / "s.0").glob("copying-*")), "it would take what space there is"
+
+    def test_of_a_peer_that_cannot_be_read_is_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk = ReplicaDisk(tmp_path / "s.0", {"1": tmp_path / "s.1"})
+        fill(ReplicaDisk(tmp_path / "s.1").directory(ONE))
+
+        def denied(*_: object) -> None:
+            raise PermissionError(errno.EACCES, "permission denied")
+
+        monkeypatch.setattr(os, "link", denied)
+        monkeypatch.setattr(shutil, "copy2", denied)
+        assert not disk.copy_peer("1", ONE, TWO)
 
     def test_of_a_directory_whose_process_still_purges_begins_anew(
         self, disk: ReplicaDisk, monkeypatch: pytest.MonkeyPatch
