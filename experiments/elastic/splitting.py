@@ -49,7 +49,7 @@ KEYS: Final = 10_000
 WIDTH_MS: Final = 1_000
 ABOVE: Final = 70
 """Threshold of the runs that measure throughput, in percent."""
-_FIRST_SHARE: Final = 0.8
+_FIRST_SHARE: Final = 0.4
 """First rate of the ramp, as a share of what one node can do."""
 _RAMP_S: Final = 240.0
 """Longest time of a ramp, in seconds. What ends it before is a lag that grows for good."""
