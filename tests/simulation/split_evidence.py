@@ -98,7 +98,8 @@ def _answers(world: SplitWorld) -> Iterator[tuple[int, int, Decision]]:
         if record.step is Step.WANTED:
             is_stale = bool(record.reason) and record.attempt != newest.get(record.shard, -1)
             if record.shard not in open_attempts and not is_stale:
-                open_attempts[record.shard] = newest[record.shard] = offset
+                number = max(newest.get(record.shard, -1) + 1, record.written_ms)
+                open_attempts[record.shard] = newest[record.shard] = number
         elif open_attempts.get(record.shard) == record.attempt:
             if record.step is Step.WITHDRAWN:
                 del open_attempts[record.shard]
@@ -181,9 +182,10 @@ def _outcomes(world: SplitWorld) -> Iterator[str]:
     ended = {shard for shard in world.logs if world.state_of(shard).heirs}
     answers = list(_answers(world))
     counted = {attempt for attempt, _, _ in _answers(world)}
+    wishes = {each.written_ms for each in world.moves if each.is_scalers_wish}
     for decision in world.decisions:
         attempt = decision.record.attempt
-        if world.moves[attempt].reason and attempt not in counted:
+        if attempt in wishes - counted:
             yield f"attempt {attempt}, which a scaler wanted too late, is answered"
     if not answers and any(each.step is Step.WANTED for each in world.moves):
         yield "the split has no answer"

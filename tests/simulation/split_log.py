@@ -33,18 +33,18 @@ class Attempt:
         return self.answer is not None and self.answer.step is Step.CONFIRMED
 
 
-def attempts(steps: Iterable[tuple[int, int, SplitStep]]) -> list[Attempt]:
-    """Return the attempts to split one shard by its steps, each given with its offset and the time
-    at which it was appended.
+def attempts(steps: Iterable[tuple[int, SplitStep]]) -> list[Attempt]:
+    """Return the attempts to split one shard by its steps, each given with the time at which it was
+    appended.
     """
     found: list[Attempt] = []
-    for offset, at_ms, step in steps:
+    for at_ms, step in steps:
         last = found[-1] if found else None
         if step.step is Step.WANTED:
             is_open = last is not None and (last.answer is None or last.is_confirmed)
             known = -1 if last is None else last.number
             if not is_open and (not step.reason or step.attempt == known):
-                found.append(Attempt(offset, at_ms))
+                found.append(Attempt(max(known + 1, step.written_ms), at_ms))
         elif last is not None and last.answer is None and step.attempt == last.number:
             last.answer, last.answered_ms = step, at_ms
     return found
@@ -52,8 +52,8 @@ def attempts(steps: Iterable[tuple[int, int, SplitStep]]) -> list[Attempt]:
 
 def steps(
     log: LocalEventLog, topic: str, shard: str, times: Mapping[int, int] | None = None
-) -> Iterator[tuple[int, int, SplitStep]]:
-    """Yield the steps of splits of ``shard`` in the log of moves: offset, time, step. ``times``:
+) -> Iterator[tuple[int, SplitStep]]:
+    """Yield the steps of splits of ``shard`` in the log of moves: time, step. ``times``:
     when each record was appended; None: that does not matter.
     """
     partition, times = log.partition(TopicPartition(topic, 0)), times or {}
@@ -62,4 +62,4 @@ def steps(
         if record.transaction is None or record.transaction.fate is Fate.COMMITTED:
             entry = control_records.decode(record.value)
             if isinstance(entry, SplitStep) and entry.shard == shard:
-                yield offset, times.get(offset, 0), entry
+                yield times.get(offset, 0), entry

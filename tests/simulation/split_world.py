@@ -353,7 +353,7 @@ class SplitWorld:
     def splits(self) -> Splits:
         """Return the attempts by the whole log of moves."""
         for offset in range(self._splits_read, len(self.moves)):
-            self._splits.apply(offset, self.moves[offset])
+            self._splits.apply(self.moves[offset])
         self._splits_read = len(self.moves)
         return self._splits
 
@@ -466,8 +466,8 @@ class SplitWorld:
         while left:
             shards = Shards(dict.fromkeys([STAGE], splitting.halves_of(STAGE)))
             read = Splits()
-            for offset, step in enumerate(self.moves):
-                if read.apply(offset, step):
+            for step in self.moves:
+                if read.apply(step):
                     shards.apply(step, 0)
             seen = read.of(STAGE)
             if seen.phase is not SplitPhase.WITHDRAWN:
@@ -627,7 +627,7 @@ class ShardProcess:
     def _read_moves(self) -> None:
         moves = self._world.moves
         for offset in range(self._moves_read, len(moves)):
-            self._splits.apply(offset, moves[offset])
+            self._splits.apply(moves[offset])
         self._moves_read = len(moves)
 
     def _ident(self) -> BatchId:

@@ -8,13 +8,20 @@ Nothing is kept: after a crash the next process reads the logs again, and compar
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from anabranch.pipeline.waits import known_horizon_buckets
+from anabranch.protocol.control.records import SplitStep, Step
 from anabranch.protocol.errors import Unavailable
-from anabranch.protocol.stage.splitting import PROVEN_BUCKETS, Attempt, SplitDriver, SplitPhase
+from anabranch.protocol.stage.splitting import (
+    PROVEN_BUCKETS,
+    Attempt,
+    SplitDriver,
+    SplitPhase,
+    half_runs,
+)
 from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import open_stream
 
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline
     from anabranch.ports import Clock, EventLog
     from anabranch.process.frame import ServiceContext
-    from anabranch.protocol.control.records import SplitStep
     from anabranch.streams.boundary_reader import BoundaryReader
 
 
@@ -78,6 +84,16 @@ class ShardSplit:
         return " and ".join(self._context.pipeline.halves(self._stage))
 
     @property
+    def rest(self) -> str:
+        """What this shard waits for after its end, for people."""
+        if half_runs(self.access.attempt()):
+            return f"nothing: {self.successors} have taken over"
+        return (
+            f"a command: {self.successors} take over, and do not run, since the log of moves was"
+            f" made anew: give `anabranch split {self._stage}`"
+        )
+
+    @property
     def is_read(self) -> bool:
         """Whether readers follow the stream, or soon will: that of a half, once its split is
         confirmed.
@@ -91,11 +107,26 @@ class ShardSplit:
         return self._proof is not None and self._proof.is_awaited
 
     def begin_for(self) -> int:
-        """Return the newest attempt to split the shard that this one is a half of: the process
-        begins for it (HV8). -1: it is no half.
+        """Return the attempt to split the shard that this one is a half of for which the process
+        begins: the newest one (HV8), or that of its own log if the shard has ended (HV11). -1: it
+        is no half.
+
+        Raises:
+            Unavailable: a log cannot be read.
         """
+        context, stage = self._context, self._stage
         self._begins_for = self.access.parent_attempt().number
-        return self._begins_for
+        if self._begins_for < 0:
+            return -1
+        parent = context.pipeline.stages[stage].parent
+        with closing(open_stream(context.log, context.pipeline, parent)) as shard:
+            shard.read_to_end()
+            if not shard.log_state.heirs:
+                return self._begins_for
+        with closing(open_stream(context.log, context.pipeline, stage)) as own:
+            own.read_to_end()
+            attempt = own.log_state.attempt
+            return self._begins_for if attempt < 0 else attempt
 
     def check_attempt(self) -> None:
         """Check that the attempt for which this process has begun is the newest one.
@@ -137,6 +168,15 @@ class ShardSplit:
         self._close_log()
         # Last what the thread of the heartbeats looks at first.
         self.epoch, self.life, self.is_over = epoch, life, True
+
+    def confirm(self) -> None:
+        """Confirm a split that is wanted although the stream has ended: the log of moves was made
+        anew since (HV11).
+        """
+        attempt = self.access.attempt()
+        if attempt.phase is SplitPhase.WANTED:
+            now_ms = self._context.clock.now_ms()
+            self.access.answer(SplitStep(self._stage, Step.CONFIRMED, now_ms, attempt.number))
 
     def check_life(self) -> None:
         """Check from time to time, after the end, that the stream is still the one that ended. A

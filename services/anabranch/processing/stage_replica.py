@@ -291,6 +291,8 @@ class StageReplica:
         """
         if self.split.is_over:
             self.split.check_life()
+            self.split.confirm()
+            self._report.rests(self.split.rest)
             self._context.stopping.wait(_REST_S)
             return
         self._followers.check()
@@ -332,7 +334,7 @@ class StageReplica:
         """
         self._followers.close()
         self.node_load.dropped(self._own.stage_name)
-        self._report.rests(f"nothing: {self.split.successors} have taken over")
+        self._report.rests(self.split.rest)
 
     def _heartbeat(self) -> Heartbeat | None:
         """Build the current heartbeat; None before this process's epoch."""

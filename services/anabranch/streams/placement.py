@@ -83,11 +83,11 @@ class PlacementReader:
         """
         has_changed = False
         for chunk in self._reader.fetch(_FETCH_RECORDS, wait_ms):
-            for offset, value in zip(chunk.offsets, chunk.values, strict=True):
-                has_changed |= self._take(offset, value)
+            for value in chunk.values:
+                has_changed |= self._take(value)
         return has_changed
 
-    def _take(self, offset: int, value: bytes | None) -> bool:
+    def _take(self, value: bytes | None) -> bool:
         """Take one record. Returns whether a place has changed."""
         try:
             entry = control_records.decode(value)
@@ -95,7 +95,7 @@ class PlacementReader:
             entry = None
         has_moved = isinstance(entry, Move) and self._apply(entry)
         is_decision = isinstance(entry, Restated) and self.restatements.add(entry)
-        if isinstance(entry, SplitStep) and self.splits.apply(offset, entry):
+        if isinstance(entry, SplitStep) and self.splits.apply(entry):
             is_decision = True
             self._on_split(entry)
         self.ignored += not (has_moved or is_decision)

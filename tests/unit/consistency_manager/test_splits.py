@@ -65,10 +65,10 @@ def test_a_split_that_differs_raises_one_alarm() -> None:
     world = World()
     manager = world.manager()
     world.append(SplitStep(STAGE, Step.WANTED, 1))
-    world.append(SplitStep(STAGE, Step.WITHDRAWN, 2, 0, "the halves got no further"))
+    world.append(SplitStep(STAGE, Step.WITHDRAWN, 2, 1, "the halves got no further"))
     assert alarms(world, manager) == []
     world.append(SplitStep(STAGE, Step.WANTED, 3))
-    world.append(SplitStep(STAGE, Step.WITHDRAWN, 4, 2, "bucket 7 is another", 7))
+    world.append(SplitStep(STAGE, Step.WITHDRAWN, 4, 3, "bucket 7 is another", 7))
     assert alarms(world, manager) == [("split_differs", STAGE, 7)]
     shown = generate_latest(manager._context.registry).decode()
     assert 'anabranch_split_steps_total{pipeline="p",step="withdrawn"} 2.0' in shown

@@ -175,17 +175,17 @@ def test_each_step_of_a_split_is_an_event_with_its_reason() -> None:
     split = scene.pipeline.model_copy(update={"stages": stages})
     at = TopicPartition(split.topic_names.placement(), 0)
     scene.log.admin().create([topic_settings("placement", at.topic)])
-    old = SplitStep("tolls", Step.WANTED, 1), SplitStep("tolls", Step.WITHDRAWN, 1, 0, "long ago")
+    old = SplitStep("tolls", Step.WANTED, 1), SplitStep("tolls", Step.WITHDRAWN, 1, 1, "long ago")
     for step in old:
         append_decision(scene.log, at, step, "step")
     with page_of(split, scene.log) as (feed, _):
         await_shown(feed, lambda page: page["cells"]["tolls"], "the streams")
         for step in (
             SplitStep("tolls", Step.WANTED, 2, -1, "decided before the last attempt"),
-            SplitStep("tolls", Step.WANTED, 2, 0, "95 %"),
-            SplitStep("tolls", Step.WITHDRAWN, 3, 3, "bucket 7 differs", 7),
+            SplitStep("tolls", Step.WANTED, 2, 1, "95 %"),
+            SplitStep("tolls", Step.WITHDRAWN, 3, 2, "bucket 7 differs", 7),
             SplitStep("tolls", Step.WANTED, 4),
-            SplitStep("tolls", Step.CONFIRMED, 5, 5),
+            SplitStep("tolls", Step.CONFIRMED, 5, 4),
         ):
             append_decision(scene.log, at, step, "step")
 

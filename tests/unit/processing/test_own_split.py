@@ -35,6 +35,7 @@ from anabranch.protocol.stage.splitting import Attempt, SplitPhase, end
 from anabranch.streams.boundary_reader import BoundaryReader, StreamReader
 from anabranch.streams.boundary_writer import BoundaryWriter
 from anabranch.streams.heartbeats import ControlReader
+from anabranch.streams.stream_life import life_of
 from anabranch.streams.stream_logs import input_state, open_stream
 from harness import outputs
 from harness.manager_world import ManagerWorld
@@ -261,6 +262,34 @@ def test_a_half_begins_again_for_each_attempt(world: World) -> None:
         half.check_attempt()
     assert half.begin_for() == 8
     half.check_attempt()
+
+
+def test_hv11_a_half_of_a_shard_that_has_ended_continues_what_it_has(world: World) -> None:
+    """The log of moves was made anew, and whoever misses the halves wants the split again."""
+    world.close_all(1, 2)
+    writer = world.writers[STAGE]
+    writer.append(end("0", writer.epoch, BatchId("e", 0), writer.log_state, 1))
+    half = ShardSplit(world.context(), HALVES[0])
+    half.access = OwnSplit(parent_attempt=lambda: Attempt(SplitPhase.WANTED, 9))
+    assert half.begin_for() == 3, "it would begin late, and lack what it has"
+    half.check_attempt()
+
+
+def test_hv11_a_shard_that_has_ended_confirms_a_split_that_is_wanted_again(world: World) -> None:
+    engine, disks = cast("Engine", TwoCores()), cast("Disks", None)
+    replica = StageReplica(world.context(), engine, disks, "north.0")
+    replica.split.access = world.split.access
+    replica.split.over(7, life_of(world.log, world.pipeline.topic_names.boundaries(STAGE)))
+    replica.step()
+    assert not world.answers
+    assert f"give `anabranch split {STAGE}`" in (replica.status.waiting_for or "")
+    world.attempt = Attempt(SplitPhase.WANTED, 9)
+    replica.step()
+    assert [(each.step, each.attempt) for each in world.answers] == [(Step.CONFIRMED, 9)]
+    world.attempt = Attempt(SplitPhase.CONFIRMED, 9)
+    replica.step()
+    assert len(world.answers) == 1
+    assert replica.status.waiting_for == f"nothing: {HALVES[0]} and {HALVES[1]} have taken over"
 
 
 @pytest.mark.parametrize(

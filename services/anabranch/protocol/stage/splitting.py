@@ -13,7 +13,8 @@ until it is proven that both together make what the shard makes. Then the shard 
 continue with the halves.
 
 *Two logs decide.* In the log of moves an operator, or a scaler, states that a split is ``WANTED``.
-The offset of that record is the number of the *attempt*. A process of the shard answers it with
+That record begins an *attempt*, whose number is the time at which it was written, in ms, or one
+more than the shard's last number where that is not less. A process of the shard answers it with
 ``CONFIRMED`` or ``WITHDRAWN``; the first answer in the log counts (``AFTER``). After a confirmation
 the attempt cannot be withdrawn any more, and a process of the shard *ends* its stream: the record
 in the shard's boundary log names two heirs, and no other record counts after it (BL20). Until then
@@ -32,6 +33,12 @@ at least one has rows, confirm it, once the halves are as far as the shard but f
 rows corrects nothing for as long as that lasts, and has no new buckets that could be compared: so
 it corrects all the same while its halves, which are further by then, wait for it
 (``protocol.stage.replica``, OV9).
+
+*A log of moves that was made anew* knows nothing of earlier attempts, but the halves' logs do, and
+an answer to one may still be on its way. Offsets begin at 0 again, and would give a new attempt the
+number of an earlier one: the answer, which rests on other halves, would confirm it. A number that
+is a time does not come again. If the stream of a shard has ended, it is split, whatever the log of
+moves says: its halves continue what they have, and a split that is wanted is confirmed at once.
 
 *Reading.* A reader follows the streams of all shards that there may be, as it follows all
 generations of a source (``protocol.edge.handover``): it takes bucket n of all of them or of none
@@ -65,6 +72,10 @@ Invariants:
         is of the same version in all three, and more than a state horizon after the last of them
         began with it: before, the state of each may come from another mix of both versions. The
         attempt continues.
+    HV10 the numbers of a shard's attempts rise within a log of moves; an attempt in a log that was
+        made anew has a higher number, too, unless the clock of who wants it is behind by the time
+        since the last one.
+    HV11 a half of a shard whose stream has ended continues for the attempt that its own log names.
 """
 
 from __future__ import annotations
@@ -137,7 +148,7 @@ class Attempt:
 
     phase: SplitPhase = SplitPhase.NONE
     number: int = -1
-    """Offset of the record that wants it, in the log of moves."""
+    """Number of the attempt (HV10), by the record that wants it."""
     reason: str = ""
     """Reason for people: why it was withdrawn."""
     bucket: int = -1
@@ -151,10 +162,8 @@ class Splits:
         """Start before the first record."""
         self._attempts: dict[str, Attempt] = {}
 
-    def apply(self, offset: int, record: SplitStep) -> bool:
-        """Apply the next record of the log, which is at ``offset``. Return whether it counts
-        (HV1).
-        """
+    def apply(self, record: SplitStep) -> bool:
+        """Apply the next record of the log. Return whether it counts (HV1)."""
         now = self.of(record.shard)
         phase = AFTER.get((now.phase, record.step))
         if phase is None:
@@ -162,7 +171,8 @@ class Splits:
         if record.step is Step.WANTED:
             if record.is_scalers_wish and record.attempt != now.number:
                 return False
-            self._attempts[record.shard] = Attempt(phase, offset)
+            number = max(now.number + 1, record.written_ms)
+            self._attempts[record.shard] = Attempt(phase, number)
             return True
         if record.attempt != now.number:
             return False

@@ -57,9 +57,9 @@ def ended(upto: int) -> LogState:
 def steps(*given: tuple[Step, int]) -> Splits:
     """Return the state after records about ``s``: step, attempt."""
     splits = Splits()
-    for offset, (step, attempt) in enumerate(given):
+    for at_ms, (step, attempt) in enumerate(given):
         reason = "" if step is Step.WANTED else "why"
-        splits.apply(offset, SplitStep("s", step, 0, attempt, reason, 3))
+        splits.apply(SplitStep("s", step, at_ms, attempt, reason, 3))
     return splits
 
 
@@ -77,7 +77,7 @@ def test_the_table_names_every_record_that_has_an_effect(phase: SplitPhase, step
     }
     splits = steps(*before[phase])
     assert splits.of("s").phase is phase
-    counts = splits.apply(9, SplitStep("s", step, 0, -1 if step is Step.WANTED else 0))
+    counts = splits.apply(SplitStep("s", step, 9, -1 if step is Step.WANTED else 0))
     assert counts == ((phase, step) in AFTER)
     assert splits.of("s").phase is AFTER.get((phase, step), phase)
 
@@ -85,8 +85,8 @@ def test_the_table_names_every_record_that_has_an_effect(phase: SplitPhase, step
 def test_hv1_an_answer_counts_for_the_attempt_that_it_names() -> None:
     splits = steps((Step.WANTED, -1), (Step.WITHDRAWN, 0), (Step.WANTED, -1))
     assert splits.of("s") == Attempt(SplitPhase.WANTED, 2)
-    assert not splits.apply(3, SplitStep("s", Step.CONFIRMED, 0, attempt=0))
-    assert splits.apply(4, SplitStep("s", Step.WITHDRAWN, 0, 2, "too slow", 5))
+    assert not splits.apply(SplitStep("s", Step.CONFIRMED, 3, attempt=0))
+    assert splits.apply(SplitStep("s", Step.WITHDRAWN, 4, 2, "too slow", 5))
     assert splits.of("s") == Attempt(SplitPhase.WITHDRAWN, 2, "too slow", 5)
 
 
@@ -95,10 +95,31 @@ def test_hv1_a_scaler_wants_a_split_only_after_the_newest_attempt(
     known: int, *, counts: bool
 ) -> None:
     splits = steps((Step.WANTED, -1), (Step.WITHDRAWN, 0))
-    assert splits.apply(2, SplitStep("s", Step.WANTED, 0, 0, "it is slow"))
-    assert splits.apply(3, SplitStep("s", Step.WITHDRAWN, 0, 2, "too slow"))
-    assert splits.apply(4, SplitStep("s", Step.WANTED, 0, known, "it is slow")) == counts
+    assert splits.apply(SplitStep("s", Step.WANTED, 2, 0, "it is slow"))
+    assert splits.apply(SplitStep("s", Step.WITHDRAWN, 3, 2, "too slow"))
+    assert splits.apply(SplitStep("s", Step.WANTED, 4, known, "it is slow")) == counts
     assert splits.of("s").number == (4 if counts else 2)
+
+
+def test_hv10_an_answer_from_before_the_log_of_moves_was_made_anew_answers_nothing() -> None:
+    """It is the first attempt in both logs."""
+    before, now = Splits(), Splits()
+    assert before.apply(SplitStep("s", Step.WANTED, 1_000))
+    late = SplitStep("s", Step.CONFIRMED, 1_500, before.of("s").number)
+    assert now.apply(SplitStep("s", Step.WANTED, 2_000))
+    assert not now.apply(late)
+    assert now.of("s").phase is SplitPhase.WANTED
+    assert now.of("s").number > before.of("s").number, "halves of the former one are over (BL21)"
+
+
+def test_hv10_numbers_rise_though_a_clock_is_behind() -> None:
+    splits = Splits()
+    numbers = []
+    for at_ms in (1_000, 400, 1_001, 5_000):
+        assert splits.apply(SplitStep("s", Step.WANTED, at_ms))
+        numbers.append(splits.of("s").number)
+        assert splits.apply(SplitStep("s", Step.WITHDRAWN, at_ms, numbers[-1], "why"))
+    assert numbers == [1_000, 1_001, 1_002, 5_000]
 
 
 def test_attempts_of_other_shards_do_not_matter() -> None:
@@ -130,8 +151,8 @@ def test_a_shard_that_cannot_be_split_is_rejected(
 ) -> None:
     splits = Splits()
     for number, each in enumerate(confirmed):
-        splits.apply(2 * number, SplitStep(each, Step.WANTED, 0))
-        splits.apply(2 * number + 1, SplitStep(each, Step.CONFIRMED, 0, 2 * number))
+        splits.apply(SplitStep(each, Step.WANTED, number))
+        splits.apply(SplitStep(each, Step.CONFIRMED, number, number))
     found = rejected(shard, PARENTS, splits)
     assert found.startswith(why)
     assert bool(found) == bool(why)
