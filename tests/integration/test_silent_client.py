@@ -147,7 +147,7 @@ def test_the_end_of_a_transaction_is_nothing_to_wait_for(
 def test_a_follower_of_a_log_without_news_keeps_its_client(
     kafka: str, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own question after a silence waits behind the fetch that the broker keeps."""
+    """Nor does its question after a silence wait behind the fetch that the broker keeps."""
     monkeypatch.setattr(module, "_IDLE_S", 0.3)
     reader = KafkaEventLog(kafka).reader(follows=True)
     reader.assign({at: 0})

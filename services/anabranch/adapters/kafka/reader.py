@@ -26,7 +26,7 @@ from anabranch.adapters.kafka.errors import (
     translated,
 )
 from anabranch.adapters.kafka.header_names import first_name, readable_headers
-from anabranch.adapters.kafka.settings import FOLLOWER_WAIT_MS, KafkaSettings, Options
+from anabranch.adapters.kafka.settings import KafkaSettings, Options
 from anabranch.ports import Chunk, Headers, TopicPartition
 from anabranch.protocol.errors import AnabranchError, LocalProtocolError
 
@@ -59,10 +59,9 @@ there are, or no answer comes, twice in a row and without a record in between, t
 stopped.
 """
 
-_IDLE_CHECK_MS: Final = 2 * FOLLOWER_WAIT_MS
+_IDLE_CHECK_MS: Final = 1_000
 """Timeout of that question, in ms. Short, since a caller that reads several logs in turn waits with
-it; but twice FOLLOWER_WAIT_MS, because the question queues behind a fetch that the broker may hold
-that long, and a timeout closes the connection.
+it; but longer than a busy broker takes, because a client that does not answer is replaced.
 """
 
 
@@ -267,16 +266,10 @@ class KafkaLogReader:
         """Return the end offsets of ``places``, by one request to each leader. Partitions whose
         leader does not answer within ``wait_ms`` are left out.
         """
-        found = self._ends_by(self._question_client(), places, wait_ms)
+        found = self._ends.ask(self._question_client(), places, wait_ms)
+        self._reached = self._reached or bool(found)
         if len(found) < len(places):
             self._close_questioner()
-        return found
-
-    def _ends_by(
-        self, client: Consumer, places: Collection[TopicPartition], wait_ms: int
-    ) -> dict[TopicPartition, int]:
-        found = self._ends.ask(client, places, wait_ms)
-        self._reached = self._reached or bool(found)
         return found
 
     def partitions(self, topic: str, wait_ms: int) -> int | None:
@@ -329,10 +322,14 @@ class KafkaLogReader:
         broker in its last metadata, the client forgets the only one that it knew and contacts none
         any more (5301). A follower would stop for ever, and nothing else would show it. While the
         broker is away, a new client does no harm.
+
+        Another client asks than the one that reads (``_question_client``): the process would wait
+        for the fetch of each quiet log in turn, and some logs, such as that of moves, are always
+        quiet. So a client that contacts no broker is noticed when there is something to read.
         """
         before, self._behind = self._behind, {}
         positions = self._positions()
-        ends = self._ends_by(self._open(), positions, _IDLE_CHECK_MS)
+        ends = self.ends(positions, _IDLE_CHECK_MS)
         self._behind = {
             at: position
             for at, position in positions.items()

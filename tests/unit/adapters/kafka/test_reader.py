@@ -333,6 +333,31 @@ class TestIdle:
         consumer.queue = [Message(A, 7)]
         assert read(reader) == {A: [7]}
 
+    def test_a_follower_asks_by_another_client(
+        self, time: Time, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The broker may hold the fetch of the one that reads, and so its questions."""
+        made: list[Consumer] = []
+
+        def make(_options: dict[str, Any], logger: object) -> Consumer:
+            del logger
+            made.append(Consumer(positions={A: 7}, ends={A: 7} if made else {}))
+            return made[-1]
+
+        monkeypatch.setattr(under_test, "Consumer", make)
+        settings = KafkaSettings("nowhere:1")
+        reader = KafkaLogReader(lambda: settings, committed=True, headers=True, follows=True)
+        reader.assign({A: 5})
+        for _ in range(3):
+            time.now_s += 10
+            reader.fetch(10, 0)
+        assert len(made) == 2, "which answers"
+        made[1].ends = {A: 9}
+        for _ in range(2):
+            time.now_s += 10
+            reader.fetch(10, 0)
+        assert [each.closed for each in made] == [1, 0, 0], "the one that reads is replaced"
+
     def test_at_the_end_nothing_is_expected(
         self, consumer: Consumer, waiting: Callable[[], int]
     ) -> None:
