@@ -195,21 +195,10 @@ class _Logger:
 
     def _is_due(self, kind: str) -> bool:
         """Whether an alarm of this kind follows from the options or faults of the run."""
-        options, faults = self._world.options, self._world.faults
-        has_no_leader = any(
-            fault.kind == fault_plans.NO_LEADER and fault.target.startswith("in.")
-            for fault in faults
-        )
-        # A source that begins meanwhile cannot tell what is missing from what it cannot ask for.
-        is_cut_off = any(
-            fault.kind.startswith("cut") and fault.target.startswith("ingestion/")
-            for fault in faults
-        )
+        options = self._world.options
         due = {
             GAP: any(stage.ha == "amnesia" for stage in options.stages),
-            INPUT_MISSING: options.scenario in ("input gone", "input recreated")
-            or has_no_leader
-            or is_cut_off,
+            INPUT_MISSING: options.scenario in ("input gone", "input recreated"),
             MISMATCH: options.scenario == "outvoted",
             OVERLOAD_LASTS: options.may_overload_last,
             REJECTED: options.output_bytes_max is not None,

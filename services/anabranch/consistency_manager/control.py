@@ -255,14 +255,14 @@ class ManagerControl:
             self.alarms.append(Alarm(OVERLOAD_LASTS, entry.name, -1, text, wall_ms))
 
     def _check_source_input(self, entry: Heartbeat, wall_ms: int) -> None:
-        """Raise an alarm when a source starts to wait for its input, once per wait."""
+        """Raise an alarm when a source starts to wait for missing input, once per wait."""
         if entry.state != INPUT_MISSING:
             self._waiting_sources.discard(entry.name)
         elif entry.name not in self._waiting_sources:
             self._waiting_sources.add(entry.name)
             text = (
                 f"source {entry.name} waits for its input: part of it is gone, or a topic does not"
-                " exist or has no leader; 'anabranch status' shows what is missing and what to do"
+                " exist; 'anabranch status' shows what is missing and what to do"
             )
             self.alarms.append(Alarm(INPUT_MISSING, entry.name, -1, text, wall_ms))
 

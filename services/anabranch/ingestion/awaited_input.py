@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from anabranch.ingestion import source_topics
 from anabranch.protocol.edge.missing_input import described, missing
-from anabranch.protocol.errors import InputAwaited, Unavailable
+from anabranch.protocol.errors import InputAwaited, InputMissing, Unavailable
 from anabranch.streams.source_input import input_state
 from anabranch.streams.stream_logs import open_stream
 
@@ -39,7 +39,7 @@ class AwaitedInput:
 
         Raises:
             ConfigurationError: a topic is missing or has wrong settings.
-            InputAwaited: an input topic is missing or has wrong settings, but the source has run
+            InputMissing: an input topic is missing or has wrong settings, but the source has run
                 before: the topic was correct when the first epoch began, so the pipeline file is
                 not wrong, and the process waits instead of ending.
         """
@@ -48,7 +48,7 @@ class AwaitedInput:
         except source_topics.InputError as error:
             if not self._has_run(admin):
                 raise
-            raise InputAwaited(str(error)) from error
+            raise InputMissing(str(error)) from error
 
     def _has_run(self, admin: LogAdmin) -> bool:
         """Return whether the stream's boundary log has ever had an epoch."""
@@ -67,8 +67,8 @@ class AwaitedInput:
         all can be read from the positions in ``progress``.
 
         Raises:
-            InputAwaited: a partition cannot be read at the moment, or the records that the source
-                must read next were deleted.
+            InputAwaited: a partition cannot be asked for at the moment.
+            InputMissing: the records that the source must read next were deleted.
         """
         shard = self._source.shard(self._stream)
         try:
@@ -76,7 +76,7 @@ class AwaitedInput:
         except Unavailable as error:
             raise InputAwaited(f"source {self._stream} waits: {error}") from error
         if found := missing(progress.positions, there):
-            raise InputAwaited(described(self._stream, found))
+            raise InputMissing(described(self._stream, found))
         return there
 
     def check_identities(self, admin: LogAdmin, known: Mapping[str, str]) -> None:
@@ -84,7 +84,7 @@ class AwaitedInput:
         does not answer.
 
         Raises:
-            InputAwaited: a topic was deleted, or deleted and created again.
+            InputMissing: a topic was deleted, or deleted and created again.
         """
         try:
             now = admin.topic_ids(self._source.topics)
@@ -93,4 +93,4 @@ class AwaitedInput:
         for topic, identity in known.items():
             if now.get(topic) != identity:
                 what = "was created again" if topic in now else "does not exist any more"
-                raise InputAwaited(f"source {self._stream}: topic {topic} {what}")
+                raise InputMissing(f"source {self._stream}: topic {topic} {what}")

@@ -66,6 +66,7 @@ from anabranch.protocol.errors import (
     AnabranchError,
     ConfigurationError,
     InputAwaited,
+    InputMissing,
     RejectionReason,
     TooManyParts,
     Unavailable,
@@ -279,6 +280,8 @@ class IngestionService:
         """Finding about the unit of the event times; empty if there is none."""
         self._awaited = ""
         """Reason why the source waits for its input; empty while it does not wait."""
+        self._is_missing = False
+        """Whether the input for which it waits is gone, as far as is known."""
         self._try_next_ms = 0
         self._life = ""
         self._heartbeats = HeartbeatSender(
@@ -307,14 +310,15 @@ class IngestionService:
         try:
             self._begin()
         except InputAwaited as why:
-            self._await_input(str(why))
+            self._await_input(why)
 
     def _begin(self) -> None:
         """Check the topics, begin an epoch and continue from the last accepted boundary record.
 
         Raises:
-            InputAwaited: the input of a source that has run before is missing. No epoch was begun,
-                unless the input disappeared after the first check.
+            InputAwaited: the input cannot be asked for. No epoch was begun, unless the input
+                disappeared after the first check.
+            InputMissing: that of a source that has run before is gone; likewise.
             ConfigurationError: a topic is missing or has wrong settings, or the file has another
                 number of shards than the logs.
             Fenced: another process of this source began after this one.
@@ -381,7 +385,7 @@ class IngestionService:
         """Check the topics, open the readers of the input, and return a reader of the own log.
 
         Raises:
-            ConfigurationError, InputAwaited: as ``AwaitedInput.check_topics``.
+            ConfigurationError, InputMissing: as ``AwaitedInput.check_topics``.
         """
         log = self._context.log
         self._admin = log.admin()
@@ -406,18 +410,24 @@ class IngestionService:
         """Return the progress to continue from, and the input as the broker reports it.
 
         Raises:
-            InputAwaited: the source cannot continue from there at the moment.
+            InputAwaited, InputMissing: as ``AwaitedInput.state``.
         """
         now_ms = self._context.clock.now_ms()
         last, closed = log_state.last(REPLICA), log_state.closed(REPLICA)
         progress = goes_on(self._shard, last, closed, before, now_ms)
         return progress, self._awaited_input.state(self._admin, self._probe_reader, progress)
 
-    def _await_input(self, why: str) -> None:
-        """Close everything that is open and begin to wait. ``why`` is the reason for the status."""
+    def _await_input(self, error: InputAwaited) -> None:
+        """Close everything that is open and begin to wait. ``error`` says why. Input that was
+        missing stays so while it cannot be asked for.
+        """
         self._close()
+        why = str(error)
         if why != self._awaited:
             self._context.logger.warning("the source waits for its input", why=why)
+        self._is_missing = isinstance(error, InputMissing) or (
+            bool(self._awaited) and self._is_missing
+        )
         self._awaited = why
         self._try_next_ms = self._context.clock.monotonic_ms() + INPUT_AGAIN_MS
         self._report_awaited()
@@ -426,8 +436,9 @@ class IngestionService:
         """Report in status and heartbeat that the source waits for its input."""
         self.status.state, self.status.waiting_for = "waiting", "its input"
         self.status.error = self._awaited
-        self.status.detail = {**self._counts, "input_missing": self._awaited}
-        self._send_heartbeat(INPUT_MISSING)
+        if self._is_missing:
+            self.status.detail = {**self._counts, "input_missing": self._awaited}
+        self._send_heartbeat(INPUT_MISSING if self._is_missing else self.status.state)
 
     def _begin_epoch(self, own: BoundaryReader, started: EpochStarted) -> None:
         """Open the writers of the stream and begin an epoch. ``own`` is a reader of its log."""
@@ -468,7 +479,7 @@ class IngestionService:
         try:
             self._round()
         except InputAwaited as why:
-            self._await_input(str(why))
+            self._await_input(why)
 
     def _round(self) -> None:
         """Read once, advance the boundary by idle time, and do what is due periodically."""
@@ -716,7 +727,7 @@ class IngestionService:
 
         Raises:
             Fenced: another process has begun a newer epoch.
-            InputAwaited: a topic was deleted, whether it was created again or not.
+            InputMissing: a topic was deleted, whether it was created again or not.
         """
         clock = self._context.clock
         self._check_identities()
@@ -750,7 +761,7 @@ class IngestionService:
         recorded. Does nothing if the broker does not answer.
 
         Raises:
-            InputAwaited: a topic was deleted, whether it was created again or not.
+            InputMissing: a topic was deleted, whether it was created again or not.
         """
         now_ms = self._context.clock.monotonic_ms()
         if now_ms >= self._identities_next_ms:

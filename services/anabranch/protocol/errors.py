@@ -11,7 +11,8 @@
     |-- Fenced                   a newer process of the same replica or output exists: this one ends
     |   `-- Outvoted             the manager calls its results wrong: it starts from another's state
     |-- RecordRejected           one user's record cannot be used: goes to the dead-letter topic
-    |-- InputAwaited             input of a source is not there: it waits, and asks again
+    |-- InputAwaited             input of a source cannot be asked for: it waits, and asks again
+    |   `-- InputMissing         it is gone, by the broker's answer: a person may have to act
     |-- DataMissing              named blocks are gone or do not match their part: never "less data"
     |-- TooManyParts             a record names more open parts than readers hold: its writer ends
     |-- StageFunctionError       the user's function raised, or returned what it must not
@@ -115,8 +116,14 @@ class RecordRejected(AnabranchError):
 
 
 class InputAwaited(AnabranchError):
-    """Input of a source cannot be read at the moment, or is gone. Its ingestion writes nothing, and
-    asks again until the input is there or an operator has given up what is missing.
+    """Input of a source cannot be read at the moment, so it is not known whether all of it is
+    there. Its ingestion writes nothing, and asks again.
+    """
+
+
+class InputMissing(InputAwaited):
+    """Input of a source is gone, by the broker's answer. Its ingestion waits until the input is
+    there again, or an operator has given up what is missing.
     """
 
 

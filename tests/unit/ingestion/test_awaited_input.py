@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from anabranch.codec import control_records
 from anabranch.codec.catalog import TopicSettings
 from anabranch.ingestion.service import (
     COMPARE_IDENTITIES_EVERY_MS,
@@ -14,9 +15,10 @@ from anabranch.ingestion.service import (
 )
 from anabranch.operating.give_up import GiveUpMissing
 from anabranch.ports import TopicPartition
+from anabranch.protocol.control.records import INPUT_MISSING, Heartbeat
 from anabranch.protocol.errors import ConfigurationError
 from harness.source_world import World
-from harness.sources import pipeline, report
+from harness.sources import everything, pipeline, report
 
 AT = TopicPartition("p.reports", 0)
 
@@ -31,13 +33,18 @@ def read(world: World) -> IngestionService:
     return process
 
 
-def wait(world: World, process: IngestionService) -> str:
-    """Let it look again; what it says then."""
+def wait(world: World, process: IngestionService, *, is_missing: bool = True) -> str:
+    """Let it look again; what it says then. ``is_missing``: whether it says that input is gone."""
     until_ms = world.clock.monotonic_ms() + INPUT_AGAIN_MS
     world.run(process, lambda: world.clock.monotonic_ms() > until_ms)
     assert process.status.state == "waiting"
     assert process.status.waiting_for == "its input"
-    assert process.status.detail["input_missing"] == process.status.error
+    beat = control_records.decode(
+        everything(world.log, "p.control.ingestion.reports")[-1].values[-1]
+    )
+    assert isinstance(beat, Heartbeat)
+    assert beat.state == (INPUT_MISSING if is_missing else "waiting")
+    assert ("input_missing" in process.status.detail) is is_missing
     return process.status.error or ""
 
 
@@ -151,7 +158,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     read(world).stop()
     world.log.leaderless.add(AT)
     process = world.process()
-    assert "offsets of p.reports[0]: no leader" in wait(world, process)
+    assert "offsets of p.reports[0]: no leader" in wait(world, process, is_missing=False)
     world.log.leaderless.clear()
     world.produce(0, report(2_000, 98))
     world.produce(1, report(2_000, 99))
@@ -159,11 +166,23 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
     assert world.view.cars() == [*range(10), *range(100, 110)]
 
 
+def test_what_is_gone_stays_so_while_it_cannot_be_asked_for() -> None:
+    """One wait is one alarm."""
+    world = World()
+    read(world).stop()
+    world.produce(0, *(report(1_100 + i, 20 + i) for i in range(10)))
+    world.log.trim(AT, 15)
+    process = world.process()
+    assert "deleted before they were read" in wait(world, process)
+    world.log.leaderless.add(AT)
+    assert "no leader" in wait(world, process)
+
+
 def test_a_new_source_waits_for_a_leader_too() -> None:
     world = World()
     world.log.leaderless.add(AT)
     process = world.process()
-    assert "no leader" in wait(world, process)
+    assert "no leader" in wait(world, process, is_missing=False)
     world.log.leaderless.clear()
     world.produce(0, report(1_000, 1))
     world.produce(1, report(1_000, 2))

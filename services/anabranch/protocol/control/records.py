@@ -61,9 +61,7 @@ class ReplicaState(StrEnum):
 
 
 INPUT_MISSING: Final = "input_missing"
-"""State in the heartbeats of a source that waits for its input
-(``protocol.edge.missing_input``).
-"""
+"""State in the heartbeats of a source whose input is gone (``protocol.edge.missing_input``)."""
 
 
 @dataclass(frozen=True, slots=True)
