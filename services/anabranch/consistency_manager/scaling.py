@@ -1,5 +1,5 @@
 """Scaling by the manager: feeds ``protocol.control.scaling`` from control topics and the log of
-moves, and writes its decisions into that log.
+moves (``consistency_manager.moves``), and writes its decisions into that log.
 
 It has no state of its own: the log of moves is the truth, and a restart reads it again. A decision
 that cannot be written is dropped, and the next round decides anew.
@@ -16,7 +16,6 @@ from anabranch.protocol.control.failure_detector import MANAGER_SERVICE
 from anabranch.protocol.control.records import Heartbeat, NodeReport
 from anabranch.protocol.control.scaling import NodeState, Scaler
 from anabranch.streams.heartbeats import ControlWriter
-from anabranch.streams.placement import PlacementReader
 
 if TYPE_CHECKING:
     from anabranch.pipeline.model import Pipeline, Scaling
@@ -36,17 +35,18 @@ def scaling_of(context: ServiceContext) -> ManagerScaling | None:
 
 
 class ManagerScaling:
-    """Scaler of one pipeline with its logs. One thread calls it."""
+    """Scaler of one pipeline. One thread calls it."""
 
     def __init__(self, context: ServiceContext, pipeline: Pipeline, scaling: Scaling) -> None:
-        """Prepare; ``start`` contacts the broker."""
+        """Prepare; nothing is contacted before the first decision."""
         self._context, self._pipeline = context, pipeline
-        self._topic = pipeline.topic_names.placement()
-        self._places = pipeline.places()
-        self._scaler = Scaler(rules_of(pipeline, scaling), self._places, pipeline.places())
-        self._writer = ControlWriter(context.log, self._topic, context.clock)
-        self._reader: PlacementReader | None = None
-        self._is_new = False
+        self.places = pipeline.places()
+        """Places of the replicas. The follower of the log of moves applies each move to them before
+        it calls ``moved``.
+        """
+        self._scaler = Scaler(rules_of(pipeline, scaling), self.places, pipeline.places())
+        topic = pipeline.topic_names.placement()
+        self._writer = ControlWriter(context.log, topic, context.clock)
         self._decide_next_ms = 0
         self._shown_episodes: dict[int, tuple[int | None, int | None, str]] = {}
         registry, own = context.registry, pipeline.name
@@ -82,18 +82,6 @@ class ManagerScaling:
             registry=registry,
         )
 
-    def start(self) -> None:
-        """Read the log of moves to its end.
-
-        Raises:
-            Unavailable: the topic does not exist, or there is no answer.
-        """
-        self._reader = PlacementReader(
-            self._context.log, self._topic, self._places, self._moved, self._stepped
-        )
-        self._reader.read_to_end()
-        self._is_new = True
-
     def receive(self, entry: ControlRecord) -> None:
         """Apply a control record that was written since this process listens. A manager's heartbeat
         shows that the broker answers, whichever manager wrote it.
@@ -105,9 +93,7 @@ class ManagerScaling:
             self._scaler.came_back(now_ms)
 
     def round(self) -> None:
-        """Read new moves and steps of splits, and write what is to be done now."""
-        assert self._reader is not None, "round is called after start"  # noqa: S101
-        self._reader.poll()
+        """Write what is to be done now, by the moves and steps of splits so far."""
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._decide_next_ms:
             return
@@ -134,18 +120,20 @@ class ManagerScaling:
                 is_written=is_written,
             )
 
-    def _moved(self, move: Move, source: str) -> None:
-        """Apply a move that counts."""
+    def moved(self, move: Move, source: str, *, is_new: bool) -> None:
+        """Apply a move that counts, of a replica that ``source`` had. ``is_new``: it is newer than
+        this process.
+        """
         now_ms = self._context.clock.monotonic_ms()
-        self._scaler.moved(move, source, now_ms, is_new=self._is_new)
-        if self._is_new and move.cause:
+        self._scaler.moved(move, source, now_ms, is_new=is_new)
+        if is_new and move.cause:
             self._moves.labels(self._pipeline.name, move.cause).inc()
 
-    def _stepped(self, step: SplitStep) -> None:
-        """Apply a step of a split that counts."""
+    def stepped(self, step: SplitStep, *, is_new: bool) -> None:
+        """Apply a step of a split that counts. ``is_new``: as of ``moved``."""
         now_ms = self._context.clock.monotonic_ms()
-        self._scaler.stepped(step, now_ms, is_new=self._is_new)
-        if self._is_new and step.is_scalers_wish:
+        self._scaler.stepped(step, now_ms, is_new=is_new)
+        if is_new and step.is_scalers_wish:
             self._halvings.inc()
 
     def _report_episodes(self) -> None:
@@ -179,16 +167,13 @@ class ManagerScaling:
         """Set the metrics and return what the scaler sees and has decided, for the status."""
         now_ms, own = self._context.clock.monotonic_ms(), self._pipeline.name
         lost = 0
-        for node in self._places.nodes():
-            if not self._places.is_partners(node):
+        for node in self.places.nodes():
+            if not self.places.is_partners(node):
                 self._busy.labels(own, node).set(self._scaler.load_permille(node) / 1_000)
                 lost += self._scaler.node_state(node, now_ms) is NodeState.LOST
         self._lost.set(lost)
         return self._scaler.shown(now_ms)
 
     def close(self) -> None:
-        """Close the log. Idempotent."""
+        """Close the writer. Idempotent."""
         self._writer.close()
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None

@@ -22,8 +22,8 @@ from anabranch.consistency_manager.control import ManagerControl
 from anabranch.consistency_manager.float_audit import FloatAudit
 from anabranch.consistency_manager.index_image import IndexImage
 from anabranch.consistency_manager.log_trimming import LogTrimming
+from anabranch.consistency_manager.moves import MovesFollower
 from anabranch.consistency_manager.scaling import scaling_of
-from anabranch.consistency_manager.splits import SplitAlarms
 from anabranch.pipeline.internal_topics import internal_topics
 from anabranch.pipeline.waits import known_horizon_buckets
 from anabranch.ports import Index, LogReader, LogWriter, TopicPartition
@@ -72,9 +72,9 @@ class ConsistencyManager:
         self._topic_differences: list[str] = []
         self._image = IndexImage(self._pipeline.name)
         self._scaling = scaling_of(context)
-        self._splits = SplitAlarms(context)
+        self._moves = MovesFollower(context, self._scaling)
         self._control = ManagerControl(
-            context, self._image, self._scaling, self._splits.is_confirmed
+            context, self._image, self._scaling, self._moves.is_confirmed
         )
         self._trimming = BlockTrimming(context)
         self._log_trimming = LogTrimming(context)
@@ -151,9 +151,7 @@ class ConsistencyManager:
                 log, self._pipeline, stream, listener=partial(self._seen, stream)
             )
         self._control.start()
-        if self._scaling is not None:
-            self._scaling.start()
-        self._splits.start()
+        self._moves.start()
         for reader in self._streams.values():
             reader.read_to_end()
         self._log_trimming.read_to_end()
@@ -165,10 +163,10 @@ class ConsistencyManager:
             {stream: reader.log_state.upto for stream, reader in self._streams.items()},
             self.status.state,
         )
+        for alarm in self._moves.round():
+            self._raise_once(alarm)
         if self._scaling is not None:
             self._scaling.round()
-        for alarm in self._splits.round():
-            self._raise_once(alarm)
         while self._control.alarms:
             self._raise_once(self._control.alarms.pop(0))
         self._trimming.round(self._control.trim_points())
@@ -188,7 +186,7 @@ class ConsistencyManager:
         self._control.close()
         if self._scaling is not None:
             self._scaling.close()
-        self._splits.close()
+        self._moves.close()
         self._trimming.close()
         self._log_trimming.close()
         self._floats.close()

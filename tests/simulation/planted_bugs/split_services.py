@@ -33,7 +33,7 @@ SPLIT_SERVICES: Final = (
     ),
     _bug(
         "differing_halves_raise_no_alarm",
-        "consistency_manager.splits:SplitAlarms._seen",
+        "consistency_manager.moves:MovesFollower._stepped",
         "if step.bucket >= 0:",
         "if step.bucket < -1:",
         "a function that is not key by key is found and alarmed",
