@@ -26,6 +26,7 @@ from anabranch.protocol.edge.delivery import (
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from anabranch.protocol.identifiers import RecordId
 from anabranch.protocol.log.records import Part
+from harness.present import present
 
 SIZES = [(2, 3), (3, 4), (7, 2)]
 
@@ -80,8 +81,7 @@ def test_a_large_bucket_is_cut() -> None:
     machine = fresh()
     runs = []
     for _ in range(3):
-        run = machine.plan(2, [(2, 5)], 2)
-        assert run is not None
+        run = present(machine.plan(2, [(2, 5)], 2))
         machine.advance(run, None)
         runs.append(run.slices)
     assert runs == [(Slice(2, 0, 2),), (Slice(2, 2, 4),), (Slice(2, 4, 5),)]
@@ -169,8 +169,7 @@ def test_de9_without_blocks_less_is_never_delivered(
 def begun_late(after: int) -> DeliveryProgress:
     """Return the progress that records where an output begins that leaves out buckets."""
     machine = CorrectedDelivery("out", None, (0, 0, 0), (9, 9, 9), after=after)
-    run = machine.beginning()
-    assert run is not None
+    run = present(machine.beginning())
     return machine.progress(run, 0)
 
 
@@ -221,8 +220,7 @@ def test_de10_what_is_passed_is_before_the_last_run_that_is_recorded() -> None:
         left = [
             size for size in ((2, 3), (4, 3), (6, 3), (7, 3)) if size[0] >= machine.cursor.bucket
         ]
-        run = machine.plan(9, left, 3)
-        assert run is not None
+        run = present(machine.plan(9, left, 3))
         machine.advance(run, ends)
         assert machine.passed == passed, run
 
@@ -255,8 +253,7 @@ def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() ->
     assert not machine.found(RecordId(3, 1))
     assert machine.found(RecordId(5000, 0))
     assert machine.recovered(upto=9) == 1  # bucket 5000 is not stable: not ours
-    run = machine.plan(9, SIZES, 3)
-    assert run is not None
+    run = present(machine.plan(9, SIZES, 3))
     assert comparing(machine)
     assert machine.there(RecordId(3, 1), 0)
     assert not machine.there(RecordId(3, 0), 0)
@@ -266,12 +263,10 @@ def test_what_is_there_is_not_written_and_positions_stay_until_it_is_passed() ->
     )  # its end does not go back before bucket 3's
     machine.advance(run, {1: 33})
     assert comparing(machine)
-    run = machine.plan(9, SIZES[1:], 4)
-    assert run is not None
+    run = present(machine.plan(9, SIZES[1:], 4))
     machine.advance(run, {0: 22})
     assert not comparing(machine)
-    run = machine.plan(9, SIZES[2:], 4)
-    assert run is not None
+    run = present(machine.plan(9, SIZES[2:], 4))
     assert machine.progress(run, 78) == DeliveryProgress(
         "out", 4, 9, ((0, 22), (1, 33), (REJECTED, 7)), 78, 0, 0
     )
@@ -324,36 +319,29 @@ def test_ids_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rejected_run_is_cut_until_it_is_one_record() -> None:
     machine = fresh()
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert machine.rejected(run, {0: 10, 1: 10, 2: 99, 5: 10, 8: 10})
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert run.slices == (Slice(2, 0, 2),), "up to the largest"
     machine.advance(run, None)
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert run.slices == (Slice(2, 2, 9),), "the next one is whole again"
     assert machine.rejected(run, {0: 99, 1: 10})
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert (run.slices, machine.form) == ((Slice(2, 2, 3),), Form.RECORDS), "alone"
 
 
 def test_records_that_are_too_large_together_only_are_cut_in_the_middle() -> None:
     machine = fresh()
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert machine.rejected(run, {7: 10, 8: 11})
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert run.slices == (Slice(2, 0, 4),)
 
 
 def test_what_is_rejected_alone_goes_to_its_topic_whole_then_cut_then_nothing_helps() -> None:
     machine = fresh()
-    run = machine.plan(2, [(2, 9)], 1)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 1))
     forms = []
     for _ in range(3):
         forms.append((machine.rejected(run, {0: 99}), machine.form))
@@ -361,8 +349,7 @@ def test_what_is_rejected_alone_goes_to_its_topic_whole_then_cut_then_nothing_he
     assert forms == [(True, Form.REJECTED), (True, Form.CUT), (False, Form.CUT)]
     machine.advance(run, {REJECTED: 5})
     assert machine.form is Form.RECORDS
-    run = machine.plan(2, [(2, 9)], 9)
-    assert run is not None
+    run = present(machine.plan(2, [(2, 9)], 9))
     assert run.slices == (Slice(2, 1, 9),)
     assert machine.progress(run, 7).positions == ((0, 0), (1, 0), (REJECTED, 5))
 

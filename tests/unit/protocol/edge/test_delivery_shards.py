@@ -19,6 +19,7 @@ from anabranch.protocol.edge.delivery import (
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError, Unavailable
 from anabranch.protocol.identifiers import RecordId
+from harness.present import present
 
 SECOND = Shard(1, 2)
 POSITIONS = ((0, OTHERS), (1, 6), (2, OTHERS), (3, 8), (REJECTED, 2))
@@ -45,8 +46,7 @@ def begun(after: int, partitions: int = 4, shards: int = 2) -> DeliveryProgress:
     """Return what the first shard records for all."""
     places = (0,) * (partitions + 1)
     machine = CorrectedDelivery("out.0", None, places, places, after=after, shard=Shard(0, shards))
-    run = machine.beginning()
-    assert run is not None
+    run = present(machine.beginning())
     return replace(machine.progress(run, 0), output="out")
 
 
@@ -58,8 +58,7 @@ def test_de11_a_shard_reads_back_its_own_partitions() -> None:
 
 def test_de11_a_shard_records_its_own_partitions() -> None:
     machine = process(recorded())
-    run = machine.plan(9, [(2, 3), (3, 4)], 9)
-    assert run is not None
+    run = present(machine.plan(9, [(2, 3), (3, 4)], 9))
     assert machine.progress(run, 7).positions == (
         *((0, OTHERS), (1, 9), (2, OTHERS), (3, 9)),
         (REJECTED, 9),
@@ -77,8 +76,7 @@ def test_a_run_without_a_record_of_the_shard_is_passed_when_it_is_recorded() -> 
     machine = process(None)
     recorded = None
     for bucket, passed in ((2, 0), (3, 2), (4, 3)):
-        run = machine.plan(bucket, [(bucket, 3)], 9)
-        assert run is not None
+        run = present(machine.plan(bucket, [(bucket, 3)], 9))
         recorded = machine.progress(run, 0)
         machine.advance(run, {})
         assert machine.passed == passed

@@ -21,7 +21,6 @@ from anabranch.protocol.edge.handover import (
     rest_upto,
     successor_begins,
     unexpected_processes,
-    written,
 )
 from anabranch.protocol.edge.ingestion import SourceProgress
 from anabranch.protocol.edge.shards import Shard
@@ -183,10 +182,6 @@ def test_strangers_are_those_of_the_numbers_that_the_file_names_and_of_one_more(
     assert found[:2] == ["cars", "cars.15"]
     assert found[2:5] == ["cars.3-14", "cars.3-15", "cars.4-0"]
     assert len(found) == 20
-
-
-def test_numbers_are_written_as_the_file_has_them() -> None:
-    assert (written([3]), written([1, 3])) == ("3", "[1, 3]")
 
 
 def test_ho8_a_stream_that_was_given_up_before_it_read_begins_as_without_that() -> None:

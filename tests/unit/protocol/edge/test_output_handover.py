@@ -28,6 +28,7 @@ from anabranch.protocol.edge.output_handover import (
 from anabranch.protocol.edge.shards import Shard
 from anabranch.protocol.errors import ConfigurationError
 from anabranch.protocol.identifiers import RecordId
+from harness.present import present
 
 PARTITIONS = 4
 ALONE = Shard()
@@ -61,9 +62,7 @@ def left(
 
 
 def found(shard: Shard, *before: EndedShards) -> Inherited:
-    answer = left(shard, *before)
-    assert answer is not None
-    return answer
+    return present(left(shard, *before))
 
 
 def heir(
@@ -162,16 +161,14 @@ def test_oh4_what_retention_removed_of_the_last_run_counts_as_written() -> None:
 def test_oh5_progress_says_so_until_all_that_is_inherited_is_passed() -> None:
     machine = heir(found(ALONE, TWO), ALONE)
     machine.recovered(9)
-    early = machine.plan(6, [(3, 2), (6, 1)], 9)
-    assert early is not None
+    early = present(machine.plan(6, [(3, 2), (6, 1)], 9))
     recorded = machine.progress(early, 5)
     assert recorded.inherited == ((0, 0), (1, 4))
     assert inherits(recorded)
     assert inherits(None)
     assert dict(recorded.positions) == {0: 10, 1: 20, 2: 10, 3: 20, REJECTED: 0}
     machine.advance(early, {0: 51})
-    late = machine.plan(9, [(7, 1)], 9)
-    assert late is not None
+    late = present(machine.plan(9, [(7, 1)], 9))
     assert machine.progress(late, 6).inherited == ()
     assert not inherits(machine.progress(late, 6))
 
