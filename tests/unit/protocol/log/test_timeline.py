@@ -36,6 +36,7 @@ from anabranch.protocol.log.timeline import (
     obsolete,
     timeline_name,
 )
+from harness.present import present
 
 
 def test_ti1_names_sort_by_epoch_and_number() -> None:
@@ -165,8 +166,7 @@ class Disk:
 def began() -> tuple[Disk, Timeline]:
     """Return a replica whose first process, of epoch 3, committed batch 4."""
     disk = Disk()
-    first = disk.run(failover_steps(3))
-    assert first is not None
+    first = present(disk.run(failover_steps(3)))
     disk.directories[first.name] = 4
     disk.steps.clear()
     return disk, first
@@ -211,8 +211,7 @@ def test_rule_8_a_fork_of_the_old_process_during_the_copy_makes_the_copy_be_take
     for at in range(1, 7):
         disk, first = began()
         disk.before[at] = fork
-        second = disk.run(failover_steps(8))
-        assert second is not None
+        second = present(disk.run(failover_steps(8)))
         assert (second.start_batch, second.start_tip) == (4, BatchId(first.name, 4))
         assert Copy(timeline_name(3, 1), timeline_name(8, 0)) in disk.steps
 
@@ -243,10 +242,8 @@ def test_rule_11_a_fork_copies_first_and_says_so_last() -> None:
 def test_a_crash_between_any_two_steps_leaves_a_timeline_to_go_on_from(at: int) -> None:
     disk, first = began()
     disk.run(failover_steps(8), at)
-    found = disk.newest()
-    assert found is not None
-    third = disk.run(failover_steps(9))
-    assert third is not None
+    assert disk.newest() is not None
+    third = present(disk.run(failover_steps(9)))
     assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4), (
         "nothing is lost and nothing doubled"
     )
@@ -260,8 +257,7 @@ def test_a_crash_between_any_two_steps_of_a_fork_leaves_the_stable_directory(at:
     finished = disk.run(fork_steps(first, timeline_name(3, 1)), at)
     if finished is not None or at == 3:
         disk.directories[first.name] = 9  # the branch runs only after the last step
-    third = disk.run(failover_steps(9))
-    assert third is not None
+    third = present(disk.run(failover_steps(9)))
     assert third.tip(disk.directories[third.name]) == BatchId(first.name, 4)
 
 
@@ -277,7 +273,6 @@ def test_ti2_a_slow_starter_takes_nothing_from_a_newer_process(at: int) -> None:
         disk.run(failover_steps(8))
     if not newer:
         disk.before.pop(at)()
-    found = disk.newest()
-    assert found is not None
+    found = present(disk.newest())
     assert [found] == newer
     assert found.tip(disk.directories[found.name]) == BatchId(first.name, 4)

@@ -43,6 +43,7 @@ from anabranch.protocol.log.timeline import (
     fork_steps,
     timeline_name,
 )
+from harness.present import present
 
 NAME = timeline_name(9, 0)
 OLD = timeline_name(3, 0)
@@ -161,8 +162,7 @@ def test_the_own_directory_comes_first() -> None:
 def test_ti6_a_damaged_batch_is_gone_back_over() -> None:
     disk = own(5, 4, 3)
     disk.damaged = {OLD: {5, 4}}
-    timeline = disk.run()
-    assert timeline is not None
+    timeline = present(disk.run())
     assert (timeline.start_batch, timeline.start_tip) == (3, BatchId(OLD, 3))
     assert CutBack(NAME, 3, keep_plan=True) in disk.steps
 
@@ -310,8 +310,7 @@ def test_a_plan_that_names_blocks_which_were_recomputed_is_dropped() -> None:
 def test_ti7_a_batch_whose_record_was_cut_off_is_gone_back_over() -> None:
     disk = own(5, 4, 3)
     disk.chain = {BatchId(OLD, 3), BatchId(OLD, 2), BatchId("x", 5)}
-    timeline = disk.run()
-    assert timeline is not None
+    timeline = present(disk.run())
     assert (timeline.start_batch, timeline.start_tip, timeline.base) == (3, BatchId(OLD, 3), None)
 
 
@@ -354,8 +353,7 @@ def test_ti7_a_base_record_needs_nothing_on_the_chain() -> None:
 def test_ti7_nor_does_a_first_record() -> None:
     disk = own(-1)
     disk.chain = set()
-    timeline = disk.run()
-    assert timeline is not None
+    timeline = present(disk.run())
     assert (timeline.start_batch, timeline.start_tip) == (-1, None)
     assert "Copy" in disk.named()
 
@@ -400,8 +398,7 @@ class TestG8:
     def test_what_a_later_process_made_counts_again(self) -> None:
         disk = own(5, 4)
         disk.fenced = {"0": 2, "1": 8}
-        timeline = disk.run()
-        assert timeline is not None
+        timeline = present(disk.run())
         assert (timeline.start_batch, timeline.base) == (5, None)
 
     def test_a_fence_is_heard_at_every_look(self) -> None:
@@ -446,8 +443,7 @@ def of(state: StageState, disk: Disk) -> Disk:
 def test_the_function_that_made_the_state_is_written_beside_it() -> None:
     disk = of(OF_TEN_SECONDS, own(5, 4))
     disk.state = OF_TEN_SECONDS
-    timeline = disk.run()
-    assert timeline is not None
+    timeline = present(disk.run())
     assert timeline.plan == OF_TEN_SECONDS.plan
     assert Write(timeline) in disk.steps
     assert timeline.copied(timeline_name(12, 0), 7).plan == OF_TEN_SECONDS.plan
@@ -471,8 +467,7 @@ def test_where_nothing_was_committed_there_is_no_state() -> None:
     disk = of(OF_TEN_SECONDS, own(-1))
     disk.state = OF_A_MINUTE
     assert carry_out(check_plan_steps(disk.own()), disk.perform) is None
-    timeline = disk.run()
-    assert timeline is not None
+    timeline = present(disk.run())
     assert timeline.plan == OF_A_MINUTE.plan
 
 
@@ -505,8 +500,7 @@ def test_rs3_an_operator_lets_it_begin_anew_without_the_state_of_another_functio
     assert not {"Copy", "FindWhole"} & set(disk.named())
     disk = of(OF_A_MINUTE, own(5, 4))
     disk.state, disk.is_restated = OF_A_MINUTE, True
-    timeline = disk.run()
-    assert timeline is not None
+    timeline = present(disk.run())
     assert timeline.start_batch == 5, "it goes on from its own"
     disk = of(per("10 seconds", version=2), own(5, 4))
     disk.state, disk.is_restated = OF_A_MINUTE, True
