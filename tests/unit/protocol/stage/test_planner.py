@@ -30,6 +30,7 @@ from anabranch.protocol.stage.planner import (
     next_tentative_plan,
 )
 from anabranch.protocol.stage.planner import judge as judge_of
+from harness.present import present
 
 KNOWN = KnownNames(
     stateless=frozenset({"Project", "Filter", "MapInArrow"}),
@@ -257,9 +258,8 @@ def test_a_plan_takes_what_is_complete_on_all_inputs() -> None:
         "a": Stream().close(5, {2: 1, 5: 1}).log_state,
         "b": Stream().close(4, {3: 2}).log_state,
     }
-    plan = next_plan(QueryPosition(), log_states, STATELESS)
+    plan = present(next_plan(QueryPosition(), log_states, STATELESS))
     assert buckets(plan) == {"a": [2], "b": [3]}
-    assert plan is not None
     assert (plan.rows, plan.after) == (3, QueryPosition(1, 4, has_rows=True))
 
 
@@ -295,16 +295,16 @@ def test_pn3_where_timers_may_fire_every_bucket_has_a_plan_from_the_first_with_d
         (1_000_004, 1),
     ]
     assert ends(TIMERS, Stream().close(7)) == [(7, 0)]
-    plan = next_plan(QueryPosition(1, 7), {"a": Stream().close(9, {8: 1}).log_state}, TIMERS)
-    assert plan is not None
+    plan = present(
+        next_plan(QueryPosition(1, 7), {"a": Stream().close(9, {8: 1}).log_state}, TIMERS)
+    )
     assert plan.after.bucket == 8
 
 
 def test_pn4_rows_bound_a_plan_but_never_below_one_bucket() -> None:
     log_states = {"a": Stream().close(9, {2: 100, 4: 100, 6: 100}).log_state}
-    plan = next_plan(QueryPosition(), log_states, STATELESS, rows_max=50)
+    plan = present(next_plan(QueryPosition(), log_states, STATELESS, rows_max=50))
     assert buckets(plan) == {"a": [2]}
-    assert plan is not None
     assert plan.after.bucket == 3  # the empty ones before the next with rows
     assert buckets(next_plan(QueryPosition(), log_states, STATELESS, rows_max=200)) == {"a": [2, 4]}
     assert buckets(next_plan(QueryPosition(), log_states, STATELESS, buckets_max=2)) == {
@@ -319,19 +319,18 @@ def test_pn4_wide_rows_count_as_several() -> None:
     assert buckets(next_plan(QueryPosition(), wide, STATELESS, rows_max=599)) == {"a": [2]}
     assert buckets(next_plan(QueryPosition(), wide, STATELESS, rows_max=1)) == {"a": [2]}
     narrow = {"a": Stream().close(9, rows, row_bytes=ROW_BYTES_WEIGHED // 3).log_state}
-    plan = next_plan(QueryPosition(), narrow, STATELESS, rows_max=200)
+    plan = present(next_plan(QueryPosition(), narrow, STATELESS, rows_max=200))
     assert buckets(plan) == {"a": [2, 4]}
-    assert plan is not None
     assert plan.rows == 200
 
 
 def test_a_warm_up_is_an_empty_plan_that_moves_nothing() -> None:
     log_states = {"a": Stream().close(9, {2: 100}).log_state}
-    plan = next_plan(QueryPosition(), log_states, STATELESS, warm_up=True)
-    assert plan is not None
+    plan = present(next_plan(QueryPosition(), log_states, STATELESS, warm_up=True))
     assert (plan.rows, plan.after) == (0, QueryPosition(1, 0))
-    plan = next_plan(QueryPosition(5, 4, has_rows=True), log_states, STATEFUL, warm_up=True)
-    assert plan is not None
+    plan = present(
+        next_plan(QueryPosition(5, 4, has_rows=True), log_states, STATEFUL, warm_up=True)
+    )
     assert (plan.inputs, plan.after) == ((("a", ()),), QueryPosition(6, 4, has_rows=True))
 
 
@@ -339,8 +338,7 @@ def test_empty_batches_run_so_often_and_move_nothing() -> None:
     task, position = EmptyBatches(["a", "b"], STATEFUL, 2), QueryPosition()
     for sequence in (1, 2):
         assert not task.is_finished
-        plan = task.plan(position)
-        assert plan is not None
+        plan = present(task.plan(position))
         assert (plan.before, plan.after, plan.rows) == (position, QueryPosition(sequence), 0)
         assert plan.inputs == (("a", ()), ("b", ()))
         assert task.plan(position) == plan, "asked again"
@@ -349,8 +347,7 @@ def test_empty_batches_run_so_often_and_move_nothing() -> None:
     assert task.is_finished
     assert task.plan(position) is None
     task.again()
-    plan = task.plan(position)
-    assert plan is not None
+    plan = present(task.plan(position))
     assert (plan.after, plan.rows) == (QueryPosition(3), 0)
     task.made((), 0)
     assert task.plan(plan.after) is None
@@ -386,16 +383,14 @@ def test_pt6_the_best_there_is_of_each_bucket() -> None:
     first = Stream().close(7, {6: 1, 9: 1, 11: 1, 12: 1}).branch(10, {9: 1, 10: 1}, base=7)
     second = Stream().close(20, {7: 1, 12: 1})
     log_states = {"a": first.log_state, "b": second.log_state}
-    plan = next_tentative_plan(AT_5, log_states, FROM_0, 11, STATELESS)
+    plan = present(next_tentative_plan(AT_5, log_states, FROM_0, 11, STATELESS))
     assert taken(plan) == {
         "a": [(6, "0", "a"), (9, "0", "t"), (10, "0", "t"), (11, "0", "a")],
         "b": [(7, "0", "a")],
     }
-    assert plan is not None
     assert (plan.kind, plan.missing, plan.rows) == (BoundaryKind.TENTATIVE, ("a",), 5)
     assert plan.after == QueryPosition(10, 11, has_rows=True)
-    plan = next_tentative_plan(AT_5, log_states, {}, 11, STATELESS)
-    assert taken(plan) == {
+    assert taken(next_tentative_plan(AT_5, log_states, {}, 11, STATELESS)) == {
         "a": [(6, "0", "a"), (9, "0", "a"), (11, "0", "a")],
         "b": [(7, "0", "a")],
     }
@@ -421,8 +416,7 @@ def test_pt7_missing_names_what_upstream_was_without_or_the_stream() -> None:
     }
 
     def missing(due: int, chosen: dict[str, str | None]) -> tuple[str, ...]:
-        plan = next_tentative_plan(AT_5, log_states, chosen, due, STATELESS)
-        assert plan is not None
+        plan = present(next_tentative_plan(AT_5, log_states, chosen, due, STATELESS))
         return plan.missing
 
     assert missing(7, {"a": "0"}) == ()
@@ -437,17 +431,16 @@ def test_pt7_missing_names_what_upstream_was_without_or_the_stream() -> None:
 
 
 def test_pt8_a_plan_of_stable_buckets_is_tentative_all_the_same() -> None:
-    plan = next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).log_state}, {}, 9, STATELESS)
-    assert plan is not None
+    plan = present(
+        next_tentative_plan(AT_5, {"a": Stream().close(9, {8: 1}).log_state}, {}, 9, STATELESS)
+    )
     assert (plan.kind, plan.missing, plan.after.bucket) == (BoundaryKind.TENTATIVE, (), 9)
 
 
 def test_pt9_only_a_tentative_plan_leaves_out_rows() -> None:
     log_states = {"a": Stream().close(9, {8: 10}).log_state}
-    plan = next_tentative_plan(AT_5, log_states, {}, 9, STATELESS, kept=300)
-    whole = next_tentative_plan(AT_5, log_states, {}, 9, STATELESS)
-    assert plan is not None
-    assert whole is not None
+    plan = present(next_tentative_plan(AT_5, log_states, {}, 9, STATELESS, kept=300))
+    whole = present(next_tentative_plan(AT_5, log_states, {}, 9, STATELESS))
     assert (plan.kept, whole.kept) == (300, 1_000)
     assert replace(plan, kept=1_000) == whole, "its buckets and parts are the same"
     for changes in ({"kind": BoundaryKind.STABLE}, {"kept": 1_001}, {"kept": -1}):
@@ -461,8 +454,7 @@ def test_pt10_a_plan_says_what_its_results_lack_along_the_chain() -> None:
     log_states = {"a": a.log_state, "b": b.log_state}
 
     def lacks(due: int, kept: int = 1_000) -> tuple[int, tuple[str, ...]]:
-        plan = next_tentative_plan(AT_5, log_states, {"a": "0"}, due, STATELESS, kept=kept)
-        assert plan is not None
+        plan = present(next_tentative_plan(AT_5, log_states, {"a": "0"}, due, STATELESS, kept=kept))
         return plan.shed, plan.missing
 
     assert lacks(7) == (0, ())
@@ -503,16 +495,14 @@ def test_pt4_limits_cut_a_tentative_plan_over_all_sources_of_its_buckets() -> No
 
 def test_a_hole_of_any_length_costs_nothing() -> None:
     log_states = {"a": Stream().branch(10**15, {10**14: 1}, base=0).log_state}
-    plan = next_tentative_plan(QueryPosition(), log_states, FROM_0, 2 * 10**15, STATELESS)
-    assert plan is not None
+    plan = present(next_tentative_plan(QueryPosition(), log_states, FROM_0, 2 * 10**15, STATELESS))
     assert (plan.after.bucket, plan.rows, plan.missing) == (2 * 10**15, 1, ("a",))
 
 
 def test_missing_streams_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "MISSING_STREAMS_MAX", 2)
     log_states = {"a": Stream().branch(9, base=0, missing=("z", "y", "x")).log_state}
-    plan = next_tentative_plan(QueryPosition(), log_states, FROM_0, 9, STATELESS)
-    assert plan is not None
+    plan = present(next_tentative_plan(QueryPosition(), log_states, FROM_0, 9, STATELESS))
     assert plan.missing == ("x", "y")
 
 

@@ -43,6 +43,7 @@ from anabranch.protocol.stage.recomputation import (
     recomputed_records,
 )
 from harness.boundary_logs import part, record, started, state_after
+from harness.present import present
 
 NOW = 1_700_000_000_000
 READER = "processing.tolls.0"
@@ -61,9 +62,7 @@ def answer(
 
 
 def request(requests: RecomputeRequests, first: int = 5, last: int = 9, now_ms: int = NOW) -> Ask:
-    ask = requests.lacking("means", first, last, now_ms, wall_ms=now_ms)
-    assert ask is not None
-    return ask
+    return present(requests.lacking("means", first, last, now_ms, wall_ms=now_ms))
 
 
 class TestReader:
@@ -110,8 +109,7 @@ class TestReader:
         ask = request(requests)
         early, late = NOW + ASK_AGAIN_MS - 1, NOW + ASK_AGAIN_MS
         assert requests.lacking("means", 5, 9, early, wall_ms=early - 3_600_000) is None
-        again = requests.lacking("means", 5, 9, late, wall_ms=late - 3_600_000)
-        assert again is not None
+        again = present(requests.lacking("means", 5, 9, late, wall_ms=late - 3_600_000))
         assert (again.number, again.written_ms) == (ask.number + 1, late - 3_600_000)
 
     @pytest.mark.parametrize(
@@ -154,8 +152,9 @@ class TestReader:
             requests.lacking("means", 5, 9, NOW + patience_ms - 1, wall_ms=NOW + patience_ms - 1)
             is None
         )
-        again = requests.lacking("means", 5, 9, NOW + patience_ms, wall_ms=NOW + patience_ms)
-        assert again is not None
+        again = present(
+            requests.lacking("means", 5, 9, NOW + patience_ms, wall_ms=NOW + patience_ms)
+        )
         assert again.number > ask.number, "RQ1"
         assert requests.state("means") is RequestState.SENT
 
@@ -502,8 +501,7 @@ def test_rc2_what_a_stateless_query_made_otherwise_is_made_once_more_and_nothing
     """Its rows may have got a later time: those of bucket 4 came with bucket 3."""
     of = made()
     of.made((part(6), part(6)), 6)
-    again = of.without_skipping()
-    assert again is not None
+    again = present(of.without_skipping())
     assert again.wanted == of.wanted
     assert taken(again, QueryPosition()) == (
         [1, 2, 3, 4, 5, 6],

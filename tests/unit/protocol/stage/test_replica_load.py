@@ -20,6 +20,7 @@ from anabranch.protocol.stage.planner import PlanTraits
 from anabranch.protocol.stage.replica import INPUT_PARTS_MAX
 from anabranch.protocol.stage.splitting import PROVEN_BUCKETS
 from harness.load_bench import TICK_MS, WAITS, WIDTH_MS, Cost, Load, LoadBench
+from harness.present import present
 from harness.replica_bench import Bench, Settings, part
 
 SHEDS = {"width_ms": WIDTH_MS, "waits": WAITS, "rows_max": 100_000, "sheds": True}
@@ -48,14 +49,9 @@ def test_ov1_a_stage_that_keeps_up_never_forks(rows_per_s: int) -> None:
     assert bench.late() == {}
 
 
-def test_ov1_nor_for_one_slow_batch() -> None:
-    bench = run(lambda _: 400, 120, Cost(slow={30: 5_000, 90: 3_000}))
-    assert bench.forks == []
-
-
-def test_ov1_nor_for_the_slow_first_batches_of_a_process() -> None:
-    bench = run(lambda _: 400, 60, Cost(slow={1: 1_500, 2: 1_000, 3: 500}))
-    assert bench.forks == []
+@pytest.mark.parametrize("slow", [{30: 5_000, 90: 3_000}, {1: 1_500, 2: 1_000, 3: 500}])
+def test_ov1_nor_for_one_slow_batch_or_the_first_ones_of_a_process(slow: dict[int, float]) -> None:
+    assert run(lambda _: 400, 120, Cost(slow=slow)).forks == []
 
 
 def rush(now_ms: int) -> float:
@@ -472,14 +468,12 @@ def test_a_stage_that_stands_at_a_hole_has_nothing_to_correct() -> None:
     bench.run(160_000)
     replica.limit(None)
     bench.run(170_000)
-    demand = replica.demand(bench.now_ms)
+    demand = present(replica.demand(bench.now_ms))
     assert replica.branch is not None
-    assert demand is not None
     assert (demand.is_late, demand.backlog) == (False, 0)
     bench.held_at = None
     bench.run(171_000)
-    demand = replica.demand(bench.now_ms)
-    assert demand is not None
+    demand = present(replica.demand(bench.now_ms))
     assert demand.backlog > 1, "it takes its turn"
 
 
@@ -524,12 +518,10 @@ def test_ov1_a_process_that_was_paused_looks_before_it_judges() -> None:
 def test_the_figures_say_how_long_there_is_room_while_the_backlog_grows() -> None:
     bench = run(step(2, from_s=10, until_s=1_000), 30)
     replica = bench.bench.replica
-    figures = replica.load_figures(30_000, INPUT_PARTS_MAX // 2)
-    assert figures is not None
+    figures = present(replica.load_figures(30_000, INPUT_PARTS_MAX // 2))
     assert figures.use is not None
     assert figures.use > 1_000
-    figures = replica.load_figures(45_000, INPUT_PARTS_MAX // 2 + 1_000)
-    assert figures is not None
+    figures = present(replica.load_figures(45_000, INPUT_PARTS_MAX // 2 + 1_000))
     assert figures.room_left_ms == (INPUT_PARTS_MAX // 2 - 1_000) * 15
     assert figures.backlog > 10_000
     assert figures.kept < 600

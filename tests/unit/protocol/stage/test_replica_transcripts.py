@@ -73,13 +73,6 @@ def test_a_failure_shorter_than_the_wait_leaves_no_trace() -> None:
     assert (bench.at(ZERO), bench.replica.number, bench.state) == (59, (7, 0), STABLE)
 
 
-def test_inputs_that_never_sent_anything_are_no_failure() -> None:
-    bench = Bench("ab", Settings(warm_up=True))
-    bench.wait(10 * FIRST)
-    bench.settle()
-    assert (bench.state, bench.tentative_plans()) == (STABLE, [])
-
-
 @pytest.mark.parametrize("unreachable", ["a", "b", "ab"])
 def test_without_contact_to_a_log_nothing_is_branched(unreachable: str) -> None:
     """AV3: boundaries may be there which this process does not see."""

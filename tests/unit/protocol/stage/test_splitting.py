@@ -32,6 +32,7 @@ from anabranch.protocol.stage.splitting import (
     void_upto,
 )
 from harness.boundary_logs import record, started, state_after, tentative
+from harness.present import present
 
 ENDING = BatchId("end", 0)
 
@@ -310,8 +311,7 @@ def test_hv9_one_version_too_long_is_the_reason() -> None:
     shard = upgraded(12, 20, EACH, EACH)
     both = halves(log(20, LEFT), log(20, RIGHT))
     assert asked.answer(1_000, 5, shard, both) is None
-    answer = asked.answer(1_000 + SPLIT_MS_MAX + 2 * 60_000, 5, shard, both)
-    assert answer is not None
+    answer = present(asked.answer(1_000 + SPLIT_MS_MAX + 2 * 60_000, 5, shard, both))
     assert answer.step is Step.WITHDRAWN
     assert answer.reason.startswith("s and its halves ran versions 1 and 2 of the stage for too")
 
@@ -333,10 +333,9 @@ def test_it_is_confirmed_when_it_is_proven_and_the_halves_are_there() -> None:
 
 
 def test_a_difference_withdraws_it_and_names_the_bucket() -> None:
-    answer = driver().answer(
-        2_000, 5, log(20, EACH), halves(log(20, LEFT), log(20, {**RIGHT, 6: 2}))
+    answer = present(
+        driver().answer(2_000, 5, log(20, EACH), halves(log(20, LEFT), log(20, {**RIGHT, 6: 2})))
     )
-    assert answer is not None
     assert (answer.step, answer.attempt, answer.bucket) == (Step.WITHDRAWN, 4, 6)
     assert "bucket 6 of the halves together is not that of s: the function" in answer.reason
 
@@ -349,8 +348,7 @@ def test_hv4_what_was_made_for_an_earlier_attempt_proves_nothing() -> None:
     assert asked.answer(1_000, 5, shard, [log(last, LEFT), of_earlier[1]]) is None
     asked = driver()
     assert asked.answer(1_000, 5, shard, of_earlier) is None
-    answer = asked.answer(1_000 + STALLED_MS, 5, shard, of_earlier)
-    assert answer is not None
+    answer = present(asked.answer(1_000 + STALLED_MS, 5, shard, of_earlier))
     assert answer.step is Step.WITHDRAWN, "they have not begun for it"
 
 
@@ -377,8 +375,7 @@ def test_hv7_without_progress_it_is_withdrawn() -> None:
     assert asked.answer(1_000 + STALLED_MS - 1, 5, shard, far) is None, "they have begun"
     far = halves(log(3, LEFT), log(4, RIGHT))
     assert asked.answer(1_000 + STALLED_MS, 5, shard, far) is None
-    answer = asked.answer(1_000 + 2 * STALLED_MS, 5, shard, far)
-    assert answer is not None
+    answer = present(asked.answer(1_000 + 2 * STALLED_MS, 5, shard, far))
     assert answer == SplitStep("s", Step.WITHDRAWN, 5, 4, answer.reason)
     assert "got no further for 5 minutes: check that the nodes of s.0 and s.1" in answer.reason
 
@@ -392,8 +389,7 @@ def test_hv7_halves_that_are_as_far_as_the_shard_wait_for_input_like_it() -> Non
     assert asked.answer(1_000 + 3 * STALLED_MS - 1, 5, behind, level) is None
     assert asked.answer(1_000 + 3 * STALLED_MS, 5, behind, level) is not None
     least_ms = 1_000 + SPLIT_MS_MAX + 2 * 60_000
-    answer = driver().answer(least_ms, 5, shard, level)
-    assert answer is not None
+    answer = present(driver().answer(least_ms, 5, shard, level))
     assert "within 62 minutes 6 buckets of the halves could be compared" in answer.reason
 
 
@@ -405,8 +401,7 @@ def test_hv7_an_attempt_has_an_hour_and_the_state_horizon() -> None:
     least_ms = 1_000 + SPLIT_MS_MAX + 2 * 60_000
     near = halves(log(70), half({}, 70, 69))
     assert asked.answer(least_ms - 1, 5, shard, near) is None
-    answer = asked.answer(least_ms, 5, shard, near)
-    assert answer is not None
+    answer = present(asked.answer(least_ms, 5, shard, near))
     assert answer.reason == "the halves did not reach s within 62 minutes"
 
 
