@@ -119,8 +119,10 @@ def _pool(nodes: int) -> list[str]:
 class _Run:
     """One deployment with its load."""
 
-    def __init__(self, world: World, manager: ScalingManager, nodes: int) -> None:
-        self.world, self.manager = world, manager
+    def __init__(
+        self, world: World, manager: ScalingManager, nodes: int, say: Callable[[str], None]
+    ) -> None:
+        self.world, self.manager, self._say = world, manager, say
         for node in (OLD, *_pool(nodes), READER):
             world.start(node)
         world.await_state(OLD, "running", "waiting")
@@ -130,12 +132,19 @@ class _Run:
         self.begun_s = time.monotonic()
         self.seen: dict[str, Any] = {}
         """Newest report of the manager."""
+        self._told = 0
 
     def each(self, limit_s: float) -> Iterator[float]:
         """Yield the seconds since the begin, twice a second, until ``limit_s``."""
         while (passed_s := time.monotonic() - self.begun_s) < limit_s:
             self.world.check()
             self.seen = self.manager.scaling() or self.seen
+            decisions = self.seen.get("events", [])
+            for each in decisions[self._told :]:
+                self._say(
+                    f"{each['cause']} of {each['label']} to {each['target']}: {each['because']}"
+                )
+            self._told = len(decisions)
             yield passed_s
             time.sleep(_EVERY_S)
 
@@ -170,7 +179,7 @@ def throughput(
         scaling_manager(world.pipeline, kafka, world.state / "manager") as manager,
     ):
         say(f"starting {nodes} nodes, and one that reads their results")
-        run = _Run(world, manager, nodes)
+        run = _Run(world, manager, nodes, say)
         say("the rate rises")
         ramp = Ramp(writes.rows_per_s, run.begun_s)
         told = 0
@@ -219,7 +228,7 @@ def thresholds(
         scaling_manager(world.pipeline, kafka, world.state / "manager") as manager,
     ):
         say(f"starting {NODES_MAX} nodes, and one that reads their results")
-        run = _Run(world, manager, NODES_MAX)
+        run = _Run(world, manager, NODES_MAX, say)
         told = 0
         for passed_s in run.each(_RISES_S):
             writes.rows_per_s = rising_rate(first, last, passed_s)
