@@ -50,6 +50,11 @@ INPUT_RECREATED: Final = "input recreated"
 """A topic that it reads was deleted and created again. However late it finds that out, it may end
 because the topic does not have its position.
 """
+BLOCKS_DELETED_AGAIN: Final = "blocks deleted again"
+"""Before the stage's first result further blocks of its inputs were deleted. A process that runs
+the plan of an earlier one again finds out only by reading that its start is gone; the next one
+begins behind it.
+"""
 
 
 @dataclass
@@ -117,8 +122,10 @@ def cause(
         case DataMissing():
             # rule 18: nobody waits for who was replaced
             is_replaced = any(rival.begun_ms >= life.begun_ms for rival in rivals)
-            is_of_former_topic = INPUT_RECREATED in life.befell
-            return "another run" if is_replaced else INPUT_RECREATED * is_of_former_topic
+            begins = now_ms - life.begun_ms <= BEGINS_MS
+            is_gone = BLOCKS_DELETED_AGAIN in life.befell and begins
+            former = INPUT_RECREATED * (INPUT_RECREATED in life.befell)
+            return "another run" if is_replaced else BLOCKS_DELETED_AGAIN if is_gone else former
         case _:
             return ""
 
