@@ -742,7 +742,7 @@ class Scaler:
                 if self._places.node_of(label) == source
                 and label not in self._rules.passive
                 and self._may_move(label, now_ms)
-                for target in self._targets(label, self._rules.pool, now_ms)
+                for target in self._targets(label, [*self._rules.pool, self._home[label]], now_ms)
                 if before - (score := self._score(label, hot, target))[0] >= RELIEF_MIN_PERMILLE
             ]
             if not found:
@@ -793,8 +793,9 @@ class Scaler:
                 " like it cannot help. More cores or a cheaper function can"
             )
         return (
-            f"{hot} is overloaded, and no move to a node of the pool would relieve {source} now:"
-            " each is as busy, may not run it, or a move was made or withdrawn a short time ago"
+            f"{hot} is overloaded, and no move to a node of the pool, or to the node of the file,"
+            f" would relieve {source} now: each is as busy, may not run it, or a move was made or"
+            " withdrawn a short time ago"
         )
 
     def _has_its_node(self, label: str) -> bool:

@@ -166,6 +166,18 @@ class TestOverload:
         assert world.now_ms >= RULES.rest_ms, "SG2: it rests after its start"
         assert world.run(60) == [], "it stays there, whatever its load"
 
+    def test_sg6_of_two_on_an_overloaded_node_of_the_pool_one_goes_home(self) -> None:
+        """No other node of the pool is there."""
+        world = World(replace(RULES, pool=(POOL,)))
+        world.cores = dict.fromkeys((HOME, SECOND, POOL, NEXT), 1)
+        for label in ("slow.0", "light.0"):
+            world.apply(replace(operator(label, POOL), cause=Cause.OVERLOAD))
+        world.busy |= {"slow.0": 750, "light.0": 400}
+        action = world.until(60)
+        assert (action.label, action.source, action.target) == ("light.0", POOL, HOME)
+        assert action.cause is Cause.OVERLOAD
+        assert world.run(300) == [], "both nodes have room"
+
     def test_one_busy_report_is_no_overload(self) -> None:
         """SG1."""
         world = World()
@@ -974,7 +986,6 @@ class TestSplit:
         world.run(20)
         confirmed_ms = world.now_ms
         world.answer(Step.CONFIRMED)
-        world.cores = {**world.cores, HOME: 4, SECOND: 4}
         world.done.clear()
         world.until(60)
         assert world.done[-1].label == "slow.0"
