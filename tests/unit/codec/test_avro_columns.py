@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -9,9 +8,9 @@ import pytest
 
 from anabranch.codec.avro_columns import Rows, Written, plan, read_fields, write_rows
 from anabranch.codec.avro_schema import of_notation
-from anabranch.codec.edge import Decoder
 from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import from_avro
+from harness.avro_schemas import array_of, field, logical, record_of
 
 
 def plain(kind: str) -> Written:
@@ -27,12 +26,6 @@ def test_a_torn_record_is_parked_and_the_others_go_on() -> None:
         [2, 4],
     ]
     assert rows.at.tolist() == rows.ends.tolist()
-
-
-def test_what_is_left_over_marks_a_record() -> None:
-    rows = Rows([b"\x02", b"\x02\x02"])
-    read_fields(rows, [plain("int")])
-    assert rows.good.tolist() == [True, False]
 
 
 def test_cursors_of_some_records_move_alone() -> None:
@@ -65,18 +58,7 @@ def test_a_slice_of_an_array_is_written_from_its_own_bytes() -> None:
     assert write_rows([(column, "string", True)], b"") == [b"\x02\x02a", b"\0", b"\x02\x02b"]
 
 
-def test_a_decimal_of_fixed_size_takes_so_many_bytes() -> None:
-    kind = {"type": "fixed", "name": "f", "size": 3, "logicalType": "decimal"}
-    fields = [{"name": "d", "type": kind | {"precision": 6, "scale": 2}}]
-    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
-    found = Decoder(record, "avro").decode(
-        [b"\0\0\0\0\1" + body for body in (b"\0\0\x96", b"\0\x96", b"\xff\xff\xff")]
-    )
-    assert found.table.column("d").to_pylist() == [Decimal("1.50"), Decimal("-0.01")]
-    assert [place for place, _ in found.rejected] == [1]
-
-
-TEXT = {"type": "string", "logicalType": "uuid"}
+TEXT = logical("uuid", "string")
 
 
 @pytest.mark.parametrize(
@@ -94,31 +76,15 @@ TEXT = {"type": "string", "logicalType": "uuid"}
         (TEXT, TEXT, True),
         (TEXT, "string", True),
         ("string", TEXT, True),
-        ({"type": "array", "items": "int"}, {"type": "array", "items": "int"}, False),
-        (
-            {"type": "long", "logicalType": "timestamp-micros"},
-            {"type": "long", "logicalType": "timestamp-millis"},
-            False,
-        ),
-        (
-            {"type": "long", "logicalType": "timestamp-nanos"},
-            {"type": "long", "logicalType": "timestamp-micros"},
-            False,
-        ),
-        (
-            {"type": "long", "logicalType": "timestamp-nanos"},
-            {"type": "long", "logicalType": "timestamp-nanos"},
-            False,
-        ),
-        ("int", {"type": "long", "logicalType": "timestamp-micros"}, False),
+        (array_of("int"), array_of("int"), False),
+        (logical("timestamp-micros"), logical("timestamp-millis"), False),
+        (logical("timestamp-nanos"), logical("timestamp-micros"), False),
+        (logical("timestamp-nanos"), logical("timestamp-nanos"), False),
+        ("int", logical("timestamp-micros"), False),
         ("int", ["int", "string"], False),
     ],
 )
 def test_plain_values_are_read_in_bulk(written: Any, wanted: Any, is_bulk: bool) -> None:
-    reader = from_avro(
-        {"type": "record", "name": "r", "fields": [{"name": "a", "type": wanted}]}, "r"
-    )
-    writer = of_notation(
-        {"type": "record", "name": "r", "fields": [{"name": "a", "type": written}]}
-    )
+    reader = from_avro(record_of(field("a", wanted)), "r")
+    writer = of_notation(record_of(field("a", written)))
     assert (plan(writer, reader.fields, [0]) is not None) is is_bulk

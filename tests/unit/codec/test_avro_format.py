@@ -10,17 +10,12 @@ from anabranch.codec.avro_format import AvroFormat
 from anabranch.codec.record_schema import from_avro
 from anabranch.codec.writer_schema import SchemaKey, WriterSchema
 from anabranch.protocol.errors import Unavailable
+from harness.avro_schemas import field, record_of
 from harness.registries import alone
 
-AVRO: dict[str, Any] = {
-    "type": "record",
-    "name": "r",
-    "schema_id": 7,
-    "fields": [
-        {"name": "a", "type": "int"},
-        {"name": "s", "type": ["string", "null"], "default": "none"},
-    ],
-}
+AVRO: dict[str, Any] = record_of(
+    field("a", "int"), field("s", ["string", "null"], default="none"), schema_id=7
+)
 RECORD = from_avro(AVRO, "r")
 WITHOUT_ID = {key: value for key, value in AVRO.items() if key != "schema_id"}
 ROWS = [{"a": 1, "s": "x"}, {"a": -2, "s": None}, {"a": 3, "s": "none"}]

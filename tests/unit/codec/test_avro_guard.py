@@ -17,14 +17,11 @@ from anabranch.codec.avro_guard import (
 )
 from anabranch.codec.avro_schema import of_notation
 from anabranch.protocol import limits
+from harness.avro_schemas import array_of, enum_of, field, fixed_of, map_of, record_of
 
-ENUM = {"type": "enum", "name": "e", "symbols": ["u", "v"]}
-NULLS = {"type": "array", "items": "null"}
-CHAIN: dict[str, Any] = {
-    "type": "record",
-    "name": "r",
-    "fields": [{"name": "a", "type": ["null", "r"]}],
-}
+ENUM = enum_of("e", "u", "v")
+NULLS = array_of("null")
+CHAIN: dict[str, Any] = record_of(field("a", ["null", "r"]))
 
 
 def check(schema: object, data: bytes, items_max: int = 100) -> None:
@@ -44,15 +41,15 @@ def check(schema: object, data: bytes, items_max: int = 100) -> None:
         ("double", b"abcdefgh"),
         ("bytes", b"\0"),
         ("string", b"\x80\x02" + b"x" * 128),
-        ({"type": "fixed", "name": "f", "size": 3}, b"abc"),
+        (fixed_of("f", 3), b"abc"),
         (ENUM, b"\2"),
         (["null", "long"], b"\0"),
         (["null", "long"], b"\2\7"),
-        ({"type": "array", "items": "long"}, b"\x03\x04\x02\x04\x02\x06\x00"),
-        ({"type": "map", "values": "long"}, b"\2\2k\7\0"),
+        (array_of("long"), b"\x03\x04\x02\x04\x02\x06\x00"),
+        (map_of("long"), b"\2\2k\7\0"),
         (NULLS, b"\xc8\x01\0"),
         (CHAIN, b"\2" * 15 + b"\0"),
-        ({"type": "array", "items": CHAIN}, b"\x04" + (b"\2" * 15 + b"\0") * 2 + b"\0"),
+        (array_of(CHAIN), b"\x04" + (b"\2" * 15 + b"\0") * 2 + b"\0"),
     ],
 )
 def test_what_fits_passes(schema: object, data: bytes) -> None:
@@ -77,9 +74,9 @@ def test_what_fits_passes(schema: object, data: bytes) -> None:
         (b"\x01", ["null", "long"], "branch -1"),
         (b"\x04", ENUM, "symbol 2 of an enum of 2"),
         (b"\x01", ENUM, "symbol -1 of an enum of 2"),
-        (b"\x02\x02\0x", {"type": "array", "items": "long"}, "1 bytes too many"),
-        (b"\x01\x04\x02\0", {"type": "array", "items": "long"}, "a block of 1 bytes that claims 2"),
-        (b"\x02\x03", {"type": "map", "values": "null"}, "a length of -2"),
+        (b"\x02\x02\0x", array_of("long"), "1 bytes too many"),
+        (b"\x01\x04\x02\0", array_of("long"), "a block of 1 bytes that claims 2"),
+        (b"\x02\x03", map_of("null"), "a length of -2"),
     ],
 )
 def test_bytes_that_do_not_fit_are_malformed(data: bytes, schema: object, says: str) -> None:
@@ -99,7 +96,7 @@ def test_bytes_that_do_not_fit_are_malformed(data: bytes, schema: object, says: 
 @pytest.mark.parametrize("item", ["null", "long"])
 def test_items_are_counted_before_any_is_read(data: bytes, item: str) -> None:
     with pytest.raises(TooManyItemsError):
-        check({"type": "array", "items": item}, data)
+        check(array_of(item), data)
 
 
 def test_a_record_contains_itself_only_so_often() -> None:

@@ -11,24 +11,21 @@ import pytest
 from anabranch.codec.avro_guard import MalformedError, TooManyItemsError
 from anabranch.codec.avro_reading import tuple_reader
 from anabranch.protocol.errors import ConfigurationError
+from harness.avro_schemas import array_of, enum_of, field, fixed_of, map_of, record_of
 
-INNER = {"type": "record", "name": "inner", "fields": [{"name": "x", "type": "int"}]}
-ENUM = {"type": "enum", "name": "e", "symbols": ["u", "v"]}
-RECORD: dict[str, Any] = {
-    "type": "record",
-    "name": "r",
-    "fields": [
-        {"name": "a", "type": ["null", "long"]},
-        {"name": "b", "type": {"type": "array", "items": INNER}},
-        {"name": "c", "type": ENUM},
-        {"name": "d", "type": {"type": "fixed", "name": "f", "size": 3}},
-        {"name": "g", "type": ["null", "inner"]},
-        {"name": "h", "type": {"type": "string"}},
-        {"name": "i", "type": {"type": "array", "items": "double"}},
-        {"name": "k", "type": "boolean"},
-        {"name": "l", "type": ["null", "e"]},
-    ],
-}
+INNER = record_of(field("x", "int"), name="inner")
+ENUM = enum_of("e", "u", "v")
+RECORD: dict[str, Any] = record_of(
+    field("a", ["null", "long"]),
+    field("b", array_of(INNER)),
+    field("c", ENUM),
+    field("d", fixed_of("f", 3)),
+    field("g", ["null", "inner"]),
+    field("h", {"type": "string"}),
+    field("i", array_of("double")),
+    field("k", "boolean"),
+    field("l", ["null", "e"]),
+)
 VALUE = {
     "a": -(2**63),
     "b": [{"x": 1}, {"x": -(2**31)}],
@@ -83,18 +80,12 @@ def test_what_does_not_fit_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ({"type": "map", "values": "int"}, "maps such as map are not supported"),
+        (map_of("int"), "maps such as map are not supported"),
         (["null", "int", "string"], r"unions such as \[null, int, string\]"),
-        ({"type": "array", "items": "null"}, "take no bytes"),
-        ({"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}, "take no bytes"),
-        (
-            {"type": "array", "items": {"type": "record", "name": "e", "fields": []}},
-            "take no bytes",
-        ),
-        (
-            {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "r"]}]},
-            "record r is part of itself",
-        ),
+        (array_of("null"), "take no bytes"),
+        (array_of(fixed_of("f", 0)), "take no bytes"),
+        (array_of(record_of(name="e")), "take no bytes"),
+        (record_of(field("a", ["null", "r"])), "record r is part of itself"),
     ],
 )
 def test_schemas_that_are_not_for_our_own_records_are_rejected(schema: object, says: str) -> None:

@@ -14,29 +14,25 @@ from anabranch.codec.framing import SCHEMA_IDS_MAX
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.codec.writer_schema import SchemaKey, WriterSchema
 from anabranch.protocol.errors import (
-    ConfigurationError,
     RecordRejected,
     RejectionReason,
     UnknownSchema,
 )
+from harness.avro_schemas import array_of, field, record_of
 from harness.registries import alone
 
-AVRO: dict[str, Any] = {
-    "type": "record",
-    "name": "r",
-    "fields": [
-        {"name": "l", "type": "long"},
-        {"name": "i", "type": "int"},
-        {"name": "f", "type": "float"},
-        {"name": "d", "type": "double"},
-        {"name": "b", "type": "boolean"},
-        {"name": "s", "type": "string"},
-        {"name": "y", "type": "bytes"},
-        {"name": "n", "type": ["null", "int"], "default": None},
-        {"name": "m", "type": ["string", "null"]},
-        {"name": "x", "type": ["null", "double"]},
-    ],
-}
+AVRO: dict[str, Any] = record_of(
+    field("l", "long"),
+    field("i", "int"),
+    field("f", "float"),
+    field("d", "double"),
+    field("b", "boolean"),
+    field("s", "string"),
+    field("y", "bytes"),
+    field("n", ["null", "int"], default=None),
+    field("m", ["string", "null"]),
+    field("x", ["null", "double"]),
+)
 ROW = {
     "l": 2**40,
     "i": -5,
@@ -49,14 +45,7 @@ ROW = {
     "m": None,
     "x": None,
 }
-SMALL: dict[str, Any] = {
-    "type": "record",
-    "name": "r",
-    "fields": [
-        {"name": "a", "type": "int"},
-        {"name": "b", "type": ["null", "int"], "default": None},
-    ],
-}
+SMALL: dict[str, Any] = record_of(field("a", "int"), field("b", ["null", "int"], default=None))
 
 
 def record(avro: dict[str, Any] = AVRO, version: int = 1, *older: RecordSchema) -> RecordSchema:
@@ -156,12 +145,12 @@ def test_what_does_not_fit_is_rejected_with_its_reason(value: bytes, reason: str
     ],
 )
 def test_each_kind_is_read_strictly(kind: object, data: bytes) -> None:
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    avro = record_of(field("a", kind))
     assert decoded(record(avro), b"\0\0\0\0\1" + data) == ([], [(0, RejectionReason.NOT_AVRO)])
 
 
 def test_a_text_that_is_not_utf8_disturbs_no_other() -> None:
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null", "string"]}]}
+    avro = record_of(field("a", ["null", "string"]))
     head = b"\0\0\0\0\1"
     rows, rejected = decoded(
         record(avro),
@@ -179,33 +168,25 @@ def test_a_text_that_is_not_utf8_disturbs_no_other() -> None:
 
 def test_halves_of_letters_in_two_records_do_not_make_one() -> None:
     """Joined, the two texts would be valid."""
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}
+    avro = record_of(field("a", "string"))
     head = b"\0\0\0\0\1"
     assert decoded(record(avro), head + b"\x02\xc3", head + b"\x02\xa9")[0] == []
 
 
 def test_an_older_version_is_read_as_the_newest() -> None:
-    old_avro = {
-        "type": "record",
-        "name": "r",
-        "fields": [
-            {"name": "gone", "type": "string"},
-            {"name": "a", "type": "int"},
-            {"name": "c", "type": "float"},
-            {"name": "e", "type": ["null", "long"]},
-        ],
-    }
-    new_avro = {
-        "type": "record",
-        "name": "r",
-        "fields": [
-            {"name": "a", "type": "long"},
-            {"name": "new", "type": "string", "default": "?"},
-            {"name": "c", "type": "double"},
-            {"name": "e", "type": ["null", "double"]},
-            {"name": "y", "type": ["null", "bytes"], "default": None},
-        ],
-    }
+    old_avro = record_of(
+        field("gone", "string"),
+        field("a", "int"),
+        field("c", "float"),
+        field("e", ["null", "long"]),
+    )
+    new_avro = record_of(
+        field("a", "long"),
+        field("new", "string", default="?"),
+        field("c", "double"),
+        field("e", ["null", "double"]),
+        field("y", ["null", "bytes"], default=None),
+    )
     old = record(old_avro, 1)
     new = record(new_avro, 2, old)
     old_row = {"gone": "x", "a": 5, "c": 0.5, "e": 3}
@@ -222,38 +203,6 @@ def test_an_older_version_is_read_as_the_newest() -> None:
     assert rows == [new_row, as_new, as_new, new_row]
     assert rejected == [(2, RejectionReason.UNKNOWN_SCHEMA)]
     assert AvroDecoder(new).decode_one(values[1]) == list(as_new.values())
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        (
-            {"name": "b", "type": "int"},
-            {"name": "a", "type": "int"},
-            "field a is new and has no default",
-        ),
-        (
-            {"name": "a", "type": "long"},
-            {"name": "a", "type": "int"},
-            "field a was long and cannot become int",
-        ),
-        ({"name": "a", "type": "boolean"}, {"name": "a", "type": "bytes"}, "cannot become"),
-        (
-            {"name": "a", "type": ["null", "string"]},
-            {"name": "a", "type": "int"},
-            "was string and cannot become int",
-        ),
-    ],
-)
-def test_versions_that_cannot_be_read_as_the_newest_are_rejected(
-    old: dict[str, Any], new: dict[str, Any], says: str
-) -> None:
-    schemas = [
-        record({"type": "record", "name": "r", "fields": [field]}, number)
-        for number, field in ((1, old), (2, new))
-    ]
-    with pytest.raises(ConfigurationError, match=says):
-        AvroDecoder(RecordSchema("r", 2, schemas[1].avro, schemas[1].fields, 2, (schemas[0],)))
 
 
 def test_no_records_are_an_empty_table() -> None:
@@ -353,19 +302,9 @@ class TestRegistry:
             "connect.version": 3,
             "fields": [
                 {"name": "b", "type": ["null", "int"], "default": None, "connect.index": 1},
-                {"name": "more", "type": {"type": "string", "avro.java.string": "String"}},
-                {"name": "a", "type": "int"},
-                {
-                    "name": "deep",
-                    "type": {
-                        "type": "array",
-                        "items": {
-                            "type": "record",
-                            "name": "Deep",
-                            "fields": [{"name": "x", "type": "long", "vendor": {}}],
-                        },
-                    },
-                },
+                field("more", {"type": "string", "avro.java.string": "String"}),
+                field("a", "int"),
+                field("deep", array_of(record_of(field("x", "long", vendor={}), name="Deep"))),
             ],
         }
         decoder = AvroDecoder(record(SMALL), Registry(_3=json.dumps(written)).schema_of)
@@ -380,10 +319,7 @@ class TestRegistry:
             ('"int"', "of type int, not a record"),
             ('{"type": "record", "name": "r", "fields": ["a"]}', "is not a field"),
             ('{"type": "record", "name": "R", "fields": []}', "it is a record R, not r"),
-            (
-                json.dumps({**SMALL, "fields": [{"name": "a", "type": "string"}]}),
-                "cannot read",
-            ),
+            (json.dumps({**SMALL, "fields": [field("a", "string")]}), "cannot read"),
             (" " * (WRITER_SCHEMA_BYTES_MAX + 1), "it is larger than"),
         ],
     )
@@ -438,15 +374,9 @@ class TestBare:
         self, row: dict[str, Any], has_registry: bool
     ) -> None:
         """Whatever its first byte is: 0 and 1 begin framings, too."""
-        texts = {
-            "type": "record",
-            "name": "r",
-            "fields": [
-                {"name": "a", "type": "long"},
-                {"name": "b", "type": ["null", "long"], "default": None},
-                {"name": "c", "type": "string"},
-            ],
-        }
+        texts = record_of(
+            field("a", "long"), field("b", ["null", "long"], default=None), field("c", "string")
+        )
         value = framed({**row, "c": "text of some length"}, texts, 1)[5:]
         decoder = AvroDecoder(record(texts), Registry().schema_of if has_registry else None)
         ((_, error),) = decoder.decode([value])[1]

@@ -20,17 +20,14 @@ from anabranch.codec.avro_schema import of_notation
 from anabranch.codec.field_types import names_of
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import RejectionReason
+from harness.avro_schemas import array_of, enum_of, field, logical, map_of, record_of
 from harness.registries import alone
 
-AT = {"name": "at", "type": "long"}
-V = {"name": "v", "type": "double"}
-READER: dict[str, Any] = {"type": "record", "name": "R", "fields": [AT, V]}
-ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
-CHAIN: dict[str, Any] = {
-    "type": "record",
-    "name": "Node",
-    "fields": [{"name": "x", "type": "int"}, {"name": "next", "type": ["null", "Node"]}],
-}
+AT = field("at", "long")
+V = field("v", "double")
+READER: dict[str, Any] = record_of(AT, V, name="R")
+ENUM = enum_of("E", "A", "B")
+CHAIN: dict[str, Any] = record_of(field("x", "int"), field("next", ["null", "Node"]), name="Node")
 UUID = "123e4567-e89b-12d3-a456-42661417400f"
 JAN_MS = 1_767_225_600_000
 JAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,10 +35,6 @@ JAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": list(fields), **more}
-
-
-def logical(name: str, plain: str = "long", **more: Any) -> dict[str, Any]:
-    return {"type": plain, "logicalType": name, **more}
 
 
 def fixed(size: int, name: str = "F", **more: Any) -> dict[str, Any]:
@@ -92,8 +85,8 @@ def read(reader: dict[str, Any], writer: dict[str, Any], *rows: dict[str, Any]) 
 
 def test_another_record_is_not_taken_for_this_one() -> None:
     """An order that was cancelled has all fields that an order placed needs."""
-    order = [AT, {"name": "order", "type": "string"}]
-    placed = record(*order, {"name": "amount", "type": "long", "default": 0}, name="OrderPlaced")
+    order = [AT, field("order", "string")]
+    placed = record(*order, field("amount", "long", default=0), name="OrderPlaced")
     cancelled = record(*order, name="OrderCancelled", namespace="com.shop")
     ((reason, text),) = read(placed, cancelled, {"at": 1, "order": "x"})
     assert reason == "unknown_schema"
@@ -105,14 +98,12 @@ def test_another_record_is_not_taken_for_this_one() -> None:
 
 
 def test_another_nested_record_is_not_taken_for_this_one() -> None:
-    inner = record({"name": "n", "type": "int"}, name="A")
-    writer = record({"name": "x", "type": {**inner, "name": "B"}})
-    ((reason, text),) = read(record({"name": "x", "type": inner}), writer, {"x": {"n": 1}})
+    inner = record(field("n", "int"), name="A")
+    writer = record(field("x", {**inner, "name": "B"}))
+    ((reason, text),) = read(record(field("x", inner)), writer, {"x": {"n": 1}})
     assert (reason, "field x was record B, not record A" in text) == ("unknown_schema", True)
     aliased = {**inner, "aliases": ["B"]}
-    assert read(record({"name": "x", "type": aliased}), writer, {"x": {"n": 1}}) == [
-        {"x": {"n": 1}}
-    ]
+    assert read(record(field("x", aliased)), writer, {"x": {"n": 1}}) == [{"x": {"n": 1}}]
 
 
 def test_names_are_compared_without_their_namespaces() -> None:
@@ -121,23 +112,23 @@ def test_names_are_compared_without_their_namespaces() -> None:
 
 
 def test_a_field_that_was_renamed_is_found_by_its_alias() -> None:
-    celsius = {"name": "celsius", "type": "double", "default": 0.0, "aliases": ["temp"]}
-    written = record(AT, {"name": "temp", "type": "double"})
+    celsius = field("celsius", "double", default=0.0, aliases=["temp"])
+    written = record(AT, field("temp", "double"))
     assert read(record(AT, celsius), written, {"at": 1, "temp": 21.5}) == [
         {"at": 1, "celsius": 21.5}
     ]
-    inner = record({"name": "in", "type": record(celsius, name="I")})
-    writer = record({"name": "in", "type": record(written["fields"][1], name="I")})
+    inner = record(field("in", record(celsius, name="I")))
+    writer = record(field("in", record(written["fields"][1], name="I")))
     assert read(inner, writer, {"in": {"temp": 21.5}}) == [{"in": {"celsius": 21.5}}]
 
 
 def test_an_alias_does_not_take_what_another_field_is_named_after() -> None:
     fields = [
-        {"name": "a", "type": "int", "aliases": ["b", "c"], "default": -1},
-        {"name": "b", "type": "int", "default": -2},
-        {"name": "d", "type": "int", "aliases": ["c"], "default": -3},
+        field("a", "int", aliases=["b", "c"], default=-1),
+        field("b", "int", default=-2),
+        field("d", "int", aliases=["c"], default=-3),
     ]
-    written = record({"name": "b", "type": "int"}, {"name": "c", "type": "int"})
+    written = record(field("b", "int"), field("c", "int"))
     assert read(record(*fields), written, {"b": 1, "c": 2}) == [{"a": 2, "b": 1, "d": -3}]
 
 
@@ -148,8 +139,8 @@ def test_an_alias_does_not_take_what_another_field_is_named_after() -> None:
         (["null", "int", "string"], "x"),
         (fixed(4), b"abcd"),
         (CHAIN, {"x": 1, "next": {"x": 2, "next": None}}),
-        ({"type": "array", "items": CHAIN}, [{"x": 1, "next": None}]),
-        ({"type": "map", "values": {"type": "array", "items": "null"}}, {"k": [None, None]}),
+        (array_of(CHAIN), [{"x": 1, "next": None}]),
+        (map_of(array_of("null")), {"k": [None, None]}),
         ("null", None),
         (record(name="Empty"), {}),
         (["null", logical("time-micros")], 5),
@@ -159,22 +150,19 @@ def test_an_alias_does_not_take_what_another_field_is_named_after() -> None:
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_what_the_reader_lacks_is_skipped(more: Any, value: Any, is_nested: bool) -> None:
     """Whatever it is, and wherever it stands."""
-    for fields in (
-        [AT, {"name": "more", "type": more}, V],
-        [{"name": "event_time", "type": more}, V, AT],
-    ):
+    for fields in ([AT, field("more", more), V], [field("event_time", more), V, AT]):
         row = {"at": 1, fields[0 if fields[0] is not AT else 1]["name"]: value, "v": 2.5}
         reader, writer = READER, record(*fields)
         expected: Any = {"at": 1, "v": 2.5}
         if is_nested:
-            reader = record({"name": "in", "type": {**READER, "name": "I"}})
-            writer = record({"name": "in", "type": {**writer, "name": "I"}})
+            reader = record(field("in", {**READER, "name": "I"}))
+            writer = record(field("in", {**writer, "name": "I"}))
             row, expected = {"in": row}, {"in": expected}
         assert read(reader, writer, row) == [expected]
 
 
 def test_large_schemas_of_writers_are_read() -> None:
-    many = [{"name": f"n{number}", "type": "int"} for number in range(520)]
+    many = [field(f"n{number}", "int") for number in range(520)]
     row = {"at": 1, "v": 2.0} | {each["name"]: 7 for each in many}
     assert read(READER, record(*many, AT, V), row) == [{"at": 1, "v": 2.0}]
     assert read(READER, record(AT, V, doc="x" * 80 * 1024), row) == [{"at": 1, "v": 2.0}]
@@ -184,26 +172,22 @@ def test_large_schemas_of_writers_are_read() -> None:
     ("kind", "default"),
     [
         (["null", "string"], "x"),
-        ({"type": "array", "items": "string"}, ["a"]),
-        (record({"name": "i", "type": ["null", "int"], "default": None}, name="D"), {}),
-        ({"type": "map", "values": "int"}, {"a": 1}),
+        (array_of("string"), ["a"]),
+        (record(field("i", ["null", "int"], default=None), name="D"), {}),
+        (map_of("int"), {"a": 1}),
         ("int", "no int at all"),
     ],
 )
 def test_defaults_of_the_writer_play_no_part(kind: Any, default: Any) -> None:
     values: dict[str, Any] = {"array": [], "record": {"i": 1}, "map": {}}
     value = values.get(kind["type"]) if isinstance(kind, dict) else 3 if kind == "int" else None
-    writer = record(AT, V, {"name": "d", "type": kind, "default": default})
+    writer = record(AT, V, field("d", kind, default=default))
     assert read(READER, writer, {"at": 1, "v": 2.0, "d": value}) == [{"at": 1, "v": 2.0}]
 
 
 def test_a_type_is_used_again_by_its_name() -> None:
-    point = record({"name": "x", "type": "int"}, name="Point", namespace="geo")
-    fields = [
-        {"name": "a", "type": point},
-        {"name": "b", "type": "geo.Point"},
-        {"name": "c", "type": {"type": "array", "items": "geo.Point"}},
-    ]
+    point = record(field("x", "int"), name="Point", namespace="geo")
+    fields = [field("a", point), field("b", "geo.Point"), field("c", array_of("geo.Point"))]
     row = {"a": {"x": 1}, "b": {"x": 2}, "c": [{"x": 3}]}
     assert read(record(*fields), record(*fields), row) == [row]
     assert read(record(fields[0]), record(*fields), row) == [{"a": {"x": 1}}]
@@ -211,13 +195,13 @@ def test_a_type_is_used_again_by_its_name() -> None:
 
 def test_a_recursive_record_is_read_without_the_part_that_recurs() -> None:
     value = {"x": 1, "next": {"x": 2, "next": None}}
-    wanted = record({"name": "x", "type": "int"}, name="Node")
-    writer = record({"name": "n", "type": CHAIN})
-    assert read(record({"name": "n", "type": wanted}), writer, {"n": value}) == [{"n": {"x": 1}}]
+    wanted = record(field("x", "int"), name="Node")
+    writer = record(field("n", CHAIN))
+    assert read(record(field("n", wanted)), writer, {"n": value}) == [{"n": {"x": 1}}]
 
 
 def test_a_value_of_a_recursive_type_that_is_too_deep_is_rejected() -> None:
-    writer = record(AT, V, {"name": "n", "type": CHAIN})
+    writer = record(AT, V, field("n", CHAIN))
     decoder = AvroDecoder(from_avro(READER, "r"), lambda _: alone(json.dumps(writer)))
     body = b"\0\0\0\0\7" + b"\2" + b"\0" * 8
     for levels, reasons in ((15, []), (16, [RejectionReason.TOO_DEEP]), (10**5, ["too_deep"])):
@@ -300,19 +284,15 @@ def test_a_value_is_read_as_the_reader_has_it(
             [writer, "null"] if not isinstance(writer, list) else writer,
         )
     elif where == "array":
-        reader, writer = ({"type": "array", "items": each} for each in (reader, writer))
+        reader, writer = (array_of(each) for each in (reader, writer))
         value, expected = [value, value], [expected, expected]
     elif where == "map":
-        reader, writer = ({"type": "map", "values": each} for each in (reader, writer))
+        reader, writer = (map_of(each) for each in (reader, writer))
         value, expected = {"k": value}, [("k", expected)]
     elif where == "record":
-        reader, writer = (
-            record({"name": "i", "type": each}, name="I") for each in (reader, writer)
-        )
+        reader, writer = (record(field("i", each), name="I") for each in (reader, writer))
         value, expected = {"i": value}, {"i": expected}
-    found = read(
-        record({"name": "x", "type": reader}), record({"name": "x", "type": writer}), {"x": value}
-    )
+    found = read(record(field("x", reader)), record(field("x", writer)), {"x": value})
     assert found == [{"x": expected}]
 
 
@@ -348,11 +328,9 @@ def test_a_value_that_the_reader_cannot_hold_is_rejected_by_itself(
         neighbour = b"\1"
     rows = [{"x": neighbour}, {"x": value}, {"x": neighbour}]
     if is_nested:
-        reader, writer = ({"type": "array", "items": each} for each in (reader, writer))
+        reader, writer = (array_of(each) for each in (reader, writer))
         rows = [{"x": [row["x"]]} for row in rows]
-    found = read(
-        record({"name": "x", "type": reader}), record({"name": "x", "type": writer}), *rows
-    )
+    found = read(record(field("x", reader)), record(field("x", writer)), *rows)
     assert [isinstance(each, dict) for each in found] == [True, False, True]
     assert reason in found[1][0]
     assert "x" in found[1][1]
@@ -398,15 +376,15 @@ def test_a_value_that_the_reader_cannot_hold_is_rejected_by_itself(
         ("int", ["null", "long", "string"], "was [null, long, string] and cannot become int"),
         (["int", "string"], "bytes", None),
         (["int", "string"], "double", "was double and cannot become union"),
-        ({"type": "array", "items": "int"}, {"type": "map", "values": "int"}, "become array"),
-        ({"type": "array", "items": "int"}, {"type": "array", "items": "long"}, "field x[] was"),
+        (array_of("int"), map_of("int"), "become array"),
+        (array_of("int"), array_of("long"), "field x[] was"),
         (record(AT, name="I"), "int", "was int and cannot become record"),
         (record(AT, name="I"), record(V, name="I"), "field x.at is new and has no default"),
     ],
 )
 def test_schemas_that_do_not_go_together_say_why(reader: Any, writer: Any, says: Any) -> None:
-    wanted = from_avro(record({"name": "x", "type": reader}), "r")
-    written = of_notation(record({"name": "x", "type": writer}))
+    wanted = from_avro(record(field("x", reader)), "r")
+    written = of_notation(record(field("x", writer)))
     if says is None:
         resolve(written, names_of(wanted.avro), wanted.fields)
         return
@@ -426,16 +404,16 @@ def test_what_is_no_record_is_read_as_none() -> None:
 
 @pytest.mark.parametrize("kind", [ENUM, ["null", ENUM]])
 def test_an_enum_is_a_text_and_unknown_symbols_have_the_readers_default(kind: Any) -> None:
-    wanted = {"type": "enum", "name": "E", "symbols": ["C", "B"], "default": "C"}
-    writer = record(AT, {"name": "e", "type": kind})
-    reader = record(AT, {"name": "e", "type": ["null", wanted]})
+    wanted = enum_of("E", "C", "B", default="C")
+    writer = record(AT, field("e", kind))
+    reader = record(AT, field("e", ["null", wanted]))
     assert read(reader, writer, {"at": 1, "e": "A"}, {"at": 2, "e": "B"}) == [
         {"at": 1, "e": "C"},
         {"at": 2, "e": "B"},
     ]
 
 
-UNION = ["null", "int", "string", record({"name": "n", "type": "long"}, name="Sub")]
+UNION = ["null", "int", "string", record(field("n", "long"), name="Sub")]
 
 
 def member(**values: Any) -> dict[str, Any]:
@@ -444,8 +422,8 @@ def member(**values: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("is_nested", [False, True])
 def test_a_union_is_a_struct_with_a_field_for_each_type(is_nested: bool) -> None:
-    kind: Any = {"type": "array", "items": UNION} if is_nested else UNION
-    both = record({"name": "u", "type": kind})
+    kind: Any = array_of(UNION) if is_nested else UNION
+    both = record(field("u", kind))
     values = [5, "x", {"n": 7}, None]
     expected = [member(member_int=5), member(member_string="x"), member(member_sub={"n": 7}), None]
     if is_nested:
@@ -466,18 +444,16 @@ def test_a_union_is_a_struct_with_a_field_for_each_type(is_nested: bool) -> None
     ],
 )
 def test_a_value_of_one_type_becomes_a_branch(written: Any, value: Any, expected: Any) -> None:
-    writer, reader = (record({"name": "u", "type": each}) for each in (written, UNION))
+    writer, reader = (record(field("u", each)) for each in (written, UNION))
     assert read(reader, writer, {"u": value}) == [{"u": expected}]
 
 
 def test_of_two_branches_the_same_type_is_taken_before_a_wider_one() -> None:
     kind = ["double", "string", "long"]
-    both = record({"name": "u", "type": kind})
+    both = record(field("u", kind))
     empty = {"member_double": None, "member_string": None, "member_long": None}
-    assert read(both, record({"name": "u", "type": "long"}), {"u": 5}) == [
-        {"u": {**empty, "member_long": 5}}
-    ]
-    assert read(both, record({"name": "u", "type": "float"}), {"u": 0.5}) == [
+    assert read(both, record(field("u", "long")), {"u": 5}) == [{"u": {**empty, "member_long": 5}}]
+    assert read(both, record(field("u", "float")), {"u": 0.5}) == [
         {"u": {**empty, "member_double": 0.5}}
     ]
 
@@ -485,12 +461,10 @@ def test_of_two_branches_the_same_type_is_taken_before_a_wider_one() -> None:
 @pytest.mark.parametrize(
     ("kind", "default", "expected"),
     [
-        ({"type": "array", "items": "int"}, [1, 2], [1, 2]),
-        ({"type": "map", "values": "string"}, {"b": "x", "a": "y"}, [("a", "y"), ("b", "x")]),
+        (array_of("int"), [1, 2], [1, 2]),
+        (map_of("string"), {"b": "x", "a": "y"}, [("a", "y"), ("b", "x")]),
         (
-            record(
-                {"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 3}, name="D"
-            ),
+            record(field("a", "int"), field("b", "int", default=3), name="D"),
             {"a": 1},
             {"a": 1, "b": 3},
         ),
@@ -504,18 +478,14 @@ def test_of_two_branches_the_same_type_is_taken_before_a_wider_one() -> None:
         ),
         (["int", "string"], 5, {"member_int": 5, "member_string": None}),
         (logical("local-timestamp-millis"), JAN_MS, JAN.replace(tzinfo=None)),
-        (
-            {"type": "array", "items": record({"name": "a", "type": "int"}, name="D")},
-            [{"a": 1}],
-            [{"a": 1}],
-        ),
+        (array_of(record(field("a", "int"), name="D")), [{"a": 1}], [{"a": 1}]),
     ],
 )
 def test_a_field_that_was_not_written_has_its_default(
     kind: Any, default: Any, expected: Any
 ) -> None:
-    reader = record(AT, {"name": "d", "type": kind, "default": default})
+    reader = record(AT, field("d", kind, default=default))
     assert read(reader, record(AT), {"at": 1}) == [{"at": 1, "d": expected}]
-    nested = record({"name": "in", "type": {**reader, "name": "I"}})
-    writer = record({"name": "in", "type": record(AT, name="I")})
+    nested = record(field("in", {**reader, "name": "I"}))
+    writer = record(field("in", record(AT, name="I")))
     assert read(nested, writer, {"in": {"at": 1}}) == [{"in": {"at": 1, "d": expected}}]

@@ -18,18 +18,15 @@ from anabranch.codec.field_types import Field
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError, LocalProtocolError, RejectionReason
+from harness.avro_schemas import array_of, enum_of, field, fixed_of, logical, map_of, record_of
 
 UUID = "123e4567-e89b-12d3-a456-42661417400f"
 
 
-def logical(kind: str, plain: str = "long", **more: Any) -> dict[str, Any]:
-    return {"type": plain, "logicalType": kind, **more}
-
-
 @pytest.mark.parametrize("count", [limits.RECORD_ITEMS_MAX, limits.RECORD_ITEMS_MAX + 1])
 def test_too_many_items_are_too_large(count: int) -> None:
-    fields = [{"name": "list", "type": {"type": "array", "items": "int"}}]
-    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    fields = [field("list", array_of("int"))]
+    record = from_avro(record_of(*fields), "r")
     texts = [json.dumps({"list": [1] * count}).encode()]
     body = io.BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(record.avro), {"list": [1] * count})
@@ -45,20 +42,16 @@ def test_too_many_items_are_too_large(count: int) -> None:
 
 
 def version(number: int, *fields: Any, older: tuple[RecordSchema, ...] = ()) -> RecordSchema:
-    inner = {"type": "record", "name": "inner", "fields": list(fields)}
-    outer = {
-        "type": "record",
-        "name": "r",
-        "fields": [{"name": "all", "type": {"type": "array", "items": inner}}],
-    }
+    inner = record_of(*fields, name="inner")
+    outer = record_of(field("all", array_of(inner)))
     made = from_avro(outer, "r", number)
     return RecordSchema("r", number, made.avro, made.fields, number, older)
 
 
 def test_an_older_version_of_a_nested_record_is_read_as_the_newest() -> None:
-    gone, wider = {"name": "gone", "type": "string"}, {"name": "n", "type": "double"}
-    new = {"name": "new", "type": ["null", "int"], "default": None}
-    first = version(1, gone, {"name": "n", "type": "int"})
+    gone, wider = field("gone", "string"), field("n", "double")
+    new = field("new", ["null", "int"], default=None)
+    first = version(1, gone, field("n", "int"))
     newest = version(2, new, wider, older=(first,))
     body = io.BytesIO()
     rows = {"all": [{"gone": "x", "n": 7}]}
@@ -68,7 +61,7 @@ def test_an_older_version_of_a_nested_record_is_read_as_the_newest() -> None:
     with pytest.raises(
         ConfigurationError, match=r"field all\[\].n was double and cannot become int"
     ):
-        Decoder(version(2, {"name": "n", "type": "int"}, older=(version(1, wider),)), "avro")
+        Decoder(version(2, field("n", "int"), older=(version(1, wider),)), "avro")
 
 
 @pytest.mark.parametrize(
@@ -87,10 +80,10 @@ def test_an_older_version_of_a_nested_record_is_read_as_the_newest() -> None:
             ["-999.99", "999.99"],
         ),
         (logical("decimal", "bytes", precision=5, scale=2), ["1.28"]),
-        ({"type": "array", "items": "boolean"}, [[], [True, False]]),
-        ({"type": "map", "values": ["null", "int"]}, [{}, {"a": None, "b": 1}]),
-        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, ["B", "A"]),
-        ({"type": "fixed", "name": "f", "size": 3}, ["YWJj"]),
+        (array_of("boolean"), [[], [True, False]]),
+        (map_of(["null", "int"]), [{}, {"a": None, "b": 1}]),
+        (enum_of("e", "A", "B"), ["B", "A"]),
+        (fixed_of("f", 3), ["YWJj"]),
         (logical("uuid", "fixed", name="f", size=16), [UUID]),
         (logical("uuid", "string"), [UUID]),
         (
@@ -106,7 +99,7 @@ def test_an_older_version_of_a_nested_record_is_read_as_the_newest() -> None:
 def test_what_is_sent_is_what_another_library_and_the_source_read(
     kind: Any, values: list[Any]
 ) -> None:
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    avro = record_of(field("a", kind))
     record = from_avro(json.loads(json.dumps(avro)), "r")
     lines = [json.dumps({"a": value}).encode() for value in values]
     sent = AvroFormat().from_json(record, None)(lines)
@@ -123,19 +116,17 @@ def test_what_is_sent_is_what_another_library_and_the_source_read(
 def test_what_may_not_be_null_is_not_written_as_null() -> None:
     with pytest.raises(LocalProtocolError, match="column a holds null"):
         writer_of(of_notation("int"), Field("a", "int"))(None)
-    union = from_avro(
-        {"type": "record", "name": "r", "fields": [{"name": "a", "type": ["int", "string"]}]}, "r"
-    )
+    union = from_avro(record_of(field("a", ["int", "string"])), "r")
     with pytest.raises(LocalProtocolError, match="column a is a union that holds none"):
         AvroFormat().from_json(union, None)([b'{"a":{}}'])
 
 
 def test_items_within_records_count() -> None:
     half = limits.RECORD_ITEMS_MAX // 2 + 1
-    items = {"type": "array", "items": "int"}
-    inner = {"type": "record", "name": "inner", "fields": [{"name": "list", "type": items}]}
-    fields = [{"name": "one", "type": inner}, {"name": "other", "type": "inner"}]
-    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    items = array_of("int")
+    inner = record_of(field("list", items), name="inner")
+    fields = [field("one", inner), field("other", "inner")]
+    record = from_avro(record_of(*fields), "r")
     value = json.dumps({name: {"list": [1] * half} for name in ("one", "other")}).encode()
     ((_, error),) = Decoder(record, "json").decode([value]).rejected
     assert error.reason is RejectionReason.TOO_LARGE

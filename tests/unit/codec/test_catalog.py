@@ -103,31 +103,19 @@ def test_each_version_of_each_record_has_an_example_and_no_file_is_left_over() -
 
 def test_each_internal_topic_has_its_kind() -> None:
     names = TopicNames("p")
-    made = [
-        names.boundaries("s"),
-        names.blocks("s", "0"),
-        names.control("delivery", "o"),
-        names.manager(),
-        names.fences(),
-        names.alarms(),
-        names.placement(),
-        names.progress("o"),
-    ]
-    kinds = [
-        catalog.catalog().topics[kind]
-        for kind in (
-            "boundaries",
-            "blocks",
-            "control",
-            "manager",
-            "fences",
-            "alarms",
-            "placement",
-            "progress",
-        )
-    ]
+    made = {
+        "boundaries": names.boundaries("s"),
+        "blocks": names.blocks("s", "0"),
+        "control": names.control("delivery", "o"),
+        "manager": names.manager(),
+        "fences": names.fences(),
+        "alarms": names.alarms(),
+        "placement": names.placement(),
+        "progress": names.progress("o"),
+    }
     words = {"pipeline": "p", "stream": "s", "replica": "0", "output": "o", "process": "delivery.o"}
-    assert [kind.pattern.format(**words) for kind in kinds] == made
+    topics = catalog.catalog().topics
+    assert {kind: topics[kind].pattern.format(**words) for kind in made} == made
 
 
 def test_fences_are_kept_however_long_a_fenced_process_is_away() -> None:

@@ -11,19 +11,17 @@ import pytest
 from anabranch.codec.change_events import ChangeDecoder, PayloadDecoder
 from anabranch.codec.change_schema import SOURCE_TIME
 from anabranch.codec.record_schema import RecordSchema, from_avro
+from harness.avro_schemas import array_of, field, map_of, record_of
 from harness.debezium import avro, avro_schema, bare, envelope, history, with_schema
 from harness.registries import alone
 
 ROW = from_avro(
-    {
-        "type": "record",
-        "name": "customer",
-        "fields": [
-            {"name": "id", "type": "long"},
-            {"name": "name", "type": "string"},
-            {"name": "city", "type": ["null", "string"], "default": None},
-        ],
-    },
+    record_of(
+        field("id", "long"),
+        field("name", "string"),
+        field("city", ["null", "string"], default=None),
+        name="customer",
+    ),
     "customer",
 )
 ENVELOPE = from_avro(avro_schema(), "customers")
@@ -140,22 +138,11 @@ def test_an_envelope_without_a_time_gives_no_time() -> None:
 
 def test_nested_columns_come_out_as_they_are() -> None:
     record = from_avro(
-        {
-            "type": "record",
-            "name": "r",
-            "fields": [
-                {"name": "tags", "type": {"type": "array", "items": "string"}},
-                {"name": "more", "type": {"type": "map", "values": "int"}},
-                {
-                    "name": "at",
-                    "type": {
-                        "type": "record",
-                        "name": "p",
-                        "fields": [{"name": "x", "type": "double"}],
-                    },
-                },
-            ],
-        },
+        record_of(
+            field("tags", array_of("string")),
+            field("more", map_of("int")),
+            field("at", record_of(field("x", "double"), name="p")),
+        ),
         "r",
     )
     row = {"tags": ["a"], "more": {"k": 1}, "at": {"x": 0.5}}
@@ -170,9 +157,7 @@ def test_nested_columns_come_out_as_they_are() -> None:
 
 
 def test_keys_have_a_payload_too() -> None:
-    record = from_avro(
-        {"type": "record", "name": "k", "fields": [{"name": "id", "type": "long"}]}, "k"
-    )
+    record = from_avro(record_of(field("id", "long"), name="k"), "k")
     wrapped = json.dumps({"schema": {"type": "struct"}, "payload": {"id": 1}}).encode()
     found = PayloadDecoder(record, "json").decode([wrapped, b'{"id":2}', wrapped])
     assert found.table.to_pylist() == [{"id": 1}, {"id": 2}, {"id": 1}]

@@ -9,13 +9,14 @@ import pytest
 from anabranch.codec.change_schema import change_schema, is_envelope
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import ConfigurationError
+from harness.avro_schemas import field, record_of
 from harness.debezium import avro_schema
 
-ROW = [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}]
+ROW = [field("id", "long"), field("name", "string")]
 
 
 def record(*fields: dict[str, Any]) -> RecordSchema:
-    return from_avro({"type": "record", "name": "r", "fields": list(fields)}, "r")
+    return from_avro(record_of(*fields), "r")
 
 
 def test_a_row_gets_an_envelope() -> None:
@@ -41,26 +42,20 @@ def test_an_envelope_as_it_is_registered_has_a_row() -> None:
     assert found.has_time
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        [],
-        [{"name": "source", "type": {"type": "record", "name": "s", "fields": ROW}}],
-    ],
-)
+@pytest.mark.parametrize("source", [[], [field("source", record_of(*ROW, name="s"))]])
 def test_an_envelope_may_have_no_time(source: list[dict[str, Any]]) -> None:
-    after = {"name": "after", "type": {"type": "record", "name": "v", "fields": ROW}}
-    found = change_schema(record(after, {"name": "op", "type": "string"}, *source))
+    after = field("after", record_of(*ROW, name="v"))
+    found = change_schema(record(after, field("op", "string"), *source))
     assert not found.has_time
     assert [field.name for field in found.envelope.fields] == ["before", "after", "op"]
 
 
 def test_a_field_after_alone_makes_no_envelope() -> None:
-    assert not is_envelope(record({"name": "after", "type": "long"}, {"name": "op", "type": "int"}))
-    nested = {"type": "record", "name": "v", "fields": ROW}
-    assert not is_envelope(record({"name": "after", "type": nested}))
+    assert not is_envelope(record(field("after", "long"), field("op", "int")))
+    nested = record_of(*ROW, name="v")
+    assert not is_envelope(record(field("after", nested)))
 
 
 def test_a_row_has_no_column_of_the_name_that_is_added() -> None:
     with pytest.raises(ConfigurationError, match="the row has a column op, which `cdc` adds"):
-        change_schema(record(*ROW, {"name": "OP", "type": "string"}))
+        change_schema(record(*ROW, field("OP", "string")))

@@ -9,16 +9,10 @@ from anabranch.codec.edge import Decoder, Encoder, Key
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
 from anabranch.protocol.limits import RECORD_BYTES_MAX
+from harness.avro_schemas import field, record_of
 from harness.registries import alone
 
-RECORD = from_avro(
-    {
-        "type": "record",
-        "name": "r",
-        "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": "string"}],
-    },
-    "r",
-)
+RECORD = from_avro(record_of(field("a", "int"), field("s", "string")), "r")
 TABLE = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}, schema=RECORD.arrow_schema())
 
 
@@ -63,23 +57,6 @@ def test_a_key_is_a_compact_object_of_its_columns() -> None:
 def test_columns_that_are_not_asked_for_are_left_out() -> None:
     wide = TABLE.append_column("event_time", pa.array([1, 2, 3]))
     assert Encoder(TABLE.schema, "json").values(wide) == Encoder(TABLE.schema, "json").values(TABLE)
-
-
-def test_a_registry_has_part_in_avro() -> None:
-    schemas: dict[int, str] = {}
-
-    def register(schema: str) -> int:
-        schemas[9] = schema
-        return 9
-
-    values = Encoder(TABLE.schema, "avro", name="r", register=register).values(TABLE)
-    assert values[0][:5] == b"\0\0\0\0\x09"
-    assert Decoder(RECORD, "avro").decode(values).table.num_rows == 0
-    assert (
-        Decoder(RECORD, "avro", schema_of=lambda key: alone(schemas[int(key)])).decode(values).table
-        == TABLE
-    )
-    assert json.loads(schemas[9])["name"] == "r"
 
 
 def test_a_key_column_that_is_not_there_is_rejected() -> None:

@@ -26,6 +26,7 @@ from anabranch.codec.edge import Decoder, Encoder, Key
 from anabranch.codec.field_types import FLOAT_MAX, KINDS, Field
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import RecordRejected
+from harness.avro_schemas import decimal_of, field, record_of
 from harness.examples import examples
 
 EXAMPLES = examples(300)
@@ -34,10 +35,10 @@ OF_ANY_SCHEMA = examples(150)
 
 def schema(kinds: list[tuple[str, bool]]) -> RecordSchema:
     fields = [
-        {"name": f"c{n}", "type": ["null", kind] if nullable else kind}
+        field(f"c{n}", ["null", kind] if nullable else kind)
         for n, (kind, nullable) in enumerate(kinds)
     ]
-    return from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    return from_avro(record_of(*fields), "r")
 
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -65,7 +66,7 @@ LOGICAL: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 def decimals(draw: st.DrawFn) -> tuple[Any, st.SearchStrategy[Any]]:
     precision = draw(st.sampled_from([1, 5, 18, 38]))
     scale = draw(st.sampled_from([0, 1, precision]))
-    avro = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+    avro = decimal_of(precision, scale)
     whole = st.integers(-(10**precision) + 1, 10**precision - 1)
     return avro, whole.map(lambda number: Decimal(f"{number}e-{scale}"))
 
@@ -84,8 +85,8 @@ def types(draw: st.DrawFn, name: str, depth: int = 0) -> tuple[Any, st.SearchStr
         avro, values = draw(decimals())
     elif kind == "record":
         inner = [draw(types(f"{name}_{n}", depth + 1)) for n in range(draw(st.integers(1, 3)))]
-        fields = [{"name": f"c{n}", "type": of} for n, (of, _) in enumerate(inner)]
-        avro = {"type": "record", "name": name, "fields": fields}
+        fields = [field(f"c{n}", of) for n, (of, _) in enumerate(inner)]
+        avro = record_of(*fields, name=name)
         values = st.fixed_dictionaries({f"c{n}": of for n, (_, of) in enumerate(inner)})
     else:
         of, each = draw(types(f"{name}_of", depth + 1))
@@ -106,8 +107,8 @@ def types(draw: st.DrawFn, name: str, depth: int = 0) -> tuple[Any, st.SearchStr
 @st.composite
 def rows_of_a_schema(draw: st.DrawFn) -> tuple[RecordSchema, list[dict[str, Any]]]:
     made = [draw(types(f"t{n}")) for n in range(draw(st.integers(1, 5)))]
-    fields = [{"name": f"c{n}", "type": avro} for n, (avro, _) in enumerate(made)]
-    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    fields = [field(f"c{n}", avro) for n, (avro, _) in enumerate(made)]
+    record = from_avro(record_of(*fields), "r")
     rows = draw(
         st.lists(
             st.fixed_dictionaries({f"c{n}": values for n, (_, values) in enumerate(made)}),
@@ -152,18 +153,14 @@ def decoded_one_by_one(decoder: Decoder, values: list[bytes]) -> tuple[list[Any]
 # --------------------------------------------------------------------------------------------------
 
 JSON_RECORD = from_avro(
-    {
-        "type": "record",
-        "name": "r",
-        "fields": [
-            {"name": "i", "type": "int"},
-            {"name": "l", "type": ["null", "long"], "default": None},
-            {"name": "f", "type": "float", "default": 1},
-            {"name": "d", "type": ["null", "double"]},
-            {"name": "b", "type": "boolean"},
-            {"name": "s", "type": "string"},
-        ],
-    },
+    record_of(
+        field("i", "int"),
+        field("l", ["null", "long"], default=None),
+        field("f", "float", default=1),
+        field("d", ["null", "double"]),
+        field("b", "boolean"),
+        field("s", "string"),
+    ),
     "r",
 )
 CORPUS = [

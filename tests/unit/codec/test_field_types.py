@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,57 +11,59 @@ import pytest
 from anabranch.codec import record_schema
 from anabranch.codec.field_types import SCHEMA_DEPTH_MAX, FieldParser, full_name, names_of
 from anabranch.protocol import limits
+from harness.avro_schemas import (
+    Avro,
+    array_of,
+    decimal_of,
+    enum_of,
+    field,
+    fixed_of,
+    logical,
+    map_of,
+    record_of,
+)
 
 
-def text(*fields: object, **more: object) -> str:
-    return json.dumps({"type": "record", "name": "r", "fields": list(fields), **more})
+def text(*fields: Any, **more: Any) -> str:
+    return json.dumps(record_of(*fields, **more))
 
 
-def of(kind: object, **more: object) -> dict[str, object]:
+def of(kind: object, **more: object) -> Avro:
     return {"name": "a", "type": kind, **more}
 
 
-def logical(name: str, plain: str) -> dict[str, object]:
-    return {"type": plain, "logicalType": name}
-
-
-def decimal(precision: int, scale: int, **more: object) -> dict[str, object]:
-    of = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-    return {**of, **more}
-
-
-def struct(*fields: object, name: object = "x") -> dict[str, object]:
-    return {"type": "record", "name": name, "fields": list(fields)}
+def struct(*fields: Any, name: Any = "x") -> Avro:
+    return record_of(*fields, name=name)
 
 
 def deep(levels: int) -> object:
-    return "int" if levels == 0 else {"type": "array", "items": deep(levels - 1)}
+    return "int" if levels == 0 else array_of(deep(levels - 1))
 
 
 def test_logical_and_nested_types_become_columns() -> None:
     schema = record_schema.parse(
         text(
-            {"name": "t", "type": ["null", logical("timestamp-micros", "long")]},
-            {"name": "d", "type": logical("date", "int"), "default": 3},
-            {"name": "n", "type": decimal(9, 2), "default": "\u00ff"},
-            {"name": "x", "type": decimal(9, 2, type="fixed", name="f", size=4)},
-            {"name": "u", "type": logical("uuid", "string")},
-            {"name": "a", "type": {"type": "array", "items": ["null", "int"]}, "default": []},
-            {"name": "m", "type": {"type": "map", "values": decimal(3, 1)}, "default": {}},
-            {"name": "r", "type": ["null", struct(of("int"), {"name": "o", "type": "bytes"})]},
-            {"name": "again", "type": "n.x"},
-            {"name": "other", "type": logical("time-millis", "int")},
-            {"name": "enum", "type": {"type": "enum", "name": "e", "symbols": ["A", "B"]}},
-            {"name": "same", "type": "n.e"},
-            {"name": "fixed", "type": {"type": "fixed", "name": "f3", "size": 3}},
-            {"name": "local", "type": logical("local-timestamp-millis", "long")},
-            {"name": "nanos", "type": logical("timestamp-nanos", "long")},
-            {"name": "lasts", "type": {**logical("duration", "fixed"), "name": "l", "size": 12}},
-            {"name": "id", "type": {**logical("uuid", "fixed"), "name": "i", "size": 16}},
-            {"name": "number", "type": ["int", "long", "null"]},
-            {"name": "union", "type": ["string", {"type": "array", "items": "int"}, "x", "e"]},
-            {"name": "plain", "type": {"type": {"type": "int", "logicalType": "unheard-of"}}},
-            {"name": "deep", "type": deep(SCHEMA_DEPTH_MAX)},
+            field("t", ["null", logical("timestamp-micros", "long")]),
+            field("d", logical("date", "int"), default=3),
+            field("n", decimal_of(9, 2), default="\u00ff"),
+            field("x", decimal_of(9, 2, "fixed", name="f", size=4)),
+            field("u", logical("uuid", "string")),
+            field("a", array_of(["null", "int"]), default=[]),
+            field("m", map_of(decimal_of(3, 1)), default={}),
+            field("r", ["null", struct(of("int"), field("o", "bytes"))]),
+            field("again", "n.x"),
+            field("other", logical("time-millis", "int")),
+            field("enum", enum_of("e", "A", "B")),
+            field("same", "n.e"),
+            field("fixed", fixed_of("f3", 3)),
+            field("local", logical("local-timestamp-millis", "long")),
+            field("nanos", logical("timestamp-nanos", "long")),
+            field("lasts", {**logical("duration", "fixed"), "name": "l", "size": 12}),
+            field("id", {**logical("uuid", "fixed"), "name": "i", "size": 16}),
+            field("number", ["int", "long", "null"]),
+            field("union", ["string", array_of("int"), "x", "e"]),
+            field("plain", {"type": logical("unheard-of", "int")}),
+            field("deep", deep(SCHEMA_DEPTH_MAX)),
             namespace="n",
         ),
         "rec",
@@ -103,7 +106,7 @@ def test_logical_and_nested_types_become_columns() -> None:
 
 
 def test_a_record_in_itself_is_rejected_as_recursive() -> None:
-    for kind in ("x", ["null", "x"], ["null", "int", "x"], {"type": "array", "items": "x"}):
+    for kind in ("x", ["null", "x"], ["null", "int", "x"], array_of("x")):
         mistakes: list[str] = []
         assert FieldParser(mistakes).fields([of(struct(of(kind)))], "") == []
         assert mistakes[0].startswith("field a.a")
@@ -113,15 +116,15 @@ def test_a_record_in_itself_is_rejected_as_recursive() -> None:
 @pytest.mark.parametrize(
     ("kind", "shown"),
     [
-        ({"type": "enum", "name": "e", "symbols": ["A"]}, "enum"),
-        ({"type": "fixed", "name": "f", "size": 3}, "fixed"),
+        (enum_of("e", "A"), "enum"),
+        (fixed_of("f", 3), "fixed"),
         ({**logical("uuid", "fixed"), "name": "f", "size": 16}, "uuid"),
         ({**logical("duration", "fixed"), "name": "f", "size": 12}, "duration"),
         (logical("time-micros", "long"), "time-micros"),
         (logical("date", "int"), "date"),
         (["int", "string"], "union"),
         (["int", "long"], "long"),
-        (decimal(3, 1, type="fixed", name="f", size=2), "decimal(3, 1)"),
+        (decimal_of(3, 1, "fixed", name="f", size=2), "decimal(3, 1)"),
         (struct(of("int")), "record"),
     ],
 )
@@ -137,7 +140,7 @@ def test_names_and_aliases_are_kept() -> None:
 
 
 def test_fields_beyond_the_limit_are_not_looked_at() -> None:
-    half = [{"name": f"f{n}", "type": "int"} for n in range(limits.RECORD_FIELDS_MAX)]
+    half = [field(f"f{n}", "int") for n in range(limits.RECORD_FIELDS_MAX)]
     parser = FieldParser([])
     parser.fields([of(struct(*half)), *half], "")
     assert limits.RECORD_FIELDS_MAX < parser.count < limits.RECORD_FIELDS_MAX + 5

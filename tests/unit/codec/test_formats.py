@@ -4,15 +4,9 @@ import pytest
 
 from anabranch.codec.formats import FORMATS
 from anabranch.codec.record_schema import from_avro
+from harness.avro_schemas import field, record_of
 
-RECORD = from_avro(
-    {
-        "type": "record",
-        "name": "r",
-        "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": "string"}],
-    },
-    "r",
-)
+RECORD = from_avro(record_of(field("a", "int"), field("s", "string")), "r")
 
 
 @pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.is_written])

@@ -11,11 +11,10 @@ from anabranch.codec.guards import Rejected
 from anabranch.codec.record_schema import from_avro
 from anabranch.codec.writer_schema import SchemaKey, WriterSchema
 from anabranch.protocol.errors import RecordRejected, RejectionReason, UnknownSchema
+from harness.avro_schemas import field, record_of
 from harness.registries import alone
 
-RECORD = from_avro(
-    {"type": "record", "name": "r", "fields": [{"name": "a", "type": "string"}]}, "r"
-)
+RECORD = from_avro(record_of(field("a", "string")), "r")
 
 
 NO_FRAMING = (

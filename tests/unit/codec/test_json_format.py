@@ -6,8 +6,9 @@ import pyarrow as pa
 
 from anabranch.codec.json_format import JsonFormat
 from anabranch.codec.record_schema import from_avro
+from harness.avro_schemas import field, record_of
 
-RECORD = from_avro({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}, "r")
+RECORD = from_avro(record_of(field("a", "int")), "r")
 
 
 def unasked(_: object) -> NoReturn:

@@ -10,23 +10,20 @@ import pytest
 from anabranch.codec.json_records import JsonDecoder, JsonEncoder
 from anabranch.codec.record_schema import from_avro
 from anabranch.protocol.errors import ConfigurationError, RejectionReason
+from harness.avro_schemas import field, record_of
 
 RECORD = from_avro(
-    {
-        "type": "record",
-        "name": "r",
-        "fields": [
-            {"name": "class", "type": "long"},
-            {"name": "i", "type": "int"},
-            {"name": "f", "type": "float", "default": 1.5},
-            {"name": "d", "type": "double"},
-            {"name": "b", "type": "boolean"},
-            {"name": "s", "type": "string"},
-            {"name": "y", "type": "bytes", "default": "\u00ff"},
-            {"name": "n", "type": ["null", "int"], "default": None},
-            {"name": "m", "type": ["null", "string"]},
-        ],
-    },
+    record_of(
+        field("class", "long"),
+        field("i", "int"),
+        field("f", "float", default=1.5),
+        field("d", "double"),
+        field("b", "boolean"),
+        field("s", "string"),
+        field("y", "bytes", default="\u00ff"),
+        field("n", ["null", "int"], default=None),
+        field("m", ["null", "string"]),
+    ),
     "r",
 )
 GOOD = {"class": 1, "i": 2, "f": 0.5, "d": 2.5, "b": True, "s": "x", "y": "AAE=", "n": 7, "m": None}
@@ -234,27 +231,16 @@ def test_a_map_whose_keys_json_does_not_have_is_no_column_of_an_output() -> None
 
 
 ALIASED = from_avro(
-    {
-        "type": "record",
-        "name": "r",
-        "fields": [
-            {"name": "at", "type": "long", "alias": "@timestamp"},
-            {"name": "device", "type": "string", "alias": "device-id"},
-            {"name": "day", "type": "string", "alias": "Date Time"},
-            {"name": "size", "type": ["null", "int"], "default": None, "alias": "gr\u00f6\u00dfe"},
-            {"name": "event", "type": "string", "alias": "event_time"},
-            {"name": "id", "type": "int"},
-            {"name": "id_upper", "type": "int", "alias": "ID"},
-            {
-                "name": "inner",
-                "type": {
-                    "type": "record",
-                    "name": "i",
-                    "fields": [{"name": "a", "type": "int", "alias": "a b"}],
-                },
-            },
-        ],
-    },
+    record_of(
+        field("at", "long", alias="@timestamp"),
+        field("device", "string", alias="device-id"),
+        field("day", "string", alias="Date Time"),
+        field("size", ["null", "int"], default=None, alias="gr\u00f6\u00dfe"),
+        field("event", "string", alias="event_time"),
+        field("id", "int"),
+        field("id_upper", "int", alias="ID"),
+        field("inner", record_of(field("a", "int", alias="a b"), name="i")),
+    ),
     "r",
 )
 SENT = {

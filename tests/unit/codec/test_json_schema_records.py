@@ -13,14 +13,15 @@ from anabranch.codec.json_schema_records import JSON_SCHEMA_BYTES_MAX, JsonSchem
 from anabranch.codec.record_schema import from_avro
 from anabranch.codec.writer_schema import Part, WriterSchema
 from anabranch.protocol.errors import RejectionReason
+from harness.avro_schemas import array_of, decimal_of, field, logical, map_of, record_of
 
 FRAMING = b"\0\0\0\0\7"
 CONNECT = "org.apache.kafka.connect.data."
-MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
-MICROS = {"type": "long", "logicalType": "timestamp-micros"}
-LOCAL = {"type": "long", "logicalType": "local-timestamp-micros"}
-DATE = {"type": "int", "logicalType": "date"}
-PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+MILLIS = logical("timestamp-millis")
+MICROS = logical("timestamp-micros")
+LOCAL = logical("local-timestamp-micros")
+DATE = logical("date", "int")
+PRICE = decimal_of(9, 2)
 WIDE = {**PRICE, "precision": 20}
 AT_1_MS = datetime(1970, 1, 1, 0, 0, 0, 1_000, UTC)
 
@@ -31,7 +32,7 @@ def written(*documents: tuple[str, Any]) -> WriterSchema:
 
 def read(kind: Any, schema: Any, sent: Any, *referred: tuple[str, Any]) -> Any:
     """Return the value of field ``a``, or (reason, text) of a rejection."""
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": kind}]}
+    avro = record_of(field("a", kind))
     whole = {"type": "object", "properties": {"a": schema}}
     found = written(*referred, ("", whole))
     decoder = JsonSchemaDecoder(from_avro(avro, "r"), "ignore", lambda _: found)
@@ -46,8 +47,8 @@ def read(kind: Any, schema: Any, sent: Any, *referred: tuple[str, Any]) -> Any:
     [
         ("long", {"type": "integer"}, 5, 5),
         ("string", {}, "x", "x"),
-        ({"type": "array", "items": "int"}, {"items": True}, [1], [1]),
-        ({"type": "array", "items": "int"}, {"type": "array"}, [1], [1]),
+        (array_of("int"), {"items": True}, [1], [1]),
+        (array_of("int"), {"type": "array"}, [1], [1]),
         (MILLIS, {"type": "integer"}, 1, AT_1_MS),
         (MICROS, {"type": "integer"}, 1_000, AT_1_MS),
         (MICROS, {"type": "integer", "title": f"{CONNECT}Timestamp"}, 1, AT_1_MS),
@@ -71,9 +72,9 @@ def read(kind: Any, schema: Any, sent: Any, *referred: tuple[str, Any]) -> Any:
         ),
         (["null", MILLIS], {"oneOf": [{"type": "null"}, {"type": "integer"}]}, 1, AT_1_MS),
         (["null", MILLIS], {"oneOf": [{"type": "null"}, {"type": "integer"}]}, None, None),
-        ({"type": "array", "items": DATE}, {"items": {"type": "integer"}}, [1], [date(1970, 1, 2)]),
+        (array_of(DATE), {"items": {"type": "integer"}}, [1], [date(1970, 1, 2)]),
         (
-            {"type": "map", "values": DATE},
+            map_of(DATE),
             {"additionalProperties": {"type": "integer"}},
             {"x": 1},
             [("x", date(1970, 1, 2))],
@@ -148,7 +149,7 @@ TIME = {"type": "integer", "title": f"{CONNECT}Timestamp"}
 def test_what_a_schema_refers_to_is_followed(ref: str, document: Any) -> None:
     assert read(MICROS, {"$ref": ref}, 1, ("time.json", document)) == AT_1_MS
     whole = {"$id": "http://acme.com/whole.json", "properties": {"b": {"$ref": ref}}}
-    record = {"type": "record", "name": "B", "fields": [{"name": "b", "type": MICROS}]}
+    record = record_of(field("b", MICROS), name="B")
     of_whole = ("whole.json", whole)
     sent = {"b": 1}
     found = read(record, {"$ref": "whole.json"}, sent, ("time.json", document), of_whole)
@@ -156,8 +157,8 @@ def test_what_a_schema_refers_to_is_followed(ref: str, document: Any) -> None:
 
 
 def test_fields_are_found_by_their_names_in_json_and_parts_of_a_schema_count() -> None:
-    inner = {"name": "t", "type": MICROS, "alias": "@t"}
-    record = {"type": "record", "name": "I", "fields": [inner, {"name": "x", "type": "int"}]}
+    inner = field("t", MICROS, alias="@t")
+    record = record_of(inner, field("x", "int"), name="I")
     whole = {"allOf": [{"properties": {"@t": TIME}}, {"properties": {"x": {"type": "integer"}}}]}
     assert read(record, whole, {"@t": 1, "x": 2}) == {"t": AT_1_MS, "x": 2}
 
@@ -176,7 +177,7 @@ def test_fields_are_found_by_their_names_in_json_and_parts_of_a_schema_count() -
     ],
 )
 def test_a_schema_that_is_of_no_use_rejects_its_records(schema: WriterSchema, says: str) -> None:
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}
+    avro = record_of(field("a", "int"))
     decoder = JsonSchemaDecoder(from_avro(avro, "r"), "ignore", lambda _: schema)
     ((_, error),) = decoder.decode([FRAMING + b'{"a":1}'])[1]
     assert error.reason is RejectionReason.UNKNOWN_SCHEMA
@@ -184,7 +185,7 @@ def test_a_schema_that_is_of_no_use_rejects_its_records(schema: WriterSchema, sa
 
 
 def test_a_schema_of_true_says_nothing() -> None:
-    avro = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}
+    avro = record_of(field("a", "int"))
     schema = WriterSchema((Part("", b"true"),))
     decoder = JsonSchemaDecoder(from_avro(avro, "r"), "reject", lambda _: schema)
     table, ((_, error),) = decoder.decode([FRAMING + b'{"a":1}', FRAMING + b'{"a":1,"b":2}'])

@@ -95,12 +95,14 @@ def test_an_undo_before_any_stable_tuple_names_none() -> None:
     assert live_records.decode(headers, None, value).id is None
 
 
+def headers(kind: bytes | None, **more: bytes | None) -> list[tuple[str, bytes | None]]:
+    names = {"ident": "anabranch-id", "event_time": "anabranch-event-time"}
+    return [("anabranch-kind", kind), *((names[name], value) for name, value in more.items())]
+
+
 def test_user_records() -> None:
-    kind = ("anabranch-kind", b"insertion")
-    ident = ("anabranch-id", b"3.1")
-    event_time = ("anabranch-event-time", b"300")
-    origin = ("anabranch-origin", b"p.tolls.x")
-    found = live_records.decode([kind, ident, event_time, origin], b"k", b"v")
+    insertion = headers(b"insertion", ident=b"3.1", event_time=b"300")
+    found = live_records.decode([*insertion, ("anabranch-origin", b"p.tolls.x")], b"k", b"v")
     assert found == LiveRecord(
         Kind.INSERTION,
         RecordId(3, 1),
@@ -109,86 +111,48 @@ def test_user_records() -> None:
         value=b"v",
         origin="p.tolls.x",
     )
-    headers = [
-        ("anabranch-kind", b"tentative"),
-        ("anabranch-id", b"3.1" + live_records.tentative_suffix((9, 2))),
-        event_time,
-    ]
-    found = live_records.decode([*headers, ("anabranch-missing", b"a,b")], None, b"v")
+    ident = b"3.1" + live_records.tentative_suffix((9, 2))
+    tentative = headers(b"tentative", ident=ident, event_time=b"300")
+    found = live_records.decode([*tentative, ("anabranch-missing", b"a,b")], None, b"v")
     assert (found.kind, found.id, found.branch, found.missing) == (
         Kind.TENTATIVE,
         RecordId(3, 1),
         (9, 2),
         ("a", "b"),
     )
-    assert live_records.decode([*headers, ("anabranch-missing", b"")], None, b"v").missing == ()
+    assert live_records.decode([*tentative, ("anabranch-missing", b"")], None, b"v").missing == ()
     assert found.shed == 0
-    assert live_records.decode([*headers, ("anabranch-shed", b"700")], None, b"v").shed == 700
+    assert live_records.decode([*tentative, ("anabranch-shed", b"700")], None, b"v").shed == 700
     for wrong in (b"", b"x", b"1001", b"-1", b"00001"):
         with pytest.raises(RemoteProtocolError, match="not a number of per mille"):
-            live_records.decode([*headers, ("anabranch-shed", wrong)], None, b"v")
+            live_records.decode([*tentative, ("anabranch-shed", wrong)], None, b"v")
 
 
 @pytest.mark.parametrize(
-    ("headers", "value"),
+    ("given", "value"),
     [
         ([], b"v"),
-        ([("anabranch-kind", b"other")], b"v"),
-        ([("anabranch-kind", b"insertion")], b"v"),
-        (
-            [
-                ("anabranch-kind", b"insertion"),
-                ("anabranch-id", b"1.1/2.2"),
-                ("anabranch-event-time", b"1"),
-            ],
-            b"v",
-        ),
-        (
-            [
-                ("anabranch-kind", b"tentative"),
-                ("anabranch-id", b"1.1"),
-                ("anabranch-event-time", b"1"),
-            ],
-            b"v",
-        ),
-        (
-            [
-                ("anabranch-kind", b"tentative"),
-                ("anabranch-id", b"1.1/x"),
-                ("anabranch-event-time", b"1"),
-            ],
-            b"v",
-        ),
-        (
-            [
-                ("anabranch-kind", b"insertion"),
-                ("anabranch-id", b"1.1"),
-                ("anabranch-event-time", b"-1"),
-            ],
-            b"v",
-        ),
-        ([("anabranch-kind", None)], b"{}"),
-        (
-            [
-                ("anabranch-kind", b"insertion"),
-                ("anabranch-id", None),
-                ("anabranch-event-time", b"1"),
-            ],
-            b"v",
-        ),
-        ([("anabranch-kind", b"boundary")], None),
-        ([("anabranch-kind", b"boundary")], b"x" * 5_000),
-        ([("anabranch-kind", b"boundary")], b"[]"),
-        ([("anabranch-kind", b"boundary")], b"{}"),
-        ([("anabranch-kind", b"boundary")], b"\xff"),
-        ([("anabranch-kind", b"undo")], b'{"stable":1,"stable_ms":1,"last_id":7}'),
+        (headers(b"other"), b"v"),
+        (headers(b"insertion"), b"v"),
+        (headers(b"insertion", ident=b"1.1/2.2", event_time=b"1"), b"v"),
+        (headers(b"tentative", ident=b"1.1", event_time=b"1"), b"v"),
+        (headers(b"tentative", ident=b"1.1/x", event_time=b"1"), b"v"),
+        (headers(b"insertion", ident=b"1.1", event_time=b"-1"), b"v"),
+        (headers(b"insertion", ident=None, event_time=b"1"), b"v"),
+        (headers(None), b"{}"),
+        (headers(b"boundary"), None),
+        (headers(b"boundary"), b"x" * 5_000),
+        (headers(b"boundary"), b"[]"),
+        (headers(b"boundary"), b"{}"),
+        (headers(b"boundary"), b"\xff"),
+        (headers(b"undo"), b'{"stable":1,"stable_ms":1,"last_id":7}'),
     ],
 )
 def test_what_is_none_of_ours_is_rejected(
-    headers: list[tuple[str, bytes | None]], value: bytes | None
+    given: list[tuple[str, bytes | None]], value: bytes | None
 ) -> None:
     with pytest.raises(RemoteProtocolError):
-        live_records.decode(headers, None, value)
+        live_records.decode(given, None, value)
 
 
 @pytest.mark.parametrize(

@@ -17,45 +17,31 @@ from anabranch.codec import logical_types
 from anabranch.codec.edge import Decoder
 from anabranch.codec.record_schema import RecordSchema, from_avro
 from anabranch.protocol.errors import RejectionReason
+from harness.avro_schemas import (
+    array_of,
+    decimal_of,
+    enum_of,
+    field,
+    fixed_of,
+    logical,
+    map_of,
+    record_of,
+)
 
 FIELDS: list[dict[str, Any]] = [
-    {"name": "ms", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
-    {"name": "us", "type": {"type": "long", "logicalType": "timestamp-micros"}, "default": 0},
-    {"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 0},
-    {
-        "name": "price",
-        "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
-        "default": "\0",
-    },
-    {
-        "name": "id",
-        "type": ["null", {"type": "string", "logicalType": "uuid"}],
-        "default": None,
-    },
-    {
-        "name": "list",
-        "type": {"type": "array", "items": {"type": "map", "values": ["null", "double"]}},
-        "default": [],
-    },
+    field("ms", logical("timestamp-millis"), default=0),
+    field("us", logical("timestamp-micros"), default=0),
+    field("day", logical("date", "int"), default=0),
+    field("price", decimal_of(4, 2), default="\0"),
+    field("id", ["null", logical("uuid", "string")], default=None),
+    field("list", array_of(map_of(["null", "double"])), default=[]),
 ]
 MORE: list[dict[str, Any]] = [
-    {
-        "name": "local",
-        "type": {"type": "long", "logicalType": "local-timestamp-millis"},
-        "default": 0,
-    },
-    {
-        "name": "symbol",
-        "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]},
-        "default": "A",
-    },
-    {
-        "name": "other",
-        "type": {"type": "enum", "name": "O", "symbols": ["A", "B"], "default": "B"},
-        "default": "A",
-    },
-    {"name": "fixed", "type": {"type": "fixed", "name": "F", "size": 3}, "default": "abc"},
-    {"name": "union", "type": ["int", "string"], "default": 3},
+    field("local", logical("local-timestamp-millis"), default=0),
+    field("symbol", enum_of("E", "A", "B"), default="A"),
+    field("other", enum_of("O", "A", "B", default="B"), default="A"),
+    field("fixed", fixed_of("F", 3), default="abc"),
+    field("union", ["int", "string"], default=3),
 ]
 RECORD = from_avro({"type": "record", "name": "r", "fields": FIELDS + MORE}, "r")
 UUID = "123e4567-e89b-12d3-a456-42661417400F"
@@ -162,7 +148,7 @@ def avro(record: RecordSchema, **values: Any) -> bytes:
     ]
     body = io.BytesIO()
     row = {"ms": 0, "us": 0, "day": 0, "price": b"\0", "id": None, "list": [], **values}
-    schema = {"type": "record", "name": "r", "fields": plain}
+    schema = record_of(*plain)
     fastavro.schemaless_writer(body, fastavro.parse_schema(schema), row)
     return b"\0\0\0\0\1" + body.getvalue()
 
@@ -189,7 +175,7 @@ def test_avro_that_is_none_of_its_type_is_rejected(
     field: str, value: Any, reason: str, flat: bool
 ) -> None:
     fields = FIELDS[:-1] if flat else FIELDS
-    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    record = from_avro(record_of(*fields), "r")
     good = avro(record, ms=-62_135_596_800_000, us=-1, day=2_932_896, price=b"\0\0\xff", id=UUID)
     found = Decoder(record, "avro").decode([good, avro(record, **{field: value}), good])
     assert [(index, error.reason) for index, error in found.rejected] == [
@@ -217,21 +203,14 @@ def test_a_time_that_is_shown_reads_as_itself(time: datetime) -> None:
 
 
 def test_defaults_that_have_parts_are_those_of_json_too() -> None:
-    inner = {
-        "type": "record",
-        "name": "I",
-        "fields": [
-            {"name": "a", "type": ["null", "int"]},
-            {"name": "b", "type": "int", "default": 2},
-        ],
-    }
+    inner = record_of(field("a", ["null", "int"]), field("b", "int", default=2), name="I")
     fields = [
-        {"name": "in", "type": inner, "default": {"a": None}},
-        {"name": "list", "type": {"type": "array", "items": "I"}, "default": [{"a": None, "b": 1}]},
-        {"name": "map", "type": {"type": "map", "values": "int"}, "default": {"k": 1}},
-        {"name": "none", "type": ["null", "I"], "default": None},
+        field("in", inner, default={"a": None}),
+        field("list", array_of("I"), default=[{"a": None, "b": 1}]),
+        field("map", map_of("int"), default={"k": 1}),
+        field("none", ["null", "I"], default=None),
     ]
-    record = from_avro({"type": "record", "name": "r", "fields": fields}, "r")
+    record = from_avro(record_of(*fields), "r")
     found = Decoder(record, "json").decode([b"{}", b"{}"])
     assert found.table.to_pylist() == 2 * [
         {

@@ -13,6 +13,16 @@ from anabranch.codec.record_schema import from_avro
 from anabranch.codec.writer_schema import Part, WriterSchema
 from anabranch.protocol.errors import RejectionReason
 from anabranch.protocol.limits import RECORD_ITEMS_MAX
+from harness.avro_schemas import (
+    array_of,
+    decimal_of,
+    enum_of,
+    field,
+    fixed_of,
+    logical,
+    map_of,
+    record_of,
+)
 from harness.protobuf_messages import message_class, schema_of
 
 FRAMING = b"\0\0\0\0\7"
@@ -42,19 +52,7 @@ message Other { int64 x = 1; }
 SCHEMA = schema_of(TYPES)
 
 
-def field(name: str, kind: Any, **more: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, **more}
-
-
-def decimal(precision: int, scale: int) -> dict[str, Any]:
-    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-
-
-def logical(kind: str, plain: str) -> dict[str, str]:
-    return {"type": plain, "logicalType": kind}
-
-
-INNER = {"type": "record", "name": "Inner", "fields": [field("x", "long")]}
+INNER = record_of(field("x", "long"), name="Inner")
 NULL = ["null", "string"]
 
 
@@ -87,40 +85,35 @@ AT = {"seconds": 1_767_225_600, "nanos": 250_000_000}
         ("i32", "int", -5, -5),
         ("i32", "long", -5, -5),
         ("i32", "double", -5, -5.0),
-        ("i32", decimal(5, 2), -5, Decimal("-5.00")),
+        ("i32", decimal_of(5, 2), -5, Decimal("-5.00")),
         ("i32", logical("date", "int"), 1, date(1970, 1, 2)),
         ("s64", "long", -(2**63), -(2**63)),
         ("s64", "float", 3, 3.0),
         ("s64", logical("timestamp-millis", "long"), 5, datetime(1970, 1, 1, 0, 0, 0, 5000, UTC)),
         ("s64", logical("timestamp-micros", "long"), 5, datetime(1970, 1, 1, 0, 0, 0, 5, UTC)),
         ("u32", "long", 2**32 - 1, 2**32 - 1),
-        ("f64", decimal(20, 0), 2**64 - 1, Decimal(2**64 - 1)),
+        ("f64", decimal_of(20, 0), 2**64 - 1, Decimal(2**64 - 1)),
         ("f", "float", 1.5, 1.5),
         ("f", "double", 1.5, 1.5),
         ("d", "double", 0.1, 0.1),
         ("b", "boolean", True, True),
         ("s", "string", "größe", "größe"),
-        ("s", {"type": "enum", "name": "E", "symbols": ["a", "b"]}, "b", "b"),
-        ("s", decimal(4, 2), "12.5", Decimal("12.50")),
+        ("s", enum_of("E", "a", "b"), "b", "b"),
+        ("s", decimal_of(4, 2), "12.5", Decimal("12.50")),
         ("s", logical("date", "int"), "2026-05-01", date(2026, 5, 1)),
         ("raw", "bytes", b"\0\xff", b"\0\xff"),
-        ("raw", {"type": "fixed", "name": "F", "size": 2}, b"ab", b"ab"),
+        ("raw", fixed_of("F", 2), b"ab", b"ab"),
         ("kind", "string", 2, "TRUCK"),
-        ("kind", {"type": "enum", "name": "K", "symbols": ["CAR", "NONE"]}, 1, "CAR"),
+        ("kind", enum_of("K", "CAR", "NONE"), 1, "CAR"),
         ("kind", "int", 2, 2),
-        ("kinds", {"type": "array", "items": "string"}, [1, 0], ["CAR", "NONE"]),
+        ("kinds", array_of("string"), [1, 0], ["CAR", "NONE"]),
         ("inner", INNER, {"x": 5}, {"x": 5}),
-        ("many", {"type": "array", "items": "long"}, [3, 1], [3, 1]),
-        ("inners", {"type": "array", "items": INNER}, [{"x": 1}, {}], [{"x": 1}, {"x": 0}]),
-        (
-            "by_name",
-            {"type": "map", "values": "double"},
-            {"b": 1.0, "a": 2.0},
-            [("a", 2.0), ("b", 1.0)],
-        ),
-        ("by_number", {"type": "map", "values": INNER}, {7: {"x": 1}}, [("7", {"x": 1})]),
-        ("by_flag", {"type": "map", "values": "string"}, {True: "y"}, [("true", "y")]),
-        ("by_flag", {"type": "map", "values": "string"}, {False: "n"}, [("false", "n")]),
+        ("many", array_of("long"), [3, 1], [3, 1]),
+        ("inners", array_of(INNER), [{"x": 1}, {}], [{"x": 1}, {"x": 0}]),
+        ("by_name", map_of("double"), {"b": 1.0, "a": 2.0}, [("a", 2.0), ("b", 1.0)]),
+        ("by_number", map_of(INNER), {7: {"x": 1}}, [("7", {"x": 1})]),
+        ("by_flag", map_of("string"), {True: "y"}, [("true", "y")]),
+        ("by_flag", map_of("string"), {False: "n"}, [("false", "n")]),
         (
             "at",
             logical("timestamp-millis", "long"),
@@ -134,17 +127,12 @@ AT = {"seconds": 1_767_225_600, "nanos": 250_000_000}
             datetime(1970, 1, 1, 0, 0, 1, 1, UTC),
         ),
         ("at", logical("timestamp-nanos", "long"), {"seconds": 1, "nanos": 1}, 1_000_000_001),
-        (
-            "at",
-            {"type": "record", "name": "T", "fields": [field("seconds", "long")]},
-            AT,
-            {"seconds": AT["seconds"]},
-        ),
+        ("at", record_of(field("seconds", "long"), name="T"), AT, {"seconds": AT["seconds"]}),
         ("day", logical("date", "int"), {"year": 2026, "month": 5, "day": 1}, date(2026, 5, 1)),
-        ("price", decimal(9, 2), {"value": b"\xfb\x2e", "scale": 2}, Decimal("-12.34")),
-        ("price", decimal(9, 3), {"value": b"\x04\xd2", "scale": 2}, Decimal("12.340")),
-        ("cost", decimal(9, 2), {"value": "+1.5"}, Decimal("1.50")),
-        ("cost", decimal(9, 2), {}, Decimal("0.00")),
+        ("price", decimal_of(9, 2), {"value": b"\xfb\x2e", "scale": 2}, Decimal("-12.34")),
+        ("price", decimal_of(9, 3), {"value": b"\x04\xd2", "scale": 2}, Decimal("12.340")),
+        ("cost", decimal_of(9, 2), {"value": "+1.5"}, Decimal("1.50")),
+        ("cost", decimal_of(9, 2), {}, Decimal("0.00")),
         ("maybe", ["null", "long"], {"value": 7}, 7),
         ("maybe", ["null", "long"], {}, 0),
         ("opt", ["null", "int"], 0, 0),
@@ -161,7 +149,7 @@ def test_a_value_of_each_type(name: str, kind: Any, sent: Any, expected: Any) ->
         ("i32", "int", {}, 0),
         ("s", NULL, {}, ""),
         ("kind", "string", {}, "NONE"),
-        ("many", {"type": "array", "items": "int"}, {}, []),
+        ("many", array_of("int"), {}, []),
         ("opt", ["null", "int"], {}, None),
         ("opt", "int", {"default": 5}, 5),
         ("opt", "int", {}, ("missing_field", "field opt was not sent")),
@@ -183,24 +171,12 @@ def test_a_value_that_was_not_sent(name: str, kind: Any, more: Any, expected: An
     [
         ("s64", "int", 2**31, "out_of_range", "field s64: 2147483648 is not from"),
         ("f64", "long", 2**63, "out_of_range", "field f64: 9223372036854775808 is not from"),
-        ("i32", decimal(1, 0), 10, "out_of_range", "field i32: expected a decimal"),
+        ("i32", decimal_of(1, 0), 10, "out_of_range", "field i32: expected a decimal"),
         ("d", "double", float("nan"), "not_finite", "field d: nan"),
         ("d", "double", float("inf"), "not_finite", "field d: inf"),
         ("kind", "string", 9, "wrong_type", "field kind: 9 is no value of acme.Kind"),
-        (
-            "kind",
-            {"type": "enum", "name": "K", "symbols": ["CAR"]},
-            2,
-            "wrong_type",
-            "field kind: expected one of",
-        ),
-        (
-            "raw",
-            {"type": "fixed", "name": "F", "size": 2},
-            b"abc",
-            "out_of_range",
-            "expected 2 bytes, not 3",
-        ),
+        ("kind", enum_of("K", "CAR"), 2, "wrong_type", "field kind: expected one of"),
+        ("raw", fixed_of("F", 2), b"abc", "out_of_range", "expected 2 bytes, not 3"),
         (
             "at",
             logical("timestamp-millis", "long"),
@@ -222,26 +198,23 @@ def test_a_value_that_was_not_sent(name: str, kind: Any, more: Any, expected: An
         ("day", logical("date", "int"), {}, "out_of_range", "0-0-0 is no date"),
         (
             "price",
-            decimal(9, 1),
+            decimal_of(9, 1),
             {"value": b"\x04\xd2", "scale": 2},
             "out_of_range",
             "field price: expected",
         ),
-        ("price", decimal(9, 1), {"value": b"1" * 33}, "out_of_range", "33 bytes of a decimal"),
-        ("cost", decimal(9, 1), {"value": "x"}, "wrong_type", "field cost: expected"),
+        ("price", decimal_of(9, 1), {"value": b"1" * 33}, "out_of_range", "33 bytes of a decimal"),
+        ("cost", decimal_of(9, 1), {"value": "x"}, "wrong_type", "field cost: expected"),
         (
             "inner",
-            {"type": "record", "name": "Inner", "fields": [field("x", "int")]},
+            record_of(field("x", "int"), name="Inner"),
             {"x": 2**40},
             "out_of_range",
             "field inner.x: ",
         ),
         (
             "inners",
-            {
-                "type": "array",
-                "items": {"type": "record", "name": "Inner", "fields": [field("x", "int")]},
-            },
+            array_of(record_of(field("x", "int"), name="Inner")),
             [{"x": 2**40}],
             "out_of_range",
             "field inners[].x: ",
@@ -268,17 +241,13 @@ def test_a_value_that_its_column_cannot_hold(
         ("kind", "double", "field kind is enum"),
         ("inner", "string", "field inner is acme.All.Inner, which cannot be read as string"),
         ("many", "int", "field many is repeated int32, which cannot be read as int"),
-        ("many", {"type": "array", "items": "string"}, "field many[] is"),
-        ("by_name", {"type": "array", "items": "double"}, "cannot be read as array"),
-        ("by_name", {"type": "map", "values": "int"}, "field by_name[] is double"),
+        ("many", array_of("string"), "field many[] is"),
+        ("by_name", array_of("double"), "cannot be read as array"),
+        ("by_name", map_of("int"), "field by_name[] is double"),
         ("maybe", ["null", "string"], "Int64Value, which cannot be read as string"),
         ("at", logical("local-timestamp-micros", "long"), "field at is google.protobuf.Timestamp"),
         ("new", "int", "field new is new and has no default"),
-        (
-            "inner",
-            {"type": "record", "name": "I", "fields": [field("y", "int")]},
-            "field inner.y is new",
-        ),
+        ("inner", record_of(field("y", "int"), name="I"), "field inner.y is new"),
         ("inner", ["null", "int", "string"], "cannot be read as union"),
     ],
 )
@@ -330,8 +299,8 @@ def test_bytes_that_are_no_message(body: bytes, reason: str, says: str) -> None:
 
 def test_a_record_has_no_more_items_than_it_may() -> None:
     half = RECORD_ITEMS_MAX // 2
-    items = {"type": "array", "items": "int"}
-    reading = decoder(field("many", items), field("by_flag", {"type": "map", "values": "string"}))
+    items = array_of("int")
+    reading = decoder(field("many", items), field("by_flag", map_of("string")))
     good, bad = [0] * half * 2, [0] * (half * 2)
     table, rejected = reading.decode([value(many=good), value(many=bad, by_flag={True: ""})])
     assert table.num_rows == 1
@@ -345,11 +314,11 @@ def test_what_proto2_says_of_absence_counts() -> None:
       repeated group G = 3 { optional int32 c = 1; }
     }"""
     schema = schema_of(text)
-    group = {"type": "record", "name": "G", "fields": [field("c", ["null", "int"])]}
+    group = record_of(field("c", ["null", "int"]), name="G")
     reading = decoder(
         field("a", "int"),
         field("b", ["null", "int"]),
-        field("g", {"type": "array", "items": group}),
+        field("g", array_of(group)),
         schema=schema,
     )
     table, rejected = reading.decode([value(schema, "All"), value(schema, "All", g=[{"c": 1}, {}])])
@@ -367,7 +336,7 @@ def test_types_of_imported_files_are_known() -> None:
     )
     text = 'syntax = "proto3"; import "roads/road.proto"; message All { roads.Road road = 1; }'
     schema = schema_of(text, road)
-    kind = {"type": "record", "name": "Road", "fields": [field("name", "string")]}
+    kind = record_of(field("name", "string"), name="Road")
     table, _ = decoder(field("road", kind), schema=schema).decode(
         [value(schema, "All", road={"name": "I-95"})]
     )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,48 +11,50 @@ from anabranch.codec import record_schema
 from anabranch.codec.field_types import SCHEMA_DEPTH_MAX
 from anabranch.protocol import limits
 from anabranch.protocol.errors import ConfigurationError
+from harness.avro_schemas import (
+    Avro,
+    array_of,
+    decimal_of,
+    enum_of,
+    field,
+    fixed_of,
+    logical,
+    map_of,
+    record_of,
+)
 
 
-def text(*fields: object, **more: object) -> str:
-    return json.dumps({"type": "record", "name": "r", "fields": list(fields), **more})
+def text(*fields: Any, **more: Any) -> str:
+    return json.dumps(record_of(*fields, **more))
 
 
-def of(kind: object, **more: object) -> dict[str, object]:
+def of(kind: object, **more: object) -> Avro:
     return {"name": "a", "type": kind, **more}
 
 
-def logical(name: str, plain: str) -> dict[str, object]:
-    return {"type": plain, "logicalType": name}
-
-
-def decimal(precision: int, scale: int, **more: object) -> dict[str, object]:
-    of = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-    return {**of, **more}
-
-
-def struct(*fields: object, name: object = "x") -> dict[str, object]:
-    return {"type": "record", "name": name, "fields": list(fields)}
+def struct(*fields: Any, name: Any = "x") -> Avro:
+    return record_of(*fields, name=name)
 
 
 def deep(levels: int, kind: object = "int") -> object:
-    return kind if levels == 0 else {"type": "array", "items": deep(levels - 1, kind)}
+    return kind if levels == 0 else array_of(deep(levels - 1, kind))
 
 
 def wide(count: int) -> object:
-    return struct(*({"name": f"f{n}", "type": "int"} for n in range(count)))
+    return struct(*(field(f"f{n}", "int") for n in range(count)))
 
 
 def test_fields_become_columns() -> None:
     schema = record_schema.parse(
         text(
-            {"name": "a", "type": "int"},
-            {"name": "b", "type": ["null", "long"], "default": None},
-            {"name": "c", "type": ["float", "null"]},
-            {"name": "d", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-            {"name": "e", "type": "double", "default": 1},
-            {"name": "f", "type": "boolean"},
-            {"name": "g", "type": "string"},
-            {"name": "h", "type": "bytes", "default": "\u00ff"},
+            field("a", "int"),
+            field("b", ["null", "long"], default=None),
+            field("c", ["float", "null"]),
+            field("d", logical("timestamp-millis")),
+            field("e", "double", default=1),
+            field("f", "boolean"),
+            field("g", "string"),
+            field("h", "bytes", default="\u00ff"),
             doc="x",
             namespace="n",
             schema_id=7,
@@ -101,11 +104,11 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of("int"), schema_id=2**32), "schema_id"),
         (text(of("int"), schema_id=True), "schema_id"),
         (
-            text(*({"name": f"f{n}", "type": "int"} for n in range(limits.RECORD_FIELDS_MAX + 1))),
+            text(*(field(f"f{n}", "int") for n in range(limits.RECORD_FIELDS_MAX + 1))),
             "it has more than 500 fields",
         ),
         (text(7), "'7' is not a field"),
-        (text({"name": "a b", "type": "int"}), "'a b' is not a field"),
+        (text(field("a b", "int")), "'a b' is not a field"),
         (text(of("int"), of("int")), "field a is there twice"),
         (text(of("int"), of("int", name="A")), "field A and a differ by case alone"),
         (text(of(struct(of("int"), of("int", name="A")))), "field a.A and a differ by case alone"),
@@ -113,58 +116,55 @@ def test_without_an_id_of_its_own_a_version_is_its_id() -> None:
         (text(of("int", alias="")), "field a: alias '' is no text"),
         (text(of("int", alias=[])), "field a: alias '[]' is no text"),
         (
-            text({"name": "event_time", "type": "long"}),
+            text(field("event_time", "long")),
             "field event_time: 'event_time' is a column that anabranch adds",
         ),
-        (text({"name": "Event_Time", "type": "long"}), "field Event_Time"),
+        (text(field("Event_Time", "long")), "field Event_Time"),
         (text(of("int", colour=1)), "field a: unknown key 'colour'"),
         (text(of("date")), 'type "date" is not supported'),
         (text(of(None)), "not supported"),
         (text(of({"type": "array"})), "field a[]: type null is not supported"),
-        (text(of({"type": "map", "values": "enum"})), 'field a[]: type "enum" is not supported'),
-        (text(of({"type": "array", "items": [["int"], "long"]})), "not supported"),
+        (text(of(map_of("enum"))), 'field a[]: type "enum" is not supported'),
+        (text(of(array_of([["int"], "long"]))), "not supported"),
         (text(of({"type": "enum", "name": "e"})), "an enum has symbols"),
-        (
-            text(of({"type": "enum", "name": "e", "symbols": ["A"], "default": "B"})),
-            "a default that",
-        ),
+        (text(of(enum_of("e", "A", default="B"))), "a default that"),
         (text(of({"type": "enum", "symbols": ["A"]})), "not supported"),
         (text(of({"type": "fixed", "name": "f"})), "a fixed has a size from 1"),
-        (text(of({"type": "fixed", "name": "f", "size": 2**21})), "a fixed has a size from 1"),
-        (text(of([{"type": "fixed", "name": n, "size": 2} for n in ("F", "f")])), "the same name"),
+        (text(of(fixed_of("f", 2**21))), "a fixed has a size from 1"),
+        (text(of([fixed_of(n, 2) for n in ("F", "f")])), "the same name"),
         (text(of(["int", "date"])), "not supported"),
         (text(of(["null", "null", "int"])), "not supported"),
         (text(of(["null"])), "not supported"),
         (text(of(deep(SCHEMA_DEPTH_MAX, ["int", "string"]))), "nested deeper than 8"),
         (text(of(deep(SCHEMA_DEPTH_MAX + 1))), "nested deeper than 8"),
         (text(of(wide(limits.RECORD_FIELDS_MAX))), "it has more than 500 fields"),
-        (text(of(struct({"name": "b", "type": "date"}))), 'field a.b: type "date"'),
+        (text(of(struct(field("b", "date")))), 'field a.b: type "date"'),
         (text(of(struct(of("int"), of("int")))), "field a.a is there twice"),
         (text(of(struct(of("int"), name=None))), "has no name"),
         (text(of(struct(of("int")), default={"a": "x"})), "not a value of type record"),
         (text(of(struct(of("int")), default={"b": 1})), "not a value of type record"),
         (text(of(struct(of("int")), default={})), "not a value of type record"),
-        (text(of({"type": "array", "items": "int"}, default=["x"])), "of type array"),
-        (text(of({"type": "array", "items": "int"}, default={})), "of type array"),
-        (text(of({"type": "enum", "name": "e", "symbols": ["A"]}, default="B")), "of type enum"),
-        (text(of({"type": "fixed", "name": "f", "size": 2}, default="B")), "of type fixed"),
+        (text(of(array_of("int"), default=["x"])), "of type array"),
+        (text(of(array_of("int"), default={})), "of type array"),
+        (text(of(enum_of("e", "A"), default="B")), "of type enum"),
+        (text(of(fixed_of("f", 2), default="B")), "of type fixed"),
         (text(of(["int", "string"], default="B")), "of type union"),
-        (text(of(decimal(0, 0))), "a precision from 1 to 38"),
-        (text(of(decimal(39, 0))), "a precision from 1 to 38"),
-        (text(of(decimal(4, 5))), "a scale from 0 to the precision"),
-        (text(of(decimal(4, 2, type="fixed", name="f", size=1))), "4 digits do not fit a fixed"),
-        (text(of(decimal(4, 2, type="string"))), "not supported"),
-        (text(of(decimal(4, 2), default="\u7fff")), "not a value of type decimal(4, 2)"),
-        (text(of(decimal(2, 2), default="\u007f")), "not a value of type decimal(2, 2)"),
+        (text(of(decimal_of(0, 0))), "a precision from 1 to 38"),
+        (text(of(decimal_of(39, 0))), "a precision from 1 to 38"),
+        (text(of(decimal_of(4, 5))), "a scale from 0 to the precision"),
+        (text(of(decimal_of(4, 2, "fixed", name="f", size=1))), "4 digits do not fit a fixed"),
+        (text(of(decimal_of(4, 2, "string"))), "not supported"),
+        (text(of(decimal_of(4, 2), default="\u7fff")), "not a value of type decimal(4, 2)"),
+        (text(of(decimal_of(2, 2), default="\u007f")), "not a value of type decimal(2, 2)"),
         (
-            text(of(decimal(2, 2, type="fixed", name="f", size=2), default="\u0001")),
+            text(of(decimal_of(2, 2, "fixed", name="f", size=2), default="\u0001")),
             "not a value of type decimal(2, 2)",
         ),
         (text(of(logical("date", "int"), default=10**7)), "not a value of type date"),
         (text(of(logical("uuid", "string"), default="x")), "not a value of type uuid"),
         (text(of(["null", ["null", "int"]])), "not supported"),
         (text(of(["null", "r"])), "a recursive record cannot become columns"),
-        (text(of({"type": "record", "name": "x", "fields": []})), "or no fields"),
+        (text(of(record_of(name="x"))), "or no fields"),
         (text(of("int", default="x")), "default 'x' is not a value of type int"),
         (text(of("int", default=2**31)), "default"),
         (text(of("int", default=True)), "default"),
