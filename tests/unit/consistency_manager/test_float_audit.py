@@ -96,6 +96,18 @@ def test_a_difference_is_one_alarm_that_names_it(world: World) -> None:
     assert world.watching._floats._thread is before, "the pair is known to differ"
 
 
+@pytest.mark.parametrize(("by", "alarms"), [(1, 0), (2, 1)])
+def test_a_bucket_that_two_versions_have_given_rows_is_compared_by_columns(
+    world: World, by: float, alarms: int
+) -> None:
+    """A function that got a column may find a row of the version before in a later bucket."""
+    before = rows(2, 8).drop_columns("road")
+    for replica in world.replicas:
+        replica.close_buckets(1, {1: rows(1, 8), 2: before})
+    world.close_bucket(2, by)
+    assert len(world.alarms()) == alarms
+
+
 def test_the_threads_are_those_of_the_process_and_end_with_their_comparison(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
