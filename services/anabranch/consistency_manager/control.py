@@ -19,6 +19,7 @@ from anabranch.protocol.control import trimming
 from anabranch.protocol.control.consistency import (
     OUTPUT_AWAY,
     OVERLOAD_LASTS,
+    RECOMPUTED_DIFFER,
     REJECTED,
     ROOM_WARNED_MS,
     ROWS_REJECTED,
@@ -209,7 +210,7 @@ class ManagerControl:
                     f"replica {entry.replica} recomputed buckets of {entry.stream} for"
                     f" {entry.reader}, with other rows: {entry.reason}"
                 )
-                self.alarms.append(Alarm("recomputed_rows_differ", entry.stream, -1, text, wall_ms))
+                self.alarms.append(Alarm(RECOMPUTED_DIFFER, entry.stream, -1, text, wall_ms))
         else:
             self.rejected.inc()
 

@@ -80,6 +80,10 @@ MISMATCH: Final = "digest_mismatch"
 FLOAT_MISMATCH: Final = "float_mismatch"
 REJECTED: Final = "result_rejected"
 ROWS_REJECTED: Final = "rows_rejected"
+RECOMPUTED_DIFFER: Final = "recomputed_rows_differ"
+"""Kind of an alarm: a replica that recomputed buckets for a reader made other rows. The reader asks
+again and again, and each reply remains in its topic.
+"""
 OVERLOAD_LASTS: Final = "overload_lasts"
 OUTPUT_AWAY: Final = "output_away"
 ROOM_WARNED_MS: Final = 3_600_000
@@ -421,7 +425,7 @@ class AlarmBook:
 
     def known(self, alarm: Alarm) -> None:
         """Note an alarm that is in the topic."""
-        if alarm.kind in (MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED, SPLIT_DIFFERS):
+        if alarm.kind in _ONCE:
             self._known.add((alarm.stream, alarm.bucket, alarm.text))
 
     def is_new(self, alarm: Alarm) -> bool:
@@ -450,6 +454,12 @@ SPLIT_DIFFERS: Final = "split_differs"
 
 GAP: Final = "gap"
 """Kind of an alarm: results were given up."""
+
+
+_ONCE: Final = frozenset(
+    {MISMATCH, FLOAT_MISMATCH, GAP, REJECTED, ROWS_REJECTED, RECOMPUTED_DIFFER, SPLIT_DIFFERS}
+)
+"""Kinds of alarms that are raised once for one cause, over all restarts of the manager."""
 
 
 class GapBook:
