@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import Final
@@ -37,7 +38,8 @@ def down(file: File = None, state_dir: StateDir = None) -> None:
         return
     deployment = read(directory)
     running = [row.pid for row in deployment.processes if row.pid is not None] if deployment else []
-    os.kill(holder, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):  # another command has stopped it since
+        os.kill(holder, signal.SIGTERM)
     clock = SystemClock()
     deadline_ms = clock.monotonic_ms() + _WAIT_MS
     with WorkDisplay(Console(), "stopping") as display:
