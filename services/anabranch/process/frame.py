@@ -18,8 +18,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
@@ -254,6 +256,10 @@ class Loop:
         self._context = context
         self._begun_ms = context.clock.monotonic_ms()
         self._stepped_ms: int | None = None
+        self._announce: Callable[[], None] | None = None
+        """Writes the run file; None: it is written, or there is no port yet."""
+        self._is_unannounced = False
+        """Whether a failure to write it was logged."""
         context.metrics.follow(lambda: service.status.last_bucket_ms, lambda: service.status.lag_ms)
 
     def report(self) -> dict[str, object]:
@@ -288,7 +294,10 @@ class Loop:
                 self._context.clock,
             )
             health.start()
-            write_run_file(settings.state_dir, self._service_name, settings.name, health.port)
+            self._announce = partial(
+                write_run_file, settings.state_dir, self._service_name, settings.name, health.port
+            )
+            self._announce_port()
             logger.info("starting", metrics_port=health.port, pid=os.getpid())
             self._service.start()
             self._rounds()
@@ -308,6 +317,22 @@ class Loop:
             logger.info("stopped", exit_code=0)
         return code
 
+    def _announce_port(self) -> None:
+        """Write the run file, unless it is written. A disk that is full or read-only ends nothing:
+        only a supervisor needs the file, and most services nothing else of the disk. The next
+        round of watching tries again.
+        """
+        if self._announce is None:
+            return
+        try:
+            self._announce()
+        except OSError as error:
+            if not self._is_unannounced:
+                self._context.logger.warning("run_file_not_written", error=str(error))
+            self._is_unannounced = True
+        else:
+            self._announce = None
+
     def _rounds(self) -> None:
         """Run steps until the service must stop."""
         if self._service.status.state == "starting":
@@ -321,6 +346,7 @@ class Loop:
                     # all threads to stderr and ends with code 1.
                     faulthandler.dump_traceback_later(STEP_SECONDS_MAX, exit=True)
                     watched_ms = now_ms
+                    self._announce_port()
                 self._service.step()
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -332,14 +358,23 @@ def run_file(state_dir: Path, service: str, name: str) -> Path:
 
 
 def write_run_file(state_dir: Path, service: str, name: str, metrics_port: int) -> None:
-    """Write pid and metrics port for a supervisor. The file is replaced atomically."""
+    """Write pid and metrics port for a supervisor. The file is replaced atomically.
+
+    Raises:
+        OSError: the disk is full, or cannot be written.
+    """
     path = run_file(state_dir, service, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}.new")
-    draft.write_text(
-        json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}), encoding="utf-8"
-    )
-    draft.replace(path)
+    try:
+        draft.write_text(
+            json.dumps({"pid": os.getpid(), "metrics_port": metrics_port}), encoding="utf-8"
+        )
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
 
 
 def exit_code_of(error: Exception) -> ExitCode:

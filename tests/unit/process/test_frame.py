@@ -47,6 +47,8 @@ if what in ("hang_in_start", "hang_in_stop", "deaf"):
 else:
     frame.STOP_SECONDS_MAX = 60.0  # however slow the machine is, nothing cuts an orderly end short
 frame.STEP_SECONDS_MAX = 1.0 if what == "hang_in_step" else 300.0
+if what == "unannounced":
+    frame._WATCH_AGAIN_MS = 100
 
 def hang_in_a_library():
     ctypes.PyDLL(None).sleep(600)  # keeps the interpreter's lock, as a library's deadlock may
@@ -168,6 +170,21 @@ def test_serves_its_status_and_stops_cleanly_on_a_signal(
     code, _, errors = _ended(process)
     assert code == 0
     assert errors.count("STOP CALLED") == 1
+
+
+def test_a_disk_that_takes_nothing_keeps_no_service_from_running(tmp_path: Path) -> None:
+    """Of a full disk of checkpoints, ingestion and delivery need only this file."""
+    (tmp_path / "run").touch()  # no folder can be made there
+    process = _start(tmp_path, "unannounced")
+    assert process.stderr is not None
+    while "run_file_not_written" not in (line := process.stderr.readline()):
+        assert line, "the process has ended"
+    (tmp_path / "run").unlink()
+    port = _port(tmp_path, process)
+    wait_until(lambda: probe.ready(port), 60, "ready")
+    assert [path.suffix for path in (tmp_path / "run").iterdir()] == [".json"]
+    process.send_signal(signal.SIGTERM)
+    assert _ended(process)[0] == 0
 
 
 @pytest.mark.parametrize(
