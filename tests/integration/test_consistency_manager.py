@@ -54,7 +54,7 @@ class World:
         keys = [
             k
             for k in self.index.keys(f"anabranch:{self.prefix}:")
-            if not k.endswith(":index") and ":process:" not in k
+            if ":index" not in k and ":process:" not in k
         ]
         return {
             k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k)

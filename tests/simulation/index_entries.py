@@ -114,7 +114,8 @@ def _struck_until_ms(run: Run) -> int:
 
 
 def _unknown(held: list[str], prefix: str, truths: _Truths) -> list[str]:
-    return sorted(set(held) - {f"{prefix}index", *truths.hashes, *truths.beats, *truths.sets})
+    others = (key for key in held if not key.startswith(f"{prefix}index"))  # of the managers
+    return sorted(set(others) - {*truths.hashes, *truths.beats, *truths.sets})
 
 
 def _is(found: dict[str, str], fields: dict[str, str]) -> bool:

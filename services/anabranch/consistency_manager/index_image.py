@@ -18,6 +18,8 @@ Keys of the index (all below ``anabranch:<pipeline>:``):
     trim:<stream>                 hash: bucket (no reader needs buckets up to it)
     index                         hash: manager (which manager wrote it last); missing: the index
                                   was lost
+    index:<manager>               hash: number (of this manager's newest look at the index; another
+                                  one: the index is an old copy of itself); expires
 
 Invariants:
     CX1 the image depends only on the logs, and on where a log begins: two managers that have read
@@ -116,6 +118,10 @@ class IndexImage:
         """Last heartbeat of each process, and the observed time of its arrival."""
         self._dirty: dict[str, None] = {}
         """Keys to write, the one that has waited longest first."""
+
+    def look_key(self, manager: str) -> str:
+        """Return the key at which ``manager`` notes its newest look at the index."""
+        return f"{self.marker}:{manager}"
 
     def boundary(
         self, stream: str, offset: int, record: BoundaryRecord, log_state: LogState

@@ -33,6 +33,7 @@ from anabranch.process.settings import ServiceSettings
 from anabranch.protocol.control.consistency import AlarmBook, GapBook, Mismatch, StreamAudit
 from anabranch.protocol.control.records import Alarm, ControlRecord, Fence
 from anabranch.protocol.errors import OutcomeUnknown, RemoteProtocolError, Unavailable
+from anabranch.protocol.limits import HEARTBEAT_LIFETIME_MS
 from anabranch.protocol.log.boundary_log import LogState, Outcome
 from anabranch.protocol.log.buckets import bound_ms
 from anabranch.protocol.log.records import BoundaryRecord, LogEntry, LogSnapshot
@@ -42,7 +43,7 @@ from anabranch.streams.stream_logs import open_stream
 _IDLE_MS: Final = 50
 """Pause after a round without work, in ms."""
 _CHECK_EVERY_MS: Final = 500
-"""Interval between two checks whether the index was lost, in ms."""
+"""Interval between two checks whether the index was lost or replaced, in ms."""
 _RETRY_MS: Final = 1_000
 """Pause after a failure of the index, in ms."""
 _FETCH_RECORDS: Final = 2_000
@@ -90,6 +91,8 @@ class ConsistencyManager:
             if stage.ha == "amnesia"
         }
         self._token = context.entropy.token()
+        self._look = 0
+        """Number of this manager's newest look at the index, which the index holds, too."""
         self._is_index_complete = False
         """Whether the index holds the image, as far as is known."""
         self._index_next_ms = 0
@@ -337,7 +340,7 @@ class ConsistencyManager:
         try:
             if self._is_index_complete and now_ms >= self._check_next_ms:
                 self._check_next_ms = now_ms + _CHECK_EVERY_MS
-                self._is_index_complete = bool(index.get(self._image.marker))
+                self._is_index_complete = self._is_own(index)
             if not self._is_index_complete:
                 self._rebuild_index(index)
             return self._write_some(index)
@@ -349,13 +352,32 @@ class ConsistencyManager:
             self.status.waiting_for = f"index: {error}"
             return False
 
+    def _is_own(self, index: Index) -> bool:
+        """Return whether the index still has what this manager has written, and note the look. A
+        Redis that was restarted may be empty, or have read an old copy from its disk.
+        """
+        key = self._image.look_key(self._token)
+        if not index.get(self._image.marker) or index.get(key) != {"number": str(self._look)}:
+            return False
+        self._note_look(index)
+        return True
+
+    def _note_look(self, index: Index) -> None:
+        """Write the number of the next look at the index."""
+        number, key = self._look + 1, self._image.look_key(self._token)
+        index.put(key, {"number": str(number)}, expire_ms=HEARTBEAT_LIFETIME_MS)
+        self._look = number
+
     def _rebuild_index(self, index: Index) -> None:
         """Delete the pipeline's keys from the index and write the whole image: the index is new,
         was lost, or has unknown content.
         """
         self._image.states(self._context.clock.monotonic_ms())
+        looks = self._image.look_key("")
         for key in index.keys(self._image.prefix):
-            index.delete(key)
+            # Those of other managers remain: each would take the index for lost, and clear it.
+            if not key.startswith(looks):
+                index.delete(key)
         crash_point("manager.index_cleared")
         self._image.rewrite_all()
         while self._write_some(index):
@@ -363,6 +385,7 @@ class ConsistencyManager:
         # The marker last: after a crash before this line the next manager finds none, and starts
         # over.
         index.put(self._image.marker, {"manager": self._token})
+        self._note_look(index)
         self._is_index_complete = True
         self._rebuilt.inc()
         self._context.logger.info("index_written", keys=len(self._image.keys()))

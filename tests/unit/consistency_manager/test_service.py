@@ -13,7 +13,7 @@ from anabranch.adapters.memory.log import LocalEventLog, LocalLogAdmin
 from anabranch.codec import control_records
 from anabranch.consistency_manager.service import ConsistencyManager
 from anabranch.ports import TopicPartition
-from anabranch.protocol.control.records import Alarm, Fence, Heartbeat
+from anabranch.protocol.control.records import Alarm, AskOutcome, AskReply, Fence, Heartbeat
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.identifiers import BatchId
 from anabranch.protocol.log.records import BoundaryRecord, EpochStarted
@@ -72,9 +72,7 @@ class World:
         expire.
         """
         keys = [
-            k
-            for k in self.index.keys("anabranch:p:")
-            if not k.endswith(":index") and ":process:" not in k
+            k for k in self.index.keys("anabranch:p:") if ":index" not in k and ":process:" not in k
         ]
         return {
             k: self.index.ranked(k, 0, 1e18) if ":boundaries:" in k else self.index.get(k)
@@ -109,6 +107,30 @@ def test_it_writes_the_index(world: World) -> None:
     assert manager.status.detail["processes"] == {"consistency_manager:p:0": "starting"}
 
 
+def test_an_index_that_came_back_as_an_old_copy_is_written_anew(world: World) -> None:
+    """A Redis that was killed reads its last copy from its disk."""
+    managers = [world.manager(), world.manager()]
+    world.replicas[0].close_buckets(3, {2: rows(2, 6)})
+    for manager in managers:
+        manager.step()
+    old = world.index.saved()
+    for bucket in (5, 7):
+        world.replicas[0].close_buckets(bucket, {bucket: rows(bucket, 6)})
+    world.clock.advance(1_000)
+    for manager in managers:
+        manager.step()
+    content = world.content()
+    rebuilt = [manager._rebuilt._value.get() for manager in managers]
+    world.index.restore(old)
+    assert world.content() != content
+    for _ in range(3):
+        world.clock.advance(1_000)
+        for manager in managers:
+            manager.step()
+    assert world.content() == content
+    assert [manager._rebuilt._value.get() for manager in managers] == [n + 1 for n in rebuilt]
+
+
 def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
     world = World(replicas=3)
     manager = world.manager()
@@ -125,6 +147,20 @@ def test_a_replica_that_two_contradict_is_fenced_once_over_restarts() -> None:
         "digest_mismatch",
         "replica_fenced",
     ]
+
+
+def test_rows_that_came_out_differently_are_one_alarm_over_requests_and_restarts(
+    world: World,
+) -> None:
+    """The reader asks until it gets its blocks, and the reply stays in its topic."""
+    manager = world.manager()
+    for number in (1, 2, 3):
+        reason = "bucket 5 has other rows now"
+        reply = AskReply("totals", "0", "delivery.out", number, AskOutcome.DIFFERENT, reason, 0)
+        say(world.log, world.pipeline, reply)
+        manager.step()
+    world.manager().step()
+    assert [alarm.kind for alarm in world.alarms()] == ["recomputed_rows_differ"]
 
 
 def test_a_gap_is_an_alarm_once_over_restarts() -> None:

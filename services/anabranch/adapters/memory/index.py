@@ -32,6 +32,20 @@ class LocalIndex:
             self._hashes.clear()
             self._sets.clear()
 
+    def saved(self) -> LocalIndex:
+        """Return a copy of the content, as Redis writes it to its disk now and then."""
+        with self._lock:
+            copy = LocalIndex(self._clock)
+            copy._hashes = dict(self._hashes)
+            copy._sets = {key: dict(members) for key, members in self._sets.items()}
+            return copy
+
+    def restore(self, copy: LocalIndex) -> None:
+        """Replace the content by that of ``copy``, as a restart of Redis does."""
+        with self._lock:
+            self._hashes = dict(copy._hashes)
+            self._sets = {key: dict(members) for key, members in copy._sets.items()}
+
     def put(self, key: str, fields: Mapping[str, str], *, expire_ms: int | None = None) -> None:
         """Replace the hash at ``key`` as a whole; without fields, delete it."""
         self._check()
