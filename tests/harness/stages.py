@@ -38,7 +38,14 @@ from anabranch.process.metrics import ServiceMetrics
 from anabranch.process.settings import ServiceSettings
 from anabranch.processing.stage_replica import StageReplica
 from anabranch.protocol.identifiers import BatchId
-from anabranch.protocol.log.records import BoundaryRecord, EpochStarted, Part
+from anabranch.protocol.log.boundary_log import Outcome
+from anabranch.protocol.log.records import (
+    BoundaryKind,
+    BoundaryRecord,
+    EpochStarted,
+    LogEntry,
+    Part,
+)
 from anabranch.streams.block_reader import BlockReader
 from anabranch.streams.block_writer import BlockWriter
 from anabranch.streams.boundary_reader import BoundaryReader
@@ -380,6 +387,17 @@ class Output:
         )
         self._log, self._topic_of = KafkaEventLog(kafka), partial(names.blocks, stage)
         self._blocks = BlockReader(self._log, self._topic_of, SystemClock())
+
+    def tentative(self) -> list[BoundaryRecord]:
+        """Return a list to which reading adds each tentative record from now on."""
+        found: list[BoundaryRecord] = []
+
+        def take(_: int, entry: LogEntry, outcome: Outcome) -> None:
+            if outcome.accepted and isinstance(entry, BoundaryRecord):
+                found.extend([entry] if entry.kind is BoundaryKind.TENTATIVE else [])
+
+        self.reader.listen(take)
+        return found
 
     def wait_closed(
         self, bucket: int, stage: Checked | None = None, deadline_s: float = STARTS_WITHIN_S

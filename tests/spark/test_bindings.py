@@ -25,9 +25,7 @@ from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Federation, Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.control.records import Move
-from anabranch.protocol.log.boundary_log import Outcome
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.streams.boundary_reader import BoundaryReader
+from anabranch.protocol.log.records import BoundaryRecord
 from harness.stage_processes import StageProcess
 from harness.stages import (
     STARTS_WITHIN_S,
@@ -86,16 +84,9 @@ class Both:
             create_topics(kafka, pipeline)
         self._feeds = [Feed(kafka, self.theirs, "a"), Feed(kafka, self.ours, "b")]
         self.bucket, self._feeding = 0, threading.Event()
-        self.seen: list[BoundaryRecord] = []
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self.output = Output(kafka, self.ours, "counts")
-        self.output.reader.close()
-        self.output.reader = BoundaryReader(
-            KafkaEventLog(kafka),
-            self.ours.topic_names.boundaries("counts"),
-            ["0"],
-            listener=self._take,
-        )
+        self._tentative = self.output.tentative()
 
     def _pipelines(self, folder: Path, theirs: str, ours: str) -> Pipeline:
         north = write_pipeline(
@@ -129,10 +120,6 @@ class Both:
             more=bindings,
         )
         return load(north.path)
-
-    def _take(self, _: int, entry: LogEntry, outcome: Outcome) -> None:
-        if outcome.accepted and isinstance(entry, BoundaryRecord):
-            self.seen.append(entry)
 
     def _feed(self) -> None:
         while not self._feeding.wait(WIDTH_MS / 1_000):
@@ -172,7 +159,7 @@ class Both:
 
     def tentative(self) -> list[BoundaryRecord]:
         self.output.reader.poll(50)
-        return [record for record in self.seen if record.kind is BoundaryKind.TENTATIVE]
+        return self._tentative
 
     def given(self) -> int:
         """Up to which bucket the other participant has given its stream."""

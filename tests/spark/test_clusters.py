@@ -17,13 +17,11 @@ from typing import Final
 
 import pytest
 
-from anabranch.adapters.kafka.log import KafkaEventLog
 from anabranch.local.embedded_kafka import EmbeddedKafka
 from anabranch.pipeline.file import load
 from anabranch.protocol.errors import Unavailable
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.streams.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
 from harness.stages import (
     WIDTH_MS,
@@ -106,13 +104,7 @@ class Two:
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self.seen: list[tuple[float, BoundaryRecord]] = []
         self.output = Output(kafka, self.ours, "counts")
-        self.output.reader.close()
-        self.output.reader = BoundaryReader(
-            KafkaEventLog(kafka),
-            self.ours.topic_names.boundaries("counts"),
-            ["0"],
-            listener=self._take,
-        )
+        self.output.reader.listen(self._take)
 
     def _take(self, _: int, entry: LogEntry, outcome: Outcome) -> None:
         if outcome.accepted and isinstance(entry, BoundaryRecord):

@@ -22,9 +22,6 @@ from anabranch.local import state_file
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from anabranch.pipeline.offers import terms_for
-from anabranch.protocol.log.boundary_log import Outcome
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.streams.boundary_reader import BoundaryReader
 from harness.stage_processes import StageProcess
 from harness.stages import RECORD, WIDTH_MS, Feed, Output, create_topics, readings, rows_of
 from harness.waiting import wait_until
@@ -176,20 +173,8 @@ def test_north_gets_its_stream_from_south(both: Both, feed: Feed) -> None:
 def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
     both: Both, feed: Feed
 ) -> None:
-    seen: list[BoundaryRecord] = []
     output, fed = Output(both.kafka, both.pipeline(), "own"), 0
-    output.reader.close()
-
-    def take(_: int, entry: LogEntry, outcome: Outcome) -> None:
-        if outcome.accepted and isinstance(entry, BoundaryRecord):
-            seen.append(entry)
-
-    output.reader = BoundaryReader(
-        KafkaEventLog(both.kafka),
-        both.pipeline().topic_names.boundaries("own"),
-        ["0"],
-        listener=take,
-    )
+    tentative = output.tentative()
 
     def feed_upto(bucket: int) -> None:
         nonlocal fed
@@ -205,11 +190,7 @@ def test_north_gets_its_stream_from_south_misses_it_and_has_it_corrected(
 
         def missing() -> set[tuple[str, ...]]:
             output.reader.poll(50)
-            return {
-                record.missing
-                for record in seen
-                if record.kind is BoundaryKind.TENTATIVE and record.closed > 20
-            }
+            return {record.missing for record in tentative if record.closed > 20}
 
         wait_until(missing, 300, "north goes on without south")
         assert missing() == {("high",)}

@@ -23,7 +23,6 @@ from anabranch.pipeline.model import Pipeline
 from anabranch.ports import TopicPartition
 from anabranch.protocol.log.boundary_log import Outcome
 from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
-from anabranch.streams.boundary_reader import BoundaryReader
 from harness.rows_and_windows import FUNCTIONS
 from harness.service_processes import ModuleProcess, service
 from harness.stage_processes import StageProcess
@@ -67,9 +66,7 @@ class World:
         self.tentative: list[BoundaryRecord] = []
         self.stable: list[BoundaryRecord] = []
         self.output = Output(kafka, self.pipeline, "s")
-        self.output.reader.close()
-        boundaries = self.pipeline.topic_names.boundaries("s")
-        self.output.reader = BoundaryReader(log, boundaries, ["0"], listener=self._seen)
+        self.output.reader.listen(self._seen)
 
     def _pipeline(self, name: str) -> Pipeline:
         stages = "s:\n  reads: [a]\n  transform: MODULE:both\n"

@@ -15,8 +15,6 @@ import pytest
 
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
-from anabranch.protocol.log.boundary_log import Outcome
-from anabranch.protocol.log.records import BoundaryKind, BoundaryRecord, LogEntry
 from harness.stage_processes import StageProcess
 from harness.stages import (
     KEYED_SUMS,
@@ -93,13 +91,8 @@ class World:
             name: Output(kafka, self.pipeline, name)
             for name in ("sums.0", "sums.1", "sums", "counts")
         }
-        self.tentative: list[BoundaryRecord] = []
-        self.outputs["counts"].reader.listen(self._seen)
+        self.tentative = self.outputs["counts"].tentative()
         self.given = 0
-
-    def _seen(self, _: int, entry: LogEntry, outcome: Outcome) -> None:
-        if outcome.accepted and isinstance(entry, BoundaryRecord):
-            self.tentative += [entry] if entry.kind is BoundaryKind.TENTATIVE else []
 
     def give(self, upto: int) -> None:
         for bucket in range(self.given + 1, upto + 1):
