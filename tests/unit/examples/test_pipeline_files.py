@@ -13,9 +13,7 @@ from anabranch.operating.new_pipeline import files
 from anabranch.pipeline.file import load
 from anabranch.pipeline.model import Pipeline
 from demo import oracle
-from demo.deployment import copy_pipeline
 from demo.job import read_job
-from demo.options import parse
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FOLDERS = sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.yaml"))
@@ -81,21 +79,3 @@ def test_the_demo_reads_what_anabranch_reads(name: str) -> None:
     }.items() <= oracle.KEYS.items()
     assert (job.bucket_ms, job.partitions) == (pipeline.bucket_ms, pipeline.partitions)
     assert (job.window_ms, job.free_vehicles, job.free_speed) == (10_000, 20, 40)
-
-
-def test_a_copy_has_as_many_replicas_as_asked_for_and_is_taken(tmp_path: Path) -> None:
-    copied = load(copy_pipeline(EXAMPLES / "toll_road" / "pipeline.yaml", tmp_path / "copy", 2))
-    assert copied.stages["segment_statistics"].replicas == 2
-    assert copied.stages["tolls"].replicas == 1
-
-
-def test_the_command_line_of_the_demo() -> None:
-    options = parse(
-        ["--replicas", "2", "--kill", "ingestion/reports_0", "--kill", "delivery/tolls"]
-    )
-    assert (options.replicas, options.kill, options.rate) == (
-        2,
-        ["ingestion/reports_0", "delivery/tolls"],
-        400,
-    )
-    assert parse([]).pipeline == EXAMPLES / "toll_road" / "pipeline.yaml"
